@@ -1,0 +1,165 @@
+"""What a learner reads when a rank raised, died or waited for ever."""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ipykernel.compiler import get_file_name
+
+# From these files on, a stack is the engine's own machinery, not the learner's code.
+_MACHINERY = ("/IPython/core/interactiveshell.py", "/ipykernel/", "/ipyparallel/", "/asyncio/", "/tornado/")
+_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$')
+
+
+class RankError(RuntimeError):
+    """A `%%px` cell in which a rank raised, died or waited for ever. `report` is the text that the learner sees."""
+
+    def __init__(self, report: str, summary: str):
+        super().__init__(summary)
+        self.report = report
+
+    def _render_traceback_(self):
+        """IPython shows this in place of the traceback: the ranks' stacks matter, the kit's own do not."""
+        return self.report.splitlines()
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One line of a stack."""
+
+    file: str
+    line: int
+    function: str
+
+
+@dataclass
+class Outcome:
+    """How a watched cell ended. Ranks are MPI ranks.
+
+    errors: what each rank raised; dead: why a rank is gone; stuck: ranks that had not finished, with their stacks;
+    finished: ranks that came to the end of the cell.
+    """
+
+    errors: dict[int, Exception] = field(default_factory=dict)
+    dead: dict[int, str] = field(default_factory=dict)
+    stuck: dict[int, list[Frame]] = field(default_factory=dict)
+    finished: list[int] = field(default_factory=list)
+    seconds_still: float = 0.0  # how long no rank moved, if that ended the cell
+    interrupted: bool = False
+    restarted: bool = False
+
+    @property
+    def good(self) -> bool:
+        return not (self.errors or self.dead or self.stuck or self.interrupted)
+
+
+def parse_stack(text: str) -> list[Frame]:
+    """The frames that faulthandler wrote (innermost first), without the engine's machinery."""
+    frames = []
+    for line in text.splitlines():
+        match = _FRAME.match(line)
+        if not match:
+            continue
+        if any(part in match["file"] for part in _MACHINERY):
+            break
+        frames.append(Frame(match["file"], int(match["line"]), match["function"].strip()))
+    return frames
+
+
+class CellSources:
+    """The text of the cells that ran on the ranks, by the file name that IPython gave them there."""
+
+    def __init__(self):
+        self._text: dict[str, str] = {}
+
+    def add(self, source: str) -> None:
+        self._text[Path(get_file_name(source)).name] = source
+
+    def describe(self, frame: Frame) -> str:
+        """A frame as a person would say it: the line of the cell, or the place in a file."""
+        source = self._text.get(Path(frame.file).name)
+        where = "" if frame.function == "<module>" else f" in {frame.function}()"
+        if source is None:
+            return f"{_short(frame.file)}, line {frame.line}{where}"
+        lines = source.splitlines()
+        text = lines[frame.line - 1].strip() if frame.line <= len(lines) else ""
+        return f"cell line {frame.line}{where}:  {text}"
+
+
+def render(outcome: Outcome, sources: CellSources, size: int, cells: int) -> RankError:
+    """The report as an exception, ready to be raised. cells: how many earlier cells `replay` would run."""
+    parts, summaries = [], []
+    for rank, why in sorted(outcome.dead.items()):
+        summaries.append(f"rank {rank} died: {why}")
+        parts.append(f"Rank {rank} died: {why}.")
+    for ranks, error in _alike(outcome.errors):
+        summaries.append(f"{name_ranks(ranks)} raised {error.ename}: {error.evalue}")
+        parts.append(f"{_capital(name_ranks(ranks))} raised {error.ename}:\n{_traceback(error)}")
+    if outcome.interrupted:
+        summaries.append("interrupted")
+        parts.append("You interrupted the cell; so were the ranks.")
+    if outcome.stuck:
+        if outcome.seconds_still:
+            summaries.append(f"{name_ranks(outcome.stuck)} waited for ever")
+        parts.append(_stuck(outcome, sources))
+    parts.append(_consequence(outcome, size, cells))
+    return RankError("\n".join(parts), "; ".join(summaries))
+
+
+def _stuck(outcome: Outcome, sources: CellSources) -> str:
+    if outcome.seconds_still:
+        head = f"No rank moved for {outcome.seconds_still:.0f} s. Not all ranks entered the same call? They are here:"
+    else:
+        head = "Meanwhile these ranks had not finished. They were here:"
+    lines = [head]
+    for ranks, frames in _alike(outcome.stuck):
+        lines.append(f"  {name_ranks(ranks)}: {sources.describe(frames[0]) if frames else 'no Python code (no stack)'}")
+        lines += [f"      called from {sources.describe(frame)}" for frame in frames[1:5]]
+    if outcome.seconds_still and outcome.finished:
+        lines.append(f"  {name_ranks(outcome.finished)}: finished the cell")
+    return "\n".join(lines)
+
+
+def _consequence(outcome: Outcome, size: int, cells: int) -> str:
+    if not outcome.restarted:
+        return "The ranks kept their variables. Mend the cell and run it again."
+    text = f"All {size} ranks are being restarted (about 5 s): the next %%px cell works, but their variables are gone."
+    if cells:
+        text += f"\ncluster.replay() runs your {cells} earlier %%px cell{'s' * (cells > 1)} again."
+    if outcome.seconds_still:
+        text += "\nIf the ranks were only slow, give them more seconds: %%px --timeout 300"
+    return text
+
+
+def _traceback(error) -> str:
+    text = error.traceback or f"{error.ename}: {error.evalue}"
+    return text if isinstance(text, str) else "\n".join(text)
+
+
+def _alike(by_rank: dict) -> list[tuple[list[int], object]]:
+    """Group ranks that have the same error or the same stack; the first rank's value stands for the group."""
+    groups: dict[str, tuple[list[int], object]] = {}
+    for rank, value in sorted(by_rank.items()):
+        # Engines name the same cell after their own pid: compare the last part of the file's name.
+        frames = isinstance(value, list) and [(Path(f.file).name, f.line, f.function) for f in value]
+        key = str(frames) if frames is not False else f"{value.ename}: {value.evalue}"
+        groups.setdefault(key, ([], value))[0].append(rank)
+    return list(groups.values())
+
+
+def name_ranks(ranks) -> str:
+    """[2] -> 'rank 2'; [0, 1, 3] -> 'ranks 0, 1 and 3'; many are cut in the middle."""
+    ranks = sorted(ranks)
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    if len(ranks) > 8:
+        return f"ranks {', '.join(map(str, ranks[:4]))}, ... {ranks[-1]} ({len(ranks)} in all)"
+    return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+def _short(file: str) -> str:
+    return "/".join(Path(file).parts[-3:])
