@@ -1,0 +1,100 @@
+"""Models on paper: what parallel computing can be expected to give. Pure functions, no measuring, no drawing.
+
+Every argument may be a number or a NumPy array; the result has the broadcast shape.
+"""
+
+import numpy as np
+
+# One dart falls inside the quarter circle with probability p = π/4; 4 x its indicator has the variance 16 p (1 - p) = π (4 - π).
+MONTE_CARLO_PI_SIGMA = float(np.sqrt(np.pi * (4 - np.pi)))  # 1.642, standard deviation of one sample's estimate of π
+
+
+def speedup(one_rank_seconds, seconds):
+    """How many times faster: time on one rank / time on p ranks, for the same work. No unit.
+
+    one_rank_seconds, seconds: s, both above 0.
+    """
+    return _positive("one_rank_seconds", one_rank_seconds) / _positive("seconds", seconds)
+
+
+def efficiency(one_rank_seconds, seconds, ranks):
+    """Speed-up per rank, for the same work on 1 and on `ranks` ranks (strong scaling). 1 is ideal; no unit.
+
+    one_rank_seconds, seconds: s, both above 0. ranks: 1 or more.
+    """
+    return speedup(one_rank_seconds, seconds) / _ranks(ranks)
+
+
+def weak_efficiency(one_rank_seconds, seconds):
+    """Time on one rank / time on p ranks, where p ranks do p times the work (weak scaling). 1 is ideal; no unit.
+
+    one_rank_seconds, seconds: s, both above 0.
+    """
+    return speedup(one_rank_seconds, seconds)
+
+
+def amdahl(serial_fraction, ranks):
+    """Amdahl's speed-up of a fixed amount of work: 1 / (s + (1 - s) / p). No unit.
+
+    serial_fraction: s in 0..1, the share of the *one-rank* time that only one rank can do. ranks: p, 1 or more.
+    The limit for many ranks is 1 / s. Source: G. M. Amdahl, AFIPS 1967, doi:10.1145/1465482.1465560.
+    """
+    s = _fraction(serial_fraction)
+    return 1.0 / (s + (1.0 - s) / _ranks(ranks))
+
+
+def gustafson(serial_fraction, ranks):
+    """Gustafson's scaled speed-up, where the work grows with the ranks: s + (1 - s) p. No unit.
+
+    serial_fraction: s in 0..1, the share of the *p-rank* time spent in the serial part. ranks: p, 1 or more.
+    Source: J. L. Gustafson, Communications of the ACM 31(5), 1988, doi:10.1145/42411.42415.
+    """
+    s = _fraction(serial_fraction)
+    return s + (1.0 - s) * _ranks(ranks)
+
+
+def karp_flatt(measured_speedup, ranks):
+    """The serial fraction that Amdahl's law needs to explain a measured speed-up: (1/S - 1/p) / (1 - 1/p). No unit.
+
+    measured_speedup: S above 0. ranks: p, 2 or more. Below 0 if the speed-up is more than p. If it grows with p,
+    something other than serial work costs time: communication, or more ranks than cores.
+    Source: A. H. Karp and H. P. Flatt, Communications of the ACM 33(5), 1990, doi:10.1145/78607.78614.
+    """
+    p = _ranks(ranks)
+    if np.any(p < 2):
+        raise ValueError(f"ranks: one rank has no parallel part; give 2 or more, not {ranks!r}.")
+    return (1.0 / _positive("measured_speedup", measured_speedup) - 1.0 / p) / (1.0 - 1.0 / p)
+
+
+def monte_carlo_pi_error(samples):
+    """Standard error of 4 x (share of darts inside the quarter circle): sqrt(π (4 - π) / N) = 1.642 / sqrt(N).
+
+    samples: N, the number of independent darts, 1 or more. In units of π's own value, no unit.
+    """
+    return MONTE_CARLO_PI_SIGMA / np.sqrt(_positive("samples", samples))
+
+
+def monte_carlo_pi_samples(error):
+    """How many independent darts bring the standard error of π down to `error` (above 0): (1.642 / error)^2."""
+    return (MONTE_CARLO_PI_SIGMA / _positive("error", error)) ** 2
+
+
+def _positive(name, value):
+    array = np.asarray(value, dtype=float)[()]
+    if not np.all(array > 0):
+        raise ValueError(f"{name}: every value has to be above 0; got {value!r}.")
+    return array
+
+
+def _ranks(value):
+    array = np.asarray(value, dtype=float)[()]
+    if not np.all(array >= 1):
+        raise ValueError(f"ranks: the number of ranks is 1 or more; got {value!r}.")
+    return array
+
+
+def _fraction(value):
+    array = np.asarray(value, dtype=float)[()]
+    if not np.all((array >= 0) & (array <= 1)):
+        raise ValueError(f"serial_fraction: a share between 0 and 1, such as 0.05 for 5 %; got {value!r}.")
+    return array
