@@ -20,6 +20,7 @@ from pi2zero.report import CellSources, Frame, Outcome, parse_stack, render
 from pi2zero.watch import Watch
 
 START_TIMEOUT = 60.0  # s for the ranks to arrive; a slow shared node takes 20
+ENDED_FROM_OUTSIDE = "This cluster was ended from outside (a reset?). Start one: cluster = pi2zero.start(n="
 _running: list["MPICluster"] = []
 
 
@@ -62,7 +63,11 @@ class MPICluster:
         self._cluster = ipp.Cluster(
             engines="mpi",
             n=self.n,
-            delay=0,  # the engines are handed the controller's address; they need not wait for a file
+            delay=0,  # nobody waits for the controller first: the engines look for its address when they are ready
+            send_engines_connection_env=False,
+            # An engine counts as arrived at its first heartbeat: the default of one in 3 s makes up half of the start.
+            # Whether a rank lives, the kit looks itself; so a rank too busy to answer is not given up (600 beats = 3 min).
+            controller_args=["--HeartMonitor.period=200", "--HeartMonitor.max_heartmonitor_misses=600"],
             profile_dir=str(self._dir / "profile"),
             cluster_id="",
             shutdown_atexit=False,  # we do it, also for what ipyparallel does not know
@@ -139,6 +144,9 @@ class MPICluster:
         if outcome.good:
             self.history.setdefault(source, (targets, timeout))  # a cell run again keeps its first place
             return
+        if not self._controller_runs():
+            self.stop()
+            raise ClusterError(f"{ENDED_FROM_OUTSIDE}{self.n})")
         if outcome.dead or outcome.stuck:
             outcome.restarted = True
             self._mend()
@@ -160,6 +168,9 @@ class MPICluster:
         if self._mending_failed:
             error, self._mending_failed = self._mending_failed, None
             raise ClusterError(f"The ranks could not be restarted: {error}\nStart anew: cluster = pi2zero.start(n={self.n})")
+        if not self._controller_runs():
+            self.stop()
+            raise ClusterError(f"{ENDED_FROM_OUTSIDE}{self.n})")
         if notes := self.death_notes():  # died between two cells
             outcome = Outcome(dead=notes, restarted=True)
             self._mend()
@@ -171,9 +182,7 @@ class MPICluster:
         """Ranks that are gone, and why; empty if all live. When one dies, mpirun ends the others: those are left out."""
         dead = [i["rank"] for i in self.info if not _alive(i["pid"])]
         if not dead and self._mpirun_runs():
-            if _alive(self._cluster.controller.pid):
-                return {}
-            return {0: "the controller process is gone, and with it the way to every rank"}
+            return {} if self._controller_runs() else {0: "the controller is gone, and with it the way to every rank"}
         deadline = time.monotonic() + 2.0
         while not (notes := _exit_reasons(self._output())) and time.monotonic() < deadline:
             time.sleep(0.05)  # mpirun writes its account a moment after the death
@@ -221,13 +230,20 @@ class MPICluster:
         """ipyparallel's ids of the engines that are not the ones before the restart. An id is given anew; a uuid is not."""
         return [i for i, uuid in list(self._client._engines.items()) if uuid not in self._old_engines]
 
+    def _controller_runs(self) -> bool:
+        return _alive(self._cluster.controller.pid)
+
     def _mpirun_runs(self) -> bool:
         return _alive(self._cluster.engine_set.pid)
 
     def _output(self) -> str:
         """What mpirun and the ranks wrote outside of any cell."""
-        text = Path(self._cluster.engine_set.output_file).read_text(errors="replace").strip()
-        return text[-4000:] or "(nothing)"
+        launcher = self._cluster.engine_set
+        try:
+            text = Path(launcher.output_file).read_text(errors="replace")
+        except FileNotFoundError:  # ipyparallel has noticed the end, read the file and removed it
+            text = launcher.get_output()
+        return text.strip()[-4000:] or "(nothing)"
 
 
 def _alive(pid: int) -> bool:
@@ -243,7 +259,7 @@ def _exit_reasons(output: str) -> dict[int, str]:
     notes = {}
     for match in re.finditer(r"process rank (\d+) with PID \d+ on node \S+ exited on signal (\d+)", text):
         notes[int(match[1])] = f"signal {_signal_name(int(match[2]))}"
-    for match in re.finditer(r"MPI_ABORT was invoked on rank (\d+) .*?errorcode (\d+)", text):
+    for match in re.finditer(r"MPI_ABORT was invoked on rank (\d+) .*?[Ee]rrorcode:? (\d+)", text):
         notes[int(match[1])] = f"it called MPI_Abort with error code {match[2]}"
     for match in re.finditer(r"Process name: \[[^\],]*[,@](\d+)\] Exit code: (\d+)", text):
         notes[int(match[1])] = f"its process ended with exit code {match[2]}"
@@ -288,12 +304,12 @@ def reset() -> str:
 
     Other notebooks' ranks are ended too; they notice at their next `%%px` cell.
     """
+    count = len(processes.marked())
     for cluster in list(_running):
         cluster.stop()
-    count = processes.end_marked()
+    processes.end_marked()
     processes.remove_run_dirs()
-    text = f"{count} processes ended; run folders removed." if count else "Nothing of the kit was running."
-    return text
+    return f"{count} processes ended, their files removed." if count else "Nothing of the kit was running."
 
 
 @atexit.register

@@ -1,0 +1,91 @@
+"""A real Jupyter kernel for a test to break, and the processes that it started."""
+
+import re
+import time
+from dataclasses import dataclass, field
+
+import psutil
+from jupyter_client import KernelManager
+
+from pi2zero.processes import marked, owner_mark
+
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass
+class Reply:
+    """What a learner sees of one cell. seconds: until the cell ended."""
+
+    ok: bool
+    text: str
+    error: str
+    seconds: float
+    outputs: list = field(default_factory=list)
+
+
+class Notebook:
+    """A kernel as JupyterLab starts it, cell by cell."""
+
+    def __init__(self):
+        self.manager = KernelManager(transport="ipc")
+        self.manager.start_kernel()
+        self._connect()
+
+    def _connect(self):
+        self.client = self.manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=60)
+        self.owner = owner_mark(self.pid)
+
+    @property
+    def pid(self) -> int:
+        return self.manager.provisioner.pid
+
+    def run(self, code: str, timeout: float = 90, interrupt_after: float | None = None) -> Reply:
+        """Run a cell; `interrupt_after` presses the stop button that many seconds after its first output."""
+        text, outputs, pressed = [], [], False
+
+        def on_output(message):
+            nonlocal pressed
+            kind, content = message["msg_type"], message["content"]
+            outputs.append((kind, content))
+            if kind == "stream":
+                text.append(content["text"])
+            elif kind == "error":
+                text.append("\n".join(content["traceback"]))
+            if interrupt_after is not None and kind == "stream" and not pressed:
+                pressed = True
+                time.sleep(interrupt_after)
+                self.manager.interrupt_kernel()
+
+        start = time.monotonic()
+        reply = self.client.execute_interactive(code, timeout=timeout, output_hook=on_output, allow_stdin=False)
+        content = reply["content"]
+        error = "" if content["status"] == "ok" else f"{content.get('ename')}: {content.get('evalue')}"
+        return Reply(not error, ANSI.sub("", "".join(text)), error, time.monotonic() - start, outputs)
+
+    def processes(self) -> list[psutil.Process]:
+        """Every process that this kernel started through the kit and that still lives."""
+        return marked(self.owner)
+
+    def restart(self) -> None:
+        """JupyterLab's Restart Kernel."""
+        self.client.stop_channels()
+        self.manager.restart_kernel(now=False)
+        self._connect()
+
+    def kill(self) -> None:
+        """The kernel dies without a chance to clean up."""
+        psutil.Process(self.pid).kill()
+
+    def close(self) -> None:
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
+
+
+def wait_until_gone(notebook: Notebook, owner: str, seconds: float) -> tuple[float, list[psutil.Process]]:
+    """Wait until no process of `owner` is left: how long it took, and what is there at the end of `seconds`."""
+    start = time.monotonic()
+    while (left := marked(owner)) and time.monotonic() - start < seconds:
+        time.sleep(0.1)
+    return time.monotonic() - start, left

@@ -1,0 +1,131 @@
+"""Kernels that are interrupted, restarted or killed, and two of them at once: no process is left, none meets another."""
+
+import os
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from pi2zero.processes import leftovers, marked
+
+from .kernel import Notebook, wait_until_gone
+
+START = "import pi2zero\ncluster = pi2zero.start(n=2)"
+SETUP = "%%px\nfrom mpi4py import MPI\ncomm = MPI.COMM_WORLD\nx = comm.rank + 5"
+WORKS = "%%px\nprint(comm.allreduce(1))"
+WORKS_OUTPUT = "[stdout:0] 2\n[stdout:1] 2\n"
+
+
+def test_interrupt_while_computing_keeps_the_variables(notebook, account):
+    notebook.run(START)
+    notebook.run(SETUP)
+    cell = "%%px\nimport time\nprint('on', flush=True)\nwhile True:\n    time.sleep(0.01)"
+    reply = notebook.run(cell, interrupt_after=0.5)
+    after = notebook.run("%%px\nprint(x)")
+    account("stop button, ranks compute", reply.seconds - 0.5, reply.error, "works" if after.ok else "fails", 0)
+    assert "You interrupted the cell" in reply.text
+    assert after.text == "[stdout:0] 5\n[stdout:1] 6\n"
+    assert reply.seconds < 0.5 + 5
+
+
+def test_interrupt_while_ranks_wait_in_mpi(notebook, account):
+    notebook.run(START)
+    notebook.run(SETUP)
+    reply = notebook.run("%%px\nprint('on', flush=True)\nif comm.rank == 0:\n    comm.recv(source=1)", interrupt_after=0.5)
+    after = notebook.run(f"{SETUP}\nprint(comm.allreduce(1))")
+    account("stop button, rank 0 in recv", reply.seconds - 0.5, reply.error, "works" if after.ok else "fails", 0)
+    assert "You interrupted the cell" in reply.text
+    assert "comm.recv(source=1)" in reply.text
+    assert after.text == WORKS_OUTPUT
+    assert reply.seconds < 0.5 + 5
+
+
+@pytest.mark.parametrize("how", ["restart", "kill", "shutdown"])
+def test_a_kernel_that_ends_leaves_nothing(notebook, account, how):
+    notebook.run(START)
+    notebook.run(SETUP)
+    owner = notebook.owner
+    assert len(notebook.processes()) >= 3  # mpirun and the ranks, at least
+    start = time.monotonic()
+    {"restart": notebook.restart, "kill": notebook.kill, "shutdown": notebook.close}[how]()
+    _, left = wait_until_gone(notebook, owner, seconds=20)
+    account(f"kernel {how}", time.monotonic() - start, "(the kernel is gone)", "new kernel", len(left))
+    assert not left
+    assert not leftovers()
+    if how == "restart":
+        notebook.run(START)
+        assert notebook.run(f"{SETUP}\nprint(comm.allreduce(1))").text == WORKS_OUTPUT
+
+
+def test_a_kernel_killed_while_its_ranks_hang_leaves_nothing(notebook, account):
+    notebook.run(START)
+    notebook.run(SETUP)
+    message = notebook.client.execute("%%px\nif comm.rank == 0:\n    comm.recv(source=1)")
+    assert message
+    time.sleep(1)  # not for a result: the cell should be under way
+    notebook.kill()
+    seconds, left = wait_until_gone(notebook, notebook.owner, seconds=20)
+    account("kernel killed in a hang", seconds, "(the kernel is gone)", "new kernel", len(left))
+    assert not left
+
+
+def test_two_kernels_do_not_meet(notebook):
+    other = Notebook()
+    try:
+        for book in (notebook, other):
+            assert book.run(START).ok
+            assert book.run(SETUP).ok
+        theirs = {p.pid for p in other.processes()}
+        assert theirs.isdisjoint(p.pid for p in notebook.processes())
+        notebook.run("%%px\nimport os\nos._exit(1)")
+        assert notebook.run("cluster.stop()").ok
+        assert not notebook.processes()
+        assert {p.pid for p in other.processes()} == theirs
+        assert other.run(WORKS).text == WORKS_OUTPUT
+    finally:
+        other.close()
+
+
+def test_stop_leaves_nothing_and_says_so_afterwards(notebook):
+    notebook.run(START)
+    assert notebook.run("cluster.stop()").ok
+    assert not notebook.processes()
+    assert "This cluster is stopped. Start one" in notebook.run("%%px\n1").error
+
+
+def test_reset_from_a_cell_and_from_the_shell_spares_everybody_else(notebook):
+    bystander = subprocess.Popen(["sleep", "60"])
+    for how in ("import pi2zero; print(pi2zero.reset())", f"!{sys.executable} -m pi2zero reset"):
+        notebook.run(START)
+        reply = notebook.run(how)
+        assert "ended" in reply.text
+        assert not marked()
+    assert bystander.poll() is None
+    assert psutil.pid_exists(notebook.pid)
+    assert os.getpid()
+    bystander.kill()
+    bystander.wait()
+
+
+def test_ranks_that_cannot_start_say_why(notebook):
+    notebook.run("import os\nos.environ['OMPI_MCA_pml'] = 'nonsense'")
+    reply = notebook.run(START)
+    assert "ClusterError" in reply.error
+    assert "nonsense" in reply.text  # Open MPI's own words, not a time-out
+    assert reply.seconds < 30
+    assert not notebook.processes()
+
+
+@pytest.mark.parametrize("n", ["0", "-1", "2.5", "'four'"])
+def test_a_wrong_number_of_ranks(notebook, n):
+    reply = notebook.run(f"import pi2zero\npi2zero.start(n={n})")
+    assert "n is the number of ranks" in reply.error
+
+
+def test_wrong_targets_and_timeouts(notebook):
+    notebook.run(START)
+    assert "there are ranks 0 to 1" in notebook.run("%%px --targets 2\n1").text
+    assert "more than 0" in notebook.run("%%px --timeout 0\n1").text
+    assert notebook.run("%%px --targets 1\nprint('only me')").text == "[stdout:1] only me\n"
