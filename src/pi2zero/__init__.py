@@ -5,7 +5,7 @@ __all__ = ["ClusterError", "RankError", "mpi_env", "reset", "start"]
 
 # From the package to where it is defined. Loaded on first use, so that ranks and the shell's commands start quickly.
 _WHERE = {
-    "ClusterError": "pi2zero.cluster",
+    "ClusterError": "pi2zero.engines",
     "RankError": "pi2zero.report",
     "mpi_env": "pi2zero.processes",
     "reset": "pi2zero.cluster",

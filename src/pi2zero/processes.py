@@ -129,11 +129,11 @@ def remove_run_dirs(owner: str | None = None) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def start_warden() -> subprocess.Popen:
+def start_warden(owner: str) -> subprocess.Popen:
     """Start the process that cleans up when this one is killed, when nothing in it can run any more."""
     env = {k: v for k, v in os.environ.items() if k not in (OWNER, RANKS)}
     return subprocess.Popen(
-        [sys.executable, "-m", "pi2zero.warden", owner_mark()],
+        [sys.executable, "-m", "pi2zero.warden", owner],
         env=env,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

@@ -8,19 +8,13 @@ from IPython.display import display
 
 
 class Progress:
-    """Use as a context manager; call it with what is being waited for. In a notebook the line replaces itself."""
+    """Call it with what is being waited for. In a notebook the line replaces itself."""
 
     def __init__(self, title: str):
         self.title = title
         self.start = time.monotonic()
         self._last = ""
         self._handle = None
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc):
-        return False
 
     def __call__(self, what: str) -> None:
         seconds = time.monotonic() - self.start

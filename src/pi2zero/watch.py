@@ -1,5 +1,6 @@
 """Watch one cell while it runs on the ranks, each rank by itself, and end it when it cannot end alone."""
 
+import signal
 import sys
 import time
 
@@ -17,20 +18,20 @@ SAMPLES = 4  # stacks taken to see whether a rank moves
 class Watch:
     """One run of one cell. `run()` returns its Outcome; stdout of the lowest rank is shown as it comes.
 
-    cluster: gives `death_notes`, `stacks`, `interrupt`. ranks: MPI ranks, ascending; engines: their ipyparallel ids.
+    engines: the processes (see `Engines`). ranks: the MPI ranks to run on, ascending.
     timeout: seconds without any rank moving (no rank finishing, no stack changing) after which the cell is ended.
     """
 
-    def __init__(self, cluster, client, ranks: list[int], engines: list[int], timeout: float):
-        self.cluster, self.ranks, self.timeout = cluster, ranks, timeout
-        self.views = {rank: client[engine] for rank, engine in zip(ranks, engines, strict=True)}
+    def __init__(self, engines, ranks: list[int], timeout: float):
+        self.engines, self.ranks, self.timeout = engines, ranks, timeout
         self.outcome = Outcome()
         self._shown = 0  # characters of the first rank's stdout that have been printed
 
     def run(self, source: str) -> Outcome:
         """Run `source` on the ranks. Ends when all are done, or when it is clear that they never will be."""
         # One result for each rank: a joint result would not come before the last rank, which may never finish.
-        self.results = {rank: view.execute(source, silent=False, block=False) for rank, view in self.views.items()}
+        views = {rank: self.engines.client[self.engines.ids[rank]] for rank in self.ranks}
+        self.results = {rank: view.execute(source, silent=False, block=False) for rank, view in views.items()}
         try:
             self._wait()
         except KeyboardInterrupt:
@@ -67,7 +68,7 @@ class Watch:
             time.sleep(POLL)
             now = time.monotonic()
             self._stream_first_rank()
-            if notes := self.cluster.death_notes():
+            if notes := self.engines.death_notes():
                 self.outcome.dead = notes
                 return
             if len(pending) < left:
@@ -82,13 +83,13 @@ class Watch:
                     return
                 moved = time.monotonic()
         time.sleep(POLL)
-        self.outcome.dead = self.cluster.death_notes()
+        self.outcome.dead = self.engines.death_notes()
 
     def _nobody_moves(self, pending: list[int]) -> bool:
-        first = self.cluster.stacks(pending)
+        first = self.engines.stacks(pending)
         for _ in range(SAMPLES - 1):
             time.sleep(0.3)
-            if self.unfinished() != pending or self.cluster.stacks(pending) != first:
+            if self.unfinished() != pending or self.engines.stacks(pending) != first:
                 return False
         return True
 
@@ -96,10 +97,9 @@ class Watch:
         """Note where the unfinished ranks are, interrupt them, and see which of them cannot be interrupted."""
         pending = self.unfinished()
         if self.outcome.dead:
-            self.outcome.stuck = {r: [] for r in pending if r not in self.outcome.dead}
-            return
-        stacks = self.cluster.stacks(pending)
-        self.cluster.interrupt(pending)
+            return  # mpirun ends the others
+        stacks = self.engines.stacks(pending)
+        self.engines.signal(signal.SIGINT, pending)
         deadline = time.monotonic() + AFTER_INTERRUPT
         while self.unfinished() and time.monotonic() < deadline:
             time.sleep(POLL)
