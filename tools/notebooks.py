@@ -1,0 +1,115 @@
+#!/usr/bin/env python
+"""Run notebooks top to bottom on a fresh kernel each, and write their outputs in place.
+
+  python tools/notebooks.py                             all of notebooks/
+  python tools/notebooks.py notebooks/02_mpi_pi.ipynb   this one
+
+What changes from run to run without meaning (times of execution, versions in the metadata) is left out, so that a
+diff shows what changed. If a cell fails, the file stays as it was, and the message names the notebook and the cell.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+
+ROOT = Path(__file__).resolve().parent.parent
+METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+
+
+class NotebookFailed(Exception):
+    """A notebook did not run to its end. The message names the notebook, the cell and the error."""
+
+
+def run(path, timeout):
+    """Execute one notebook in its own folder and write it back. timeout: s for one cell. Returns the seconds taken."""
+    book = nbformat.read(path, as_version=4)
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as sockets:
+        client = Client(
+            book, kernel_name="python3", timeout=timeout, resources={"metadata": {"path": str(path.parent)}}
+        )
+        client.sockets = sockets
+        client.record_timing = False
+        client.coalesce_streams = True
+        try:
+            client.execute()
+        except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
+            raise NotebookFailed(account(path, client, error)) from None
+    clean(book)
+    nbformat.write(book, path)
+    return time.monotonic() - start
+
+
+class Client(NotebookClient):
+    """Remembers which cell runs, and talks to its kernel through sockets in a private folder, not through TCP ports."""
+
+    current = 0
+    sockets = ""
+
+    def create_kernel_manager(self):
+        manager = super().create_kernel_manager()
+        manager.transport, manager.ip = "ipc", f"{self.sockets}/kernel"
+        return manager
+
+    async def async_execute_cell(self, cell, cell_index, **options):
+        self.current = cell_index
+        return await super().async_execute_cell(cell, cell_index, **options)
+
+
+def account(path, client, error):
+    """What failed, and where."""
+    where = f"{path.name}: cell {client.current + 1} of {len(client.nb.cells)} failed"
+    if isinstance(error, CellExecutionError):
+        return f"{where}: {error.ename}: {error.evalue}\n{error.traceback}"
+    what = (
+        "its kernel died"
+        if isinstance(error, DeadKernelError)
+        else f"it ran for more than {client.timeout} s (--timeout)"
+    )
+    return f"{where}: {what}\n{client.nb.cells[client.current].source}"
+
+
+def clean(book):
+    """Remove what is different on every machine and at every run."""
+    book.metadata = nbformat.from_dict(METADATA)
+    for cell in book.cells:
+        kept = {key: cell.metadata[key] for key in ("tags", "slideshow") if cell.metadata.get(key)}
+        cell.metadata = nbformat.from_dict(kept)
+
+
+def notebooks(given):
+    """The paths to run, in order. Raises NotebookFailed for one that is not there."""
+    paths = [Path(name).resolve() for name in given] or sorted((ROOT / "notebooks").glob("*.ipynb"))
+    for path in paths:
+        if path.suffix != ".ipynb" or not path.is_file():
+            raise NotebookFailed(f"{path}: no such notebook. Give the path of an .ipynb file, or nothing to run all.")
+    return paths
+
+
+def main():
+    description, ways = __doc__.split("\n\n", 1)
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=description, epilog=ways, formatter_class=formatter)
+    parser.add_argument("notebook", nargs="*", help="path of a notebook (default: all of notebooks/)")
+    parser.add_argument("--timeout", type=int, default=300, help="seconds for one cell (default: 300)")
+    options = parser.parse_args()
+    try:
+        for path in notebooks(options.notebook):
+            print(f"{path.name} ...", end=" ", flush=True)
+            print(f"{run(path, options.timeout):.0f} s", flush=True)
+    except NotebookFailed as error:
+        print(error, file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
