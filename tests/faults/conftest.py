@@ -1,10 +1,20 @@
 """The account of the faults: for each, what the learner saw, and when."""
 
+import os
+import platform
+import time
+from pathlib import Path
+
 import pytest
 
 from .kernel import Notebook
 
-_rows: list[tuple[str, str, str, str, str]] = []
+HEADER = ("fault", "seen after", "message", "next cell", "processes left")
+_rows: list[tuple[str, ...]] = []
+
+
+def pytest_addoption(parser):
+    parser.addoption("--account", type=Path, help="write the account of the faults into this Markdown page, between its markers")
 
 
 @pytest.fixture
@@ -20,16 +30,19 @@ def account():
     """Call it with (fault, seconds, message, next cell, processes left); the rows are printed after the tests."""
 
     def add(fault: str, seconds: float, message: str, next_cell: str, left: int) -> None:
-        _rows.append((fault, f"{seconds:.1f} s", message[:70], next_cell, str(left)))
+        message = message.removeprefix("RankError: ")
+        _rows.append((fault, f"{seconds:.1f} s", message[:75], next_cell, str(left)))
 
     return add
 
 
-def pytest_terminal_summary(terminalreporter):
+def pytest_terminal_summary(terminalreporter, config):
     if not _rows:
         return
+    table = ["| " + " | ".join(row) + " |" for row in (HEADER, ["---"] * 5, *_rows)]
     terminalreporter.section("no cell hangs: what the learner saw")
-    rows = [("fault", "seen after", "message", "next cell", "processes left"), *_rows]
-    widths = [max(len(row[i]) for row in rows) for i in range(5)]
-    for row in rows:
-        terminalreporter.write_line(" | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)))
+    terminalreporter.write_line("\n".join(table))
+    if page := config.getoption("--account"):
+        head, rest = page.read_text().split("<!-- account -->\n")[0::2]
+        conditions = f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {platform.system()}, one run of each."
+        page.write_text(f"{head}<!-- account -->\n{conditions}\n\n" + "\n".join(table) + f"\n<!-- account -->\n{rest}")

@@ -1,0 +1,187 @@
+"""`make bench`: how fast π is, and how fast the kit starts. Writes benchmarks/pi.md.
+
+Every figure is a median of ROUNDS rounds; each round runs all variants one after another, and a ratio is the median of
+the rounds' ratios, because the speed of a machine drifts from minute to minute.
+"""
+
+import json
+import os
+import platform
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import ipyparallel
+import nbformat
+import numpy
+import psutil
+from nbclient import NotebookClient
+
+import pi2zero
+from pi2zero.processes import mpi_env
+from pi2zero.ranks import mpi_library
+
+HERE = Path(__file__).parent
+N = 10**8
+N_LOOP = 10**6  # the per-sample loops run on this many, and are scaled to N
+ROUNDS = 5
+
+
+def classic_monte_carlo(n):
+    """Seconds of the classic serial loop: one Python step for each sample."""
+    start = time.perf_counter()
+    inside = 0
+    for _ in range(n):
+        x, y = random.random(), random.random()
+        if x * x + y * y < 1:
+            inside += 1
+    assert abs(4 * inside / n - numpy.pi) < 5 * 1.642 / n**0.5
+    return time.perf_counter() - start
+
+
+def classic_cpi(n):
+    """Seconds of the classic cpi loop: one Python step for each slice."""
+    start = time.perf_counter()
+    total, h = 0.0, 1.0 / n
+    for i in range(n):
+        x = h * (i + 0.5)
+        total += 4.0 / (1.0 + x * x)
+    assert abs(total * h - numpy.pi) < 1e-8
+    return time.perf_counter() - start
+
+
+def on_ranks(method, ranks):
+    """Seconds of computing on `ranks` MPI ranks: the median of three repeats in one mpirun."""
+    command = ["mpirun", "-n", str(ranks), sys.executable, str(HERE / "pi_worker.py"), method, str(N), "3"]
+    out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
+    return statistics.median(json.loads(out))
+
+
+def bare_start(imports):
+    """Seconds of `mpirun -n 4 python -c "import ..."`: what any four MPI ranks in Python cost."""
+    start = time.perf_counter()
+    subprocess.run(["mpirun", "-n", "4", sys.executable, "-c", f"import {imports}"], check=True, timeout=120)
+    return time.perf_counter() - start
+
+
+def controller_start():
+    """Seconds until an ipyparallel controller takes a client."""
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = ipyparallel.Cluster(profile_dir=f"{folder}/profile", load_profile=False, log_level=50)
+        cluster.start_controller_sync()
+        cluster.connect_client_sync().close()
+        seconds = time.perf_counter() - start
+        cluster.stop_cluster_sync()
+    return seconds
+
+
+def kit_start():
+    """Seconds of pi2zero.start(n=4)."""
+    start = time.perf_counter()
+    cluster = pi2zero.start(n=4)
+    seconds = time.perf_counter() - start
+    cluster.stop()
+    return seconds
+
+
+def first_pi():
+    """Seconds from the first cell of notebook 02 to the first π, the kernel's own start left out."""
+    path = HERE.parent / "notebooks" / "02_mpi_pi.ipynb"
+    client = NotebookClient(nbformat.read(path, as_version=4), timeout=120, resources={"metadata": {"path": path.parent}})
+    with client.setup_kernel():
+        start = time.perf_counter()
+        for index, cell in enumerate(client.nb.cells):
+            client.execute_cell(cell, index)
+            if cell.cell_type == "code" and "3.141" in json.dumps(cell.outputs):
+                return time.perf_counter() - start
+    raise SystemExit("notebook 02 shows no π")
+
+
+VARIANTS = {
+    "classic Monte Carlo loop": lambda: classic_monte_carlo(N_LOOP) * N / N_LOOP,
+    "classic cpi loop": lambda: classic_cpi(N_LOOP) * N / N_LOOP,
+    "Monte Carlo, NumPy in chunks, 1 rank": lambda: on_ranks("monte_carlo", 1),
+    "Monte Carlo, NumPy in chunks, 2 ranks": lambda: on_ranks("monte_carlo", 2),
+    "midpoint rule, NumPy in chunks, 1 rank": lambda: on_ranks("midpoint", 1),
+    "midpoint rule, NumPy in chunks, 2 ranks": lambda: on_ranks("midpoint", 2),
+    'mpirun -n 4 python -c "import ipyparallel, mpi4py"': lambda: bare_start("ipyparallel, mpi4py"),
+    "the same, importing the engine": lambda: bare_start("ipyparallel.engine.app, mpi4py.MPI"),
+    "the controller alone": controller_start,
+    "pi2zero.start(n=4)": kit_start,
+    "notebook 02, first cell to first π": first_pi,
+}
+
+
+def measure():
+    """{variant: [seconds of each round]}."""
+    seconds = {name: [] for name in VARIANTS}
+    for number in range(ROUNDS):
+        for name, run in VARIANTS.items():
+            seconds[name].append(run())
+            print(f"round {number + 1} of {ROUNDS}: {name}: {seconds[name][-1]:.3f} s", flush=True)
+    return seconds
+
+
+def ratios(t):
+    """{what: (median, wanted)} from the rounds' own ratios."""
+    loop, bare, engine, control, kit, first = (t[name] for name in list(VARIANTS)[0:1] + list(VARIANTS)[6:])
+    mc1, mc2, mid1, mid2 = (t[name] for name in list(VARIANTS)[2:6])
+
+    def median(values):
+        return statistics.median(values)
+
+    start = [k / (b + c) for k, b, c in zip(kit, bare, control, strict=True)]
+    honest = [k / (e + c) for k, e, c in zip(kit, engine, control, strict=True)]
+    return {
+        "classic loop / midpoint rule on 2 ranks": (median(a / b for a, b in zip(loop, mid2, strict=True)), "at least 300"),
+        "classic loop / NumPy Monte Carlo on 2 ranks": (median(a / b for a, b in zip(loop, mc2, strict=True)), ""),
+        "efficiency of 2 ranks, midpoint": (median(a / b / 2 for a, b in zip(mid1, mid2, strict=True)), "at least 0.95"),
+        "efficiency of 2 ranks, Monte Carlo": (median(a / b / 2 for a, b in zip(mc1, mc2, strict=True)), "at least 0.95"),
+        "kit's start / (bare import + controller)": (median(start), "at most 1.3"),
+        "kit's start / (engine's import + controller)": (median(honest), ""),
+        "notebook 02 to the first π, seconds": (median(first), "under 20"),
+    }
+
+
+def table(header, rows):
+    lines = ["| " + " | ".join(header) + " |", "|" + "|".join(" --- " for _ in header) + "|"]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def conditions():
+    memory = psutil.virtual_memory().total / 2**30
+    return (
+        f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores ({platform.machine()}), {memory:.0f} GiB, {platform.system()}, "
+        f"Python {platform.python_version()}, NumPy {numpy.__version__}, {mpi_library()}, "
+        f"ipyparallel {ipyparallel.__version__}; no GPU used."
+    )
+
+
+def report(seconds):
+    times = [(f"`{n}`" if "(" in n or "mpirun" in n else n, *(f"{f(t):.3f}" for f in (min, statistics.median, max)))
+             for n, t in seconds.items()]  # fmt: skip
+    figures = [(what, f"{value:.2f}", wanted) for what, (value, wanted) in ratios(seconds).items()]
+    explanation = (HERE / "pi_explained.md").read_text()
+    return "\n\n".join(
+        [
+            "# How fast is π, and how fast does the kit start",
+            f"Written by `make bench`. {conditions()} Medians of {ROUNDS} rounds; each round runs everything once.",
+            table(("seconds", "min", "median", "max"), times),
+            f"N = 10^8 throughout. The two loops ran on {N_LOOP:,} samples or slices and are scaled. On ranks: computing time, "
+            "from the barrier after the start to the reduced sum, median of three in one `mpirun`.",
+            table(("ratio (median of the rounds' ratios)", "measured", "wanted"), figures),
+            explanation,
+        ]
+    )
+
+
+if __name__ == "__main__":
+    mpi_env()
+    text = report(measure())
+    (HERE / "pi.md").write_text(text)
+    print(f"\n{text}\nwritten to benchmarks/pi.md")
