@@ -1,0 +1,46 @@
+# The interface of the kit. `make` alone lists what there is.
+PY := .venv/bin/python
+.DEFAULT_GOAL := help
+.PHONY: help lab test test-fast labs notebooks slides bench doctor reset clean set-up
+
+help:           ## this list
+	@echo "From π to ZeRO. make TARGET, where TARGET is one of:"
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 16
+
+lab: set-up     ## create the environment if need be, check the machine, open JupyterLab at notebook 00
+	@$(PY) tools/lab.py
+
+test: set-up    ## what CI runs: lint, tests, labs in step, every notebook, faults, slides
+	@$(PY) tools/check.py
+
+test-fast: set-up ## lint and the tests that start few ranks, under two minutes
+	@$(PY) tools/check.py lint labs tests
+
+labs: set-up    ## generate labs/ from solutions/
+	@$(PY) tools/labs.py
+
+notebooks: set-up ## run all notebooks and solutions on fresh kernels and store their outputs
+	@$(PY) tools/notebooks.py notebooks/*.ipynb solutions/*.ipynb
+
+slides: set-up  ## build the decks: HTML that needs no network, and PDF if there is a Chromium
+	@$(PY) slides/build.py
+
+bench: set-up   ## measure, and write benchmarks/pi.md
+	@$(PY) benchmarks/bench.py
+
+doctor: set-up  ## what this machine has, what is missing, and what to do about it
+	@$(PY) -m pi2zero doctor
+
+reset: set-up   ## end everything of yours that the kit has started, and nothing else
+	@$(PY) -m pi2zero reset
+
+clean: reset    ## remove what can be made again: .venv, built slides, caches
+	@rm -rf .venv slides/build .pytest_cache .ruff_cache src/*.egg-info
+	@find . -name __pycache__ -prune -exec rm -rf {} +
+
+# Quick when .venv is there already. PYTHON=/path/to/python3.11 chooses the interpreter.
+set-up:
+	@for python in "$(PYTHON)" python3.11 python3; do \
+	  if command -v "$$python" >/dev/null 2>&1; then PYTHON="$(PYTHON)" exec "$$python" tools/setup.py; fi; done; \
+	echo "set-up stopped: there is no python3 on the PATH." >&2; \
+	echo "What to do: install Python 3.11 (Debian 12: apt-get install python3.11 python3.11-venv), then run make again." >&2; exit 1

@@ -1,0 +1,44 @@
+"""`make lab`: look whether the machine is well, then open JupyterLab at the first notebook."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from jupyter_core.paths import jupyter_runtime_dir
+
+ROOT = Path(__file__).resolve().parents[1]
+FIRST = "notebooks/00_start_here.ipynb"
+SOCKET_PATH_MAX = 107  # characters of a Unix socket's path on Linux
+SOCKET_NAME = len("/kernel-01234567-0123-0123-0123-0123456789ab-ipc-99")
+
+
+def environment():
+    """The environment of the server: the kit's own programs first, and a runtime folder that sockets fit into."""
+    env = dict(os.environ, PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if len(jupyter_runtime_dir()) + SOCKET_NAME > SOCKET_PATH_MAX:
+        env["JUPYTER_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="pi2zero-jupyter-")  # 0700
+    return env
+
+
+def has_browser():
+    return sys.platform == "darwin" or any(os.environ.get(name) for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"))
+
+
+def main():
+    if subprocess.run([sys.executable, "-m", "pi2zero", "doctor"], cwd=ROOT).returncode:
+        sys.exit("The doctor found what would stop you (see above). Mend it, then run make lab again.")
+    command = [sys.executable, "-m", "jupyterlab", f"--config={ROOT / 'tools' / 'jupyter_lab_config.py'}"]
+    command += [f"--ServerApp.root_dir={ROOT}", f"--LabApp.default_url=/lab/tree/{FIRST}"]
+    if os.getuid() == 0:
+        command.append("--allow-root")
+    if not has_browser():
+        command.append("--no-browser")
+        print("JupyterLab starts. Open the address below that begins with http://127.0.0.1 (Ctrl-C ends it).", flush=True)
+    os.chdir(ROOT)
+    os.execve(command[0], command + sys.argv[1:], environment())
+
+
+if __name__ == "__main__":
+    main()
