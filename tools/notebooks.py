@@ -34,9 +34,7 @@ def run(path, timeout):
     book = nbformat.read(path, as_version=4)
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as sockets:
-        client = Client(
-            book, kernel_name="python3", timeout=timeout, resources={"metadata": {"path": str(path.parent)}}
-        )
+        client = Client(book, kernel_name="python3", timeout=timeout, resources={"metadata": {"path": str(path.parent)}})
         client.sockets = sockets
         client.record_timing = False
         client.coalesce_streams = True
@@ -70,11 +68,7 @@ def account(path, client, error):
     where = f"{path.name}: cell {client.current + 1} of {len(client.nb.cells)} failed"
     if isinstance(error, CellExecutionError):
         return f"{where}: {error.ename}: {error.evalue}\n{error.traceback}"
-    what = (
-        "its kernel died"
-        if isinstance(error, DeadKernelError)
-        else f"it ran for more than {client.timeout} s (--timeout)"
-    )
+    what = "its kernel died" if isinstance(error, DeadKernelError) else f"it ran for more than {client.timeout} s (--timeout)"
     return f"{where}: {what}\n{client.nb.cells[client.current].source}"
 
 

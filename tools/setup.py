@@ -75,8 +75,7 @@ def check_disk(need_gb):
         if free < need_gb:
             stop(
                 "%s has %.1f GB free; the set-up needs %.1f GB." % (folder, free, need_gb),
-                "free some space there%s, then run make again."
-                % (" (or set TMPDIR to a larger disk)" if folder != ROOT else ""),
+                "free some space there%s, then run make again." % (" (or set TMPDIR to a larger disk)" if folder != ROOT else ""),
             )
 
 
@@ -100,7 +99,7 @@ def stamp():
 def pip(venv, arguments, log, total):
     """Run pip with its output in a file, and a line that says how far it is."""
     command = [os.path.join(venv, "bin", "python"), "-m", "pip", "install", "--progress-bar", "off", "--retries", "2"]
-    start, seen = time.time(), 0
+    start, seen, installing = time.time(), 0, False
     with open(log, "a") as out:
         env = dict(os.environ, PYTHONUNBUFFERED="1", PIP_DISABLE_PIP_VERSION_CHECK="1")
         process = subprocess.Popen(
@@ -110,8 +109,9 @@ def pip(venv, arguments, log, total):
             for line in process.stdout:
                 out.write(line)
                 out.flush()
-                seen += line.startswith(("Collecting ", "Requirement already"))
-                doing = "installing them" if line.startswith("Installing") else "%d of %d packages found" % (seen, total)
+                seen += line.startswith(("Collecting ", "Processing ", "Requirement already"))
+                installing = installing or line.startswith("Installing collected")
+                doing = "installing them" if installing else "%d of %d packages found" % (seen, total)
                 progress("      %s, %.0f s" % (doing, time.time() - start))
         except KeyboardInterrupt:
             process.terminate()

