@@ -1,10 +1,18 @@
 """JupyterLab as `make lab` starts it. `c` is Jupyter's configuration object."""
 
+from pathlib import Path
+
 c = get_config()  # noqa: F821
 
 c.ServerApp.ip = "127.0.0.1"  # with a token: Jupyter's default
-# Kernels talk through sockets in a private folder. The default, TCP ports without encryption, is open to other users of a node.
+# Kernels talk through sockets in a private folder. The default, TCP ports without encryption, is open to a node's other users.
 c.KernelManager.transport = "ipc"
+c.ServerApp.log_level = "WARN"  # the address is still printed
+# An attendee needs neither nbgrader's menus (only its preprocessors are used) nor ipyparallel's cluster tab, nor news.
+nbgrader = ["nbgrader"] + [f"nbgrader.server_extensions.{name}" for name in
+                           ("assignment_list", "course_list", "formgrader", "validate_assignment")]  # fmt: skip
+c.ServerApp.jpserver_extensions = dict.fromkeys([*nbgrader, "ipyparallel"], False) | {"jupyterlab": True}
+c.LabApp.app_settings_dir = str(Path(__file__).parent / "lab_settings")
 c.LabApp.check_for_updates_class = "jupyterlab.NeverCheckForUpdate"  # works without a network
 c.LabApp.news_url = None
 c.LabApp.extension_manager = "readonly"
