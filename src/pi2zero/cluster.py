@@ -43,6 +43,13 @@ class MPICluster:
         view.block = True
         return view
 
+    def __getitem__(self, rank: int):
+        """An ipyparallel DirectView on one rank: `cluster[0]["x"]` is x on rank 0, `cluster[0]["x"] = 1` sets it there."""
+        if not isinstance(rank, int) or not -self.n <= rank < self.n:
+            raise IndexError(f"there is no rank {rank!r}; this cluster has ranks 0 to {self.n - 1}")
+        self._wait_until_ready()
+        return self._engines.client[self._engines.ids[rank]]
+
     @property
     def info(self) -> list[dict]:
         """For each rank: rank, size, pid, host, library."""
