@@ -103,7 +103,7 @@ def convergence(ns, errors, sigma: float = 5, ax=None, figsize=None):
     ax = _axes(ax, figsize, (7.2, 4.4))
     expected = costs.monte_carlo_pi_error(ns)
     lowest = min(errors[errors > 0].min(), expected.min() / 10) / 2
-    ax.fill_between(ns, lowest, sigma * expected, color=RANK_COLORS[5], alpha=0.2, linewidth=0)
+    ax.fill_between(ns, 1e-300, sigma * expected, color=RANK_COLORS[5], alpha=0.2, linewidth=0)
     ax.plot(ns, expected, color=INK, label=r"standard error $1.642/\sqrt{N}$")
     ax.plot(ns, sigma * expected, color=RANK_COLORS[5], linestyle="--", label=f"{sigma:g} standard errors")
     ax.plot(np.broadcast_to(ns, errors.shape).ravel(), errors.ravel(), "o", color=RANK_COLORS[4], label="measured")
@@ -194,7 +194,7 @@ def amdahl(fractions, max_ranks: int = 1024, ax=None, figsize=None):
     ranks = np.geomspace(1, max_ranks, 200)
     ax.plot(ranks, ranks, "--", color=FAINT, label="ideal")
     for fraction in fractions:
-        label = f"{100 * fraction:g} % serial: at most {1 / fraction:.3g} times"
+        label = f"{100 * fraction:g} % serial: at most {1 / fraction:,.0f} times"
         ax.plot(ranks, costs.amdahl(fraction, ranks), label=label)
     ax.set(xlabel="ranks", ylabel="speed-up", ylim=(1, max_ranks))
     ax.set_xscale("log", base=2)
