@@ -1,0 +1,190 @@
+"""The doctor finds what is really wrong, says what to do, and leaves nothing behind."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pi2zero import doctor, machine, processes
+from pi2zero.probes import Probe
+
+NAMES = ["Python", "MPI", "MPI world of 4", "spawn", "ipyparallel", "torch", "accelerator"]
+NAMES += ["cores", "memory", "disk", "leftover processes"]
+
+
+@pytest.fixture
+def probe():
+    return Probe(time.monotonic() + 30)
+
+
+def sick(result, status="failed"):
+    """A result that is not ok must say what was found and what to do."""
+    assert result.status == status, result
+    assert result.detail and result.remedy
+    return result
+
+
+def test_this_machine_is_well_enough():
+    before = {process.pid for process in processes.leftovers()}
+    start = time.monotonic()
+    done = subprocess.run([sys.executable, "-m", "pi2zero", "doctor", "--json"], capture_output=True, text=True)
+    assert time.monotonic() - start < 35  # it gives itself 28 s; this machine may be busy
+    report = json.loads(done.stdout)
+    assert done.returncode == (report["status"] == "failed") == 0, done.stdout
+    assert [check["name"] for check in report["checks"]] == NAMES
+    for check in report["checks"]:
+        assert check.keys() == {"name", "status", "detail", "remedy", "seconds"}
+        assert check["status"] in ("ok", "warning") and check["detail"] and check["seconds"] >= 0
+        assert bool(check["remedy"]) == (check["status"] != "ok"), check
+    by_name = {check["name"]: check for check in report["checks"]}
+    assert by_name["MPI"]["detail"].startswith("Open MPI 5.")
+    assert not {process.pid for process in processes.leftovers()} - before
+
+
+def test_the_table_shows_what_to_do_and_brackets_too(capsys):
+    results = [doctor.Result("spawn", "failed", "[host:12] aborted", "Run: make reset"), doctor.Result("cores", "ok", "2")]
+    assert doctor.show(results) == results
+    text = capsys.readouterr().out
+    assert "[host:12] aborted" in text and "What to do: Run: make reset" in text
+    assert "1 ok, 0 warning, 1 failed" in text
+    assert doctor.status(results) == "failed"
+
+
+def test_no_mpi_library(monkeypatch):
+    monkeypatch.setenv("MPI4PY_LIBMPI", "/nonexistent/libmpi.so")
+    results = doctor.check_ranks(Probe(time.monotonic() + 30))
+    assert "unset MPI4PY_LIBMPI" in sick(results[0]).remedy
+    assert [sick(result).detail for result in results[1:]] == ["not tried: it needs MPI"] * 3
+
+
+def test_the_exit_status_tells(monkeypatch):
+    monkeypatch.setenv("MPI4PY_LIBMPI", "/nonexistent/libmpi.so")
+    done = subprocess.run([sys.executable, "-m", "pi2zero", "doctor"], capture_output=True, text=True)
+    assert done.returncode == 1 and "4 failed" in done.stdout and "Traceback" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("check", [doctor.check_world, doctor.check_spawn, doctor.check_cluster])
+def test_ranks_that_cannot_start(check, probe, monkeypatch):
+    monkeypatch.setenv("OMPI_MCA_pml", "no_such_transport")
+    assert "unset OMPI_MCA_pml" in sick(check(probe)).remedy
+
+
+@pytest.fixture
+def other_environment(tmp_path, monkeypatch):
+    """A real one, made by venv, in which the doctor's probes run: with the installed packages, but no mpirun in its bin."""
+    folder = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    site = folder / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
+    (site / "kit.pth").write_text(f"{sysconfig.get_paths()['purelib']}\n{Path(doctor.__file__).parents[1]}\n")
+    monkeypatch.setenv("MPI4PY_LIBMPI", str(next(Path(sys.prefix).rglob("libmpi.so.*"))))
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(sys, "executable", str(folder / "bin" / "python"))
+    return folder
+
+
+def test_no_mpirun(probe, other_environment):
+    result = sick(doctor.check_mpi(probe))
+    assert "there is no mpirun on the PATH" in result.detail and "pip install" in result.remedy
+
+
+def test_an_mpirun_of_another_mpi(probe, other_environment):
+    """The two-MPIs mistake: the library is one, mpirun the other."""
+    other = other_environment / "bin" / "mpirun"
+    other.write_text("#!/bin/sh\necho 'mpirun (Open MPI) 4.1.4'\n")
+    other.chmod(0o755)
+    assert "ranks would not find each other" in sick(doctor.check_mpi(probe)).detail
+
+
+def test_a_wrong_answer_is_not_a_good_one():
+    wrong = {"size": 1, "sum": 1, "processes": 1}  # what four processes say that each think they are alone
+    assert "got {'size': 1" in sick(doctor.check_world(lambda name: (wrong, ""))).detail
+
+
+def test_what_hangs_is_ended_and_cleared_away():
+    before = {process.pid for process in processes.leftovers()}
+    result = doctor.check_cluster(Probe(time.monotonic() + 1.5))
+    assert sick(result).detail == "it did not end in time"
+    mine = psutil.Process()
+    assert not [child for child in mine.children(recursive=True) if "pi2zero.probes" in " ".join(child.cmdline())]
+    assert not {process.pid for process in processes.leftovers()} - before
+
+
+def test_torch_that_cannot_be_imported(probe, tmp_path, monkeypatch):
+    (tmp_path / "torch.py").write_text("raise ImportError('libtorch_cpu.so: file too short')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    torch, accelerator = doctor.check_torch(probe)
+    assert "file too short" in sick(torch).detail
+    sick(accelerator, "warning")
+
+
+def test_slow_torch_is_only_a_warning():
+    assert sick(doctor.check_torch(Probe(time.monotonic() + 0.1))[0], "warning").detail.endswith("did not end in time")
+
+
+def test_accelerators(tmp_path, monkeypatch):
+    seen = {"version": "2.13.0", "cpu": True, "devices": [{"name": "H200", "works": True}] * 2}
+    assert doctor.check_accelerator(seen).detail == "2 x H200"
+    seen["devices"] = [{"name": "H200", "works": False}]
+    assert "H200" in sick(doctor.check_accelerator(seen)).detail
+    seen["devices"] = []
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert doctor.check_accelerator(seen).detail == "none: the kit runs on CPU"
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 'GPU 0: NVIDIA H200 (UUID: GPU-0)'\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    assert "1 NVIDIA" in sick(doctor.check_accelerator(seen), "warning").detail
+
+
+def test_another_python_and_another_package(monkeypatch):
+    assert "the kit needs 3.99" in sick(doctor.check_python(wanted=(3, 99))).detail
+    monkeypatch.setattr(doctor.metadata, "requires", lambda name: ["numpy==0.1", "no-such-package==1"])
+    assert "no-such-package 0" in sick(doctor.check_python(), "warning").detail
+
+
+def test_too_little_of_the_machine():
+    assert "GB free" in sick(doctor.check_disk(doctor.Limits(disk_low=math.inf, disk_none=math.inf))).detail
+    sick(doctor.check_disk(doctor.Limits(disk_low=math.inf)), "warning")
+    sick(doctor.check_memory(doctor.Limits(memory_low=math.inf, memory_none=math.inf)))
+    sick(doctor.check_cores(doctor.Limits(cores_low=math.inf)), "warning")
+
+
+def test_a_leftover_is_named():
+    short = subprocess.Popen([sys.executable, "-c", ""])
+    mark = processes.owner_mark(short.pid)
+    short.wait()  # the owner is gone
+    left = subprocess.Popen(["sleep", "60"], env=dict(os.environ, **{processes.OWNER: mark}))
+    try:
+        result = sick(doctor.check_leftovers(), "warning")
+        assert str(left.pid) in result.detail and result.remedy == "Run: make reset"
+    finally:
+        left.kill()
+        left.wait()
+    assert str(left.pid) not in doctor.check_leftovers().detail
+
+
+def test_limits_of_a_container(tmp_path):
+    """Limits may stand in this group or in one above it; files as the kernel writes them."""
+    job = tmp_path / "slurm" / "job_7"
+    job.mkdir(parents=True)
+    table = tmp_path / "cgroup"
+    table.write_text("1:name=systemd:/\n0::/slurm/job_7\n")
+    (job / "cpu.max").write_text("max 100000\n")
+    (job.parent / "cpu.max").write_text("50000 100000\n")
+    (job / "memory.max").write_text("3000000000\n")
+    (job / "memory.current").write_text("2500000000\n")
+    (job / "memory.stat").write_text("anon 1\ninactive_file 1000000000\n")
+    assert machine.cores(tmp_path, table) == 0.5
+    assert machine.free_memory(tmp_path, table) == min(1.5e9, psutil.virtual_memory().available)
+    assert machine.total_memory(tmp_path, table) == min(3e9, psutil.virtual_memory().total)
+    assert machine.total_memory(tmp_path, tmp_path / "absent") == psutil.virtual_memory().total
+
+
+def test_unknown_command_is_explained():
+    done = subprocess.run([sys.executable, "-m", "pi2zero", "doctr"], capture_output=True, text=True)
+    assert done.returncode == 2 and "doctor" in done.stderr
