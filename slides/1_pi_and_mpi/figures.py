@@ -1,0 +1,253 @@
+"""Figures and numbers of the deck "π and MPI". Data figures are drawn by pi2zero.plots, as in the notebooks."""
+
+import re
+
+import numpy as np
+from diagrams import ACCENT, INK, PALE, QUIET, WARM, arrow, bar, box, canvas, label
+from extract import cell_output, printed_table
+
+from pi2zero import costs, plots
+
+STYLE = {"font.size": 18, "figure.dpi": 96}
+FULL, HALF = (11.8, 4.9), (6.4, 5.0)  # inches of 96 px: the width of a slide, and a bit more than half of it
+
+# Seconds for π with 10^8 samples, one process and six spawned ones.
+# Source: the ODSC article on MPI in Jupyter that this workshop grew out of (slide "Sources").
+ODSC = {"ranks": [1, 6], "seconds": [59.8, 9.79]}
+# Seconds for Monte Carlo π with 5 x 10^6 samples on a node of Polaris. Source: argonne-lcf/ai-science-training-series,
+# 01_intro_AI_on_Supercomputer/parallel_computing.md, there with all digits.
+ALCF = {"ranks": [1, 2, 4, 8], "seconds": [8.029, 4.213, 2.094, 1.061]}
+
+
+NOTEBOOK_1, NOTEBOOK_2 = "notebooks/01_monte_carlo_pi.ipynb", "notebooks/02_mpi_pi.ipynb"
+
+
+def serial_seconds():
+    """{way: seconds for 10^8 darts on one core}, as notebook 01 measured them."""
+    lines = cell_output(NOTEBOOK_1, "slide-time-table").splitlines()[1:]
+    rows = (re.fullmatch(r"(.+?)\s{2,}[\d.]+\s+([\d.]+)\s*(?:\(scaled\))?\s*", line) for line in lines)
+    return {row.group(1): float(row.group(2)) for row in rows}
+
+
+def strong_scaling():
+    """({"ranks": ..., "seconds": ...} of the same work on more ranks, number of cores), from notebook 02."""
+    cores = re.match(r"(\d+) cores?", cell_output(NOTEBOOK_2, "slide-scaling"))
+    return printed_table(NOTEBOOK_2, "slide-scaling", "ranks"), int(cores.group(1))
+
+
+def spawn_seconds():
+    """(start-up, computing) of two spawned ranks in seconds, from notebook 02."""
+    numbers = re.search(r"start-up ([\d.]+) s, computing ([\d.]+) s", cell_output(NOTEBOOK_2, "slide-spawn-cost"))
+    return float(numbers.group(1)), float(numbers.group(2))
+
+
+def facts():
+    """The numbers in the deck's text, computed here from what was measured."""
+    alcf_speedup = costs.speedup(ALCF["seconds"][0], np.array(ALCF["seconds"]))
+    alcf_serial = costs.karp_flatt(alcf_speedup[-1], ALCF["ranks"][-1])
+    serial, (start, computing), (strong, cores) = serial_seconds(), spawn_seconds(), strong_scaling()
+    loop, chunks = serial["Python loop"], serial["NumPy, chunks"]
+    rows = zip(ALCF["ranks"], ALCF["seconds"], alcf_speedup, alcf_speedup / np.array(ALCF["ranks"]), strict=True)
+    return {
+        "odsc_one": f"{ODSC['seconds'][0]:g}",
+        "odsc_six": f"{ODSC['seconds'][1]:g}",
+        "odsc_speedup": f"{costs.speedup(*ODSC['seconds']):.1f}",
+        "odsc_efficiency": f"{100 * costs.efficiency(*ODSC['seconds'], 6):.0f}",
+        "alcf_table": "\n".join(f"| {p} | {t:.2f} | {s:.2f} | {100 * e:.1f} % |" for p, t, s, e in rows),
+        "alcf_efficiency": f"{100 * alcf_speedup[-1] / 8:.1f}",
+        "alcf_serial": f"{100 * alcf_serial:.1f}",
+        "alcf_limit": f"{costs.amdahl(alcf_serial, 1e12):.0f}",
+        "amdahl_64": f"{costs.amdahl(0.05, 64):.1f}",
+        "loop_seconds": f"{loop:.3g}",
+        "chunk_seconds": f"{chunks:.2g}",
+        "numpy_gain": f"{loop / chunks:.0f}",
+        "spawn_seconds": f"{start + computing:.1f}",
+        "spawn_share": f"{100 * start / (start + computing):.0f}",
+        "one_seconds": f"{strong['seconds'][0]:.2f}",
+        "enough_slices": f"{1e8 * 9 * start / strong['seconds'][1]:.0e}".replace("e+", " × 10^"),
+        "cores": cores,
+        "sigma": f"{costs.MONTE_CARLO_PI_SIGMA:.3f}",
+        "error_1e8": f"{costs.monte_carlo_pi_error(1e8):.5f}",
+    }
+
+
+# --- why -------------------------------------------------------------------------------------------------------------
+
+
+def way():
+    """The four parts of the workshop as stairs, this one in colour."""
+    figure, axes = canvas(1150, 430)
+    steps = ["π and MPI\n\nranks, Bcast,\nReduce", "Data parallel\n\nall-reduce,\nHorovod, DDP"]
+    steps += ["ZeRO\n\nshard states,\ngradients, weights", "A summarizer\n\ntoo large for\none process"]
+    for i, text in enumerate(steps):
+        here = i == 0
+        box(axes, 20 + i * 284, 20 + i * 70, 258, 180, text, ACCENT if here else PALE, "white" if here else INK, size=19)
+    label(axes, 149, 240, "you are here", color=ACCENT, weight="bold")
+    return figure
+
+
+def odsc_time():
+    axes = plots.plt.subplots(figsize=HALF)[1]
+    bars = axes.bar(["1 process", "6 processes"], ODSC["seconds"], color=[plots.RANK_COLORS[4], plots.RANK_COLORS[0]])
+    axes.bar_label(bars, fmt="%g s", padding=4, fontsize=24)
+    axes.set(ylabel="seconds, π with 10⁸ samples", ylim=(0, 68))
+    return axes.figure
+
+
+# --- what MPI is -----------------------------------------------------------------------------------------------------
+
+
+def processes():
+    """Four processes, each with its own memory; messages are the only way between them."""
+    figure, axes = canvas(660, 470)
+    places = [(20, 260), (370, 260), (20, 20), (370, 20)]
+    for rank, (x, y) in enumerate(places):
+        color = plots.rank_color(rank)
+        box(axes, x, y, 270, 190, color="white", edge=color)
+        label(axes, x + 135, y + 155, f"rank {rank}", size=21, color=INK, weight="bold")
+        axes.add_patch(plots.Rectangle((x + 20, y + 128), 26, 52, color=color))
+        box(axes, x + 25, y + 25, 220, 85, f"its own memory\nx = {10 * (rank + 1)}", PALE, size=17)
+    for start, end in [((292, 370), (368, 370)), ((368, 330), (292, 330)), ((155, 258), (155, 212)), ((505, 258), (505, 212))]:
+        arrow(axes, start, end)
+    arrow(axes, (292, 130), (368, 130))
+    return figure
+
+
+# --- π ---------------------------------------------------------------------------------------------------------------
+
+
+def darts():
+    rng = np.random.default_rng(7)
+    axes = plots.darts(*rng.random((2, 2000)), figsize=(5.4, 5.4))
+    axes.set_title(axes.get_title(), pad=14)
+    return axes.figure
+
+
+def convergence():
+    """Measured while the slides are built: 5 estimates for each N from 10^2 to 10^6."""
+    rng = np.random.default_rng(7)
+    ns = [10**k for k in range(2, 7)]
+    errors = [[abs(4 * np.mean(np.sum(rng.random((2, n)) ** 2, axis=0) < 1) - np.pi) for n in ns] for _ in range(5)]
+    axes = plots.convergence(ns, errors, figsize=(6.6, 5.1))
+    axes.set_ylim(2e-5, 2)
+    axes.legend(loc="lower left", fontsize=16, frameon=True, framealpha=1, edgecolor="white")
+    return axes.figure
+
+
+def slices():
+    return plots.midpoint_slices(12, 3, figsize=(6.9, 4.7)).figure
+
+
+def loop_and_numpy():
+    rows = {way: {"computing": seconds} for way, seconds in serial_seconds().items()}
+    axes = plots.spans(rows, figsize=(7.4, 3.6))
+    axes.get_legend().remove()
+    axes.set(xlabel="seconds for 10⁸ darts, one core")
+    return axes.figure
+
+
+# --- messages --------------------------------------------------------------------------------------------------------
+
+
+def bcast():
+    return collective("Bcast", [["n"], [], []], [["n"], ["n"], ["n"]], width=5.2)
+
+
+def reduce():
+    return collective("Reduce, SUM", [["a"], ["b"], ["c"]], [["a+b+c"], [], []])
+
+
+def scatter_gather():
+    figure, axes = plots.plt.subplots(1, 2, figsize=(11.9, 3.9))
+    full, dealt = [["a", "b", "c"], [], []], [["a"], ["b"], ["c"]]
+    plots.collective("Scatter", full, dealt, ax=axes[0])
+    plots.collective("Gather", dealt, full, ax=axes[1])
+    return figure
+
+
+def allreduce():
+    return collective("Allreduce, SUM", [["a"], ["b"], ["c"]], [["a+b+c"]] * 3)
+
+
+def collective(name, before, after, width=5.5):
+    with plots.mpl.rc_context({"font.size": 16}):  # so that a+b+c fits its box
+        return plots.collective(name, before, after, figsize=(width, 4.3)).figure
+
+
+def spawn():
+    """The parent starts four children, gives them n, and collects their sums. Not to scale."""
+    figure, axes = canvas(1150, 430)
+    for name, y in {"parent": 346, "child 0": 262, "child 1": 194, "child 2": 126, "child 3": 58}.items():
+        label(axes, 120, y + 26, name, ha="right", weight="bold")
+    bar(axes, 145, 346, 330, 52, "Spawn: waits", PALE)
+    bar(axes, 560, 346, 330, 52, "waits", PALE)
+    bar(axes, 965, 346, 165, 52, "prints π", ACCENT, "white")
+    for rank, y in enumerate((262, 194, 126, 58)):
+        color, ink = plots.rank_color(rank), "white" if rank in (0, 2) else INK
+        bar(axes, 185, y, 290, 52, "start Python", PALE, QUIET)
+        bar(axes, 560, y, 330, 52, f"slices {rank}, {rank + 4}, {rank + 8}, …", color, ink)
+        arrow(axes, (517, 346), (517, y + 26), color=ACCENT)
+        arrow(axes, (927, y + 26), (927, 346), color=WARM)
+    arrow(axes, (165, 346), (165, 290), color=QUIET)
+    label(axes, 517, 416, "Bcast n", color=ACCENT, weight="bold")
+    label(axes, 927, 416, "Reduce", color=WARM, weight="bold")
+    label(axes, 1130, 22, "time, not to scale", size=16, color=QUIET, ha="right")
+    return figure
+
+
+def hang():
+    """Three ranks wait in a collective for the fourth, which has raised an error: the cell of notebook 00."""
+    figure, axes = canvas(1150, 256)
+    for rank in range(4):
+        y = 196 - 62 * rank
+        label(axes, 110, y + 24, f"rank {rank}", ha="right", weight="bold")
+        bar(axes, 135, y, 210, 48, "its share", plots.rank_color(rank), INK if rank in (1, 3) else "white")
+        if rank == 3:
+            bar(axes, 345, y, 200, 48, "IndexError", WARM, "white")
+        else:
+            bar(axes, 345, y, 780, 48, "Barrier: waits for rank 3 … for ever", PALE, INK, hatch="/")
+    return figure
+
+
+def same_seed():
+    """Estimates of 4 ranks x 1,000 darts: with a stream of their own, and all four with the same darts."""
+    rng = np.random.default_rng(7)
+    darts, ranks, runs = 1000, 4, 2000
+    own = 4 * rng.binomial(ranks * darts, np.pi / 4, runs) / (ranks * darts)
+    same = 4 * rng.binomial(darts, np.pi / 4, runs) / darts
+    claimed = costs.monte_carlo_pi_error(ranks * darts)
+    axes = plots.spread({"own streams": own, "same seed": same}, claimed, figsize=(7.2, 3.7))
+    axes.set_ylim(top=1.35 * axes.get_ylim()[1])  # room for the legend above the curves
+    axes.legend(loc="upper left", fontsize=16)
+    return axes.figure
+
+
+# --- how fast --------------------------------------------------------------------------------------------------------
+
+
+def alcf():
+    speedup = costs.speedup(ALCF["seconds"][0], ALCF["seconds"][-1])
+    serial = costs.karp_flatt(speedup, 8)
+    axes = plots.speedup(ALCF["ranks"], ALCF["seconds"], serial_fraction=serial, figsize=(5.4, 4.9))
+    axes.legend(loc="lower right")
+    return axes.figure
+
+
+def amdahl():
+    axes = plots.amdahl([0.01, 0.05, 0.25], max_ranks=1024, figsize=(6.7, 5.3))
+    axes.set(ylim=(1, 2**16), yticks=[4**k for k in range(6)])  # room for the legend above the curves
+    return axes.figure
+
+
+def spawn_cost():
+    start, computing = spawn_seconds()
+    one = strong_scaling()[0]["seconds"][0]
+    rows = {"1 process": {"start-up": 0.0, "computing": one}, "2 spawned": {"start-up": start, "computing": computing}}
+    return plots.spans(rows, figsize=(11.6, 3.2)).figure
+
+
+def cores():
+    strong, cores = strong_scaling()
+    axes = plots.speedup(strong["ranks"], strong["seconds"], cores=cores, figsize=(6.4, 5.0))
+    axes.legend(loc="lower right")
+    return axes.figure

@@ -1,0 +1,107 @@
+"""Code and output for the slides, taken from where they live, so that a slide cannot drift from its notebook."""
+
+import ast
+import json
+import re
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class SlideError(Exception):
+    """Something in a deck's source is wrong; the message says what and what to do."""
+
+
+@cache
+def notebook(path):
+    """The notebook at `path` (relative to the repository's root) as a dict."""
+    file = ROOT / path
+    if not file.is_file():
+        raise SlideError(f"{path}: no such notebook. Slides take code and numbers from the committed notebooks.")
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+def tagged_cell(path, tag):
+    """The one code cell of the notebook that carries the tag, or has it as its id."""
+    cells = [
+        cell
+        for cell in notebook(path)["cells"]
+        if cell["cell_type"] == "code" and tag in [cell.get("id"), *cell.get("metadata", {}).get("tags", [])]
+    ]
+    if len(cells) != 1:
+        raise SlideError(f"{path}: {len(cells)} code cells carry the tag {tag!r}; expected exactly one.")
+    return cells[0]
+
+
+def cell_source(path, tags):
+    """The code of one tagged cell, or of several (`tag,tag`) with an empty line between them."""
+    return "\n\n".join("".join(tagged_cell(path, tag)["source"]).strip("\n") for tag in tags.split(","))
+
+
+def cell_output(path, tag):
+    """What the tagged cell printed when the notebook was run (stdout and plain-text results)."""
+    texts = []
+    for output in tagged_cell(path, tag)["outputs"]:
+        if output["output_type"] == "stream" and output["name"] == "stdout":
+            texts.append("".join(output["text"]))
+        elif output["output_type"] in ("execute_result", "display_data"):
+            texts.append("".join(output["data"].get("text/plain", "")) + "\n")
+        elif output["output_type"] == "error":
+            texts.append("\n".join(output["traceback"]) + "\n")
+    text = re.sub(r"\x1b\[[0-9;]*m", "", "".join(texts)).strip("\n")
+    if not text:
+        raise SlideError(f"{path}: the cell tagged {tag!r} has no text output. Run the notebook and commit its outputs.")
+    return text
+
+
+def printed_table(path, tag, first_column):
+    """A table that a cell printed, as {column: list of floats}; per cents are returned as 0..100.
+
+    It begins with the line whose first word is `first_column`, and ends with the first line that is not all numbers.
+    """
+    lines = cell_output(path, tag).splitlines()
+    header = next((i for i, line in enumerate(lines) if line.split()[:1] == [first_column]), None)
+    if header is None:
+        raise SlideError(f"{path}: the cell tagged {tag!r} prints no table that begins with {first_column!r}.")
+    columns = {name: [] for name in lines[header].split()}
+    for line in lines[header + 1 :]:
+        values = re.fullmatch(r"\s*((?:-?[\d.]+%?\s*)+)", line)
+        if not values:
+            break
+        for column, value in zip(columns.values(), values.group(1).split(), strict=True):
+            column.append(float(value.rstrip("%")))
+    return columns
+
+
+def function_source(path, name):
+    """The text of one function of a script, without its decorators."""
+    file = ROOT / path
+    if not file.is_file():
+        raise SlideError(f"{path}: no such script.")
+    text = file.read_text(encoding="utf-8")
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
+            return "\n".join(text.splitlines()[node.lineno - 1 : node.end_lineno])
+    raise SlideError(f"{path}: no function or class {name!r}.")
+
+
+def between(text, first, last, where):
+    """The lines from the first that contains `first` to the next that contains `last`, both included, dedented."""
+    lines = text.splitlines()
+    starts = [i for i, line in enumerate(lines) if first in line]
+    if not starts:
+        raise SlideError(f"{where}: no line contains {first!r}.")
+    start = starts[0]
+    for end in range(start, len(lines)):
+        if last in lines[end]:
+            block = lines[start : end + 1]
+            margin = min((len(line) - len(line.lstrip()) for line in block if line.strip()), default=0)
+            return "\n".join(line[margin:] for line in block)
+    raise SlideError(f"{where}: no line after {first!r} contains {last!r}.")
+
+
+def heading_ids(path):
+    """The anchors of a notebook's headings, as JupyterLab makes them: words joined by hyphens."""
+    text = "\n".join("".join(c["source"]) for c in notebook(path)["cells"] if c["cell_type"] == "markdown")
+    return {m.group(1).strip().replace(" ", "-") for m in re.finditer(r"^#{1,6} +(.+?)\s*$", text, re.MULTILINE)}

@@ -1,0 +1,131 @@
+"""Markdown to HTML for slides: math as drawings, code from its source, figures from functions. Nothing needs a network."""
+
+import base64
+import html
+import io
+import re
+import shlex
+
+import matplotlib
+from extract import ROOT, SlideError, between, cell_output, cell_source, function_source, heading_ids
+from markdown_it import MarkdownIt
+from matplotlib import pyplot
+from matplotlib.font_manager import FontProperties
+from matplotlib.mathtext import math_to_image
+from mdit_py_plugins.attrs import attrs_block_plugin
+from mdit_py_plugins.container import container_plugin
+from mdit_py_plugins.dollarmath import dollarmath_plugin
+from mdit_py_plugins.front_matter import front_matter_plugin
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import get_lexer_by_name
+
+PX_PER_INCH = 96  # CSS; so a figure's 18 pt text is 24 px high on a 1280 x 720 slide
+INK = "#1c2331"
+
+
+def make_markdown(figures):
+    """A markdown-it parser whose images `figure:name` are drawn by the function `name` of the module `figures`."""
+    md = MarkdownIt("commonmark", {"html": True, "typographer": False}).enable("table")
+    md.use(front_matter_plugin).use(attrs_block_plugin)
+    md.use(dollarmath_plugin, allow_digits=False, renderer=lambda tex, opts: math(tex, opts["display_mode"]))
+    for name in ("notes", "cols", "col", "source", "big", "answer"):
+        md.use(container_plugin, name, render=container)
+    md.add_render_rule("fence", lambda self, tokens, i, options, env: fence(tokens[i]))
+    md.add_render_rule("image", lambda self, tokens, i, options, env: image(tokens[i], figures))
+    md.add_render_rule("link_open", link)
+    return md
+
+
+def container(self, tokens, i, options, env):
+    """`::: cols wide-left` becomes a div with both words as its classes."""
+    return f'<div class="{html.escape(tokens[i].info.strip())}">\n' if tokens[i].nesting == 1 else "</div>\n"
+
+
+def data_uri(content, mime):
+    return f"data:{mime};base64,{base64.b64encode(content).decode()}"
+
+
+def math(tex, display):
+    """TeX drawn by Matplotlib, as the figures' labels are; sized in em so that it follows the text around it."""
+    size = 20.0
+    buffer = io.BytesIO()
+    try:
+        with matplotlib.rc_context({"mathtext.fontset": "cm", "svg.hashsalt": "pi2zero", "savefig.transparent": True}):
+            depth = math_to_image(f"${tex}$", buffer, prop=FontProperties(size=size), dpi=72, format="svg", color=INK)
+    except ValueError as error:
+        raise SlideError(f"the formula ${tex}$ cannot be drawn: {str(error).strip().splitlines()[-1]}") from None
+    svg = buffer.getvalue()
+    width, height = (float(x) for x in re.search(rb'width="([\d.]+)pt" height="([\d.]+)pt"', svg).groups())
+    style = f"width:{width / size:.3f}em;height:{height / size:.3f}em;vertical-align:{-depth / size:.3f}em"
+    picture = f'<img class="math" style="{style}" alt="{html.escape(tex)}" src="{data_uri(svg, "image/svg+xml")}">'
+    return f'<p class="display">{picture}</p>' if display else picture
+
+
+def image(token, figures):
+    """`![alt](figure:name)`: draw it, check that it has an alternative text, embed it at its true size."""
+    source = token.attrs["src"]
+    if not source.startswith("figure:"):
+        raise SlideError(f"the image {source!r} is not a figure:name; slides draw their figures, they load none.")
+    name = source.removeprefix("figure:")
+    if not token.content.strip():
+        raise SlideError(f"the figure {name!r} has no alternative text: write ![what it shows](figure:{name}).")
+    figure = draw(figures, name)
+    width, height = figure.get_size_inches() * PX_PER_INCH
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return (
+        f'<img class="figure" data-figure="{name}" width="{width:.0f}" height="{height:.0f}" '
+        f'alt="{html.escape(token.content)}" src="{data_uri(buffer.getvalue(), "image/svg+xml")}">'
+    )
+
+
+def draw(figures, name):
+    function = getattr(figures, name, None)
+    if function is None:
+        raise SlideError(f"no function {name!r} in {figures.__file__}.")
+    with matplotlib.rc_context(figures.STYLE):
+        figure = function()
+    pyplot.close(figure)  # it stays drawable; pyplot need not keep it
+    return figure
+
+
+def fence(token):
+    """A code block: written here, or `from=FILE` with `tag=`, `def=`, and optionally `first=` and `last=` lines."""
+    language, *words = shlex.split(token.info.strip()) or ["text"]
+    options = dict(word.split("=", 1) for word in words)
+    code, caption = token.content.rstrip("\n"), ""
+    if "from" in options:
+        code, caption = included(language, options), options["from"]
+    lexer = get_lexer_by_name("text" if language == "output" else language)
+    markup = highlight(code, lexer, HtmlFormatter(nowrap=True))
+    caption = f"<figcaption>{html.escape(options.get('caption', caption))}</figcaption>" if caption else ""
+    return f'<figure class="code {html.escape(language)}"><pre><code>{markup}</code></pre>{caption}</figure>\n'
+
+
+def included(language, options):
+    path = options["from"]
+    if language == "output":
+        code = cell_output(path, options["tag"])
+    elif path.endswith(".ipynb"):
+        code = cell_source(path, options["tag"])
+    elif "def" in options:
+        code = function_source(path, options["def"])
+    else:
+        code = (ROOT / path).read_text(encoding="utf-8")
+    if "first" in options:
+        code = between(code, options["first"], options.get("last", options["first"]), path)
+    return code
+
+
+def link(self, tokens, i, options, env):
+    """`notebook:02_x.ipynb#Heading` becomes a link to the notebook; a missing notebook or heading is an error."""
+    href = str(tokens[i].attrs.get("href", ""))
+    if href.startswith("notebook:"):
+        path, _, anchor = href.removeprefix("notebook:").partition("#")
+        headings = heading_ids(path)  # raises if there is no such notebook
+        if anchor and anchor not in headings:
+            raise SlideError(f"{path} has no heading {anchor!r}; it has: {', '.join(sorted(headings))}")
+        tokens[i].attrs["href"] = f"../../{path}" + (f"#{anchor}" if anchor else "")
+        tokens[i].attrs["data-notebook"] = path
+    return self.renderToken(tokens, i, options, env)
