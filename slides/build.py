@@ -50,7 +50,7 @@ def assets():
         "notes_js": (REVEAL / "notes.js").read_text(encoding="utf-8"),
         "theme_css": (HERE / "theme.css").read_text(encoding="utf-8"),
         "notes_css": (HERE / "notes.css").read_text(encoding="utf-8"),
-        "code_css": HtmlFormatter(style="tango").get_style_defs(".slide pre"),
+        "code_css": HtmlFormatter(style="xcode").get_style_defs(".slide pre"),
         "fonts_css": "\n".join(fonts),
     }
 

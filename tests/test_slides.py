@@ -14,11 +14,13 @@ ROOT = Path(__file__).resolve().parent.parent
 SLIDES = ROOT / "slides"
 sys.path.insert(0, str(SLIDES))
 
+# isort: off
 import build  # noqa: E402
 import deck as deck_module  # noqa: E402
 import extract  # noqa: E402
 import pdf  # noqa: E402
 import render  # noqa: E402
+# isort: on
 
 DECKS = [folder.name for folder in build.decks()]
 LOADS = {"script", "img", "iframe", "audio", "video", "source", "embed", "object", "link", "track", "input"}
