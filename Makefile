@@ -1,6 +1,8 @@
 # The interface of the kit. `make` alone lists what there is.
 PY := .venv/bin/python
 .DEFAULT_GOAL := help
+# Modules of clusters set these for another Python.
+unexport PYTHONPATH PYTHONHOME
 .PHONY: help lab test test-fast labs notebooks slides bench doctor reset clean set-up
 
 help:           ## this list
@@ -34,7 +36,8 @@ doctor: set-up  ## what this machine has, what is missing, and what to do about 
 reset: set-up   ## end everything of yours that the kit has started, and nothing else
 	@$(PY) -m pi2zero reset
 
-clean: reset    ## remove what can be made again: .venv, built slides, caches
+clean:          ## remove what can be made again: .venv, built slides, caches
+	@if $(PY) -c 'import pi2zero' 2>/dev/null; then $(PY) -m pi2zero reset; fi
 	@rm -rf .venv slides/build .pytest_cache .ruff_cache src/*.egg-info
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 

@@ -1,11 +1,15 @@
 """The set-up: one place for versions, a clear sentence for what is in the way, and nothing to do the second time."""
 
+import functools
+import http.server
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 import tomllib
 from pathlib import Path
 
@@ -19,6 +23,11 @@ PIN = re.compile(r"^[A-Za-z0-9._-]+==[A-Za-z0-9.+!_-]+$")
 def requirements():
     lines = (ROOT / "requirements.txt").read_text().splitlines()
     return [line for line in lines if line and not line.startswith("#")]
+
+
+def pin_of(package):
+    (pin,) = [pin for pin in requirements() if pin.startswith(f"{package}==")]
+    return pin
 
 
 def test_every_requirement_is_pinned_once():
@@ -63,8 +72,7 @@ def copy(tmp_path):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     shutil.copy(ROOT / "README.md", tmp_path)
-    keep = [pin for pin in requirements() if pin.startswith(("setuptools==", "psutil=="))]
-    (tmp_path / "requirements.txt").write_text("\n".join(keep) + "\n")
+    (tmp_path / "requirements.txt").write_text(pin_of("setuptools") + "\n" + pin_of("psutil") + "\n")
     return tmp_path
 
 
@@ -96,7 +104,7 @@ def test_no_disk_space(tmp_path):
 
 def test_no_network(copy):
     (copy / "pip.conf").write_text("[global]\nindex-url = http://127.0.0.1:9/simple\nretries = 1\n")
-    (copy / "requirements.txt").write_text("setuptools==80.9.0\nno-such-package-of-the-kit==1.0\n")
+    (copy / "requirements.txt").write_text(pin_of("setuptools") + "\nno-such-package-of-the-kit==1.0\n")
     env = {k: v for k, v in os.environ.items() if not k.startswith("PIP_")} | {"PIP_CONFIG_FILE": str(copy / "pip.conf")}
     command = [sys.executable, str(copy / "tools" / "setup.py"), "--venv", str(copy / "venv")]
     done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=120)
@@ -112,16 +120,94 @@ def test_no_compiler_is_a_warning(copy):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def start_setup(folder, **options):
+    """tools/setup.py of a copy, running; its output up to the line where pip is at work is read."""
+    command = [sys.executable, str(folder / "tools" / "setup.py"), "--venv", str(folder / "venv")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)
+    assert any(line.startswith("[3/4]") for line in process.stdout)
+    return process
+
+
 def test_twice_and_after_an_interruption(copy):
     script = copy / "tools" / "setup.py"
-    command = [sys.executable, str(script), "--venv", str(copy / "venv")]
-    first = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
-    for line in first.stdout:
-        if line.startswith("[3/4]"):  # pip is at work
-            os.killpg(first.pid, signal.SIGKILL)
-            break
+    first = start_setup(copy, start_new_session=True)
+    os.killpg(first.pid, signal.SIGKILL)
     first.wait()
+    # What a pip that is killed while it writes leaves: a package that looks installed, and has no list of its files.
+    version = pin_of("psutil").partition("==")[2]
+    half = copy / "venv" / "lib" / "python3.11" / "site-packages" / f"psutil-{version}.dist-info"
+    shutil.rmtree(half, ignore_errors=True)
+    half.mkdir()
+    (half / "METADATA").write_text(f"Metadata-Version: 2.1\nName: psutil\nVersion: {version}\n")
     again = run_setup(copy, script=script)
     assert again.returncode == 0, again.stdout + again.stderr
     assert "The environment is ready" in again.stdout
+    assert (half / "RECORD").exists()
+    subprocess.run([copy / "venv" / "bin" / "python", "-c", "import psutil, pi2zero"], check=True)
+    start = time.monotonic()
     assert run_setup(copy, script=script).stdout == ""  # nothing left to do
+    assert time.monotonic() - start < 2
+    (copy / "requirements.txt").write_text(pin_of("setuptools") + "\n")
+    assert "[3/4]" in run_setup(copy, script=script).stdout  # other pins
+
+
+def test_two_at_once(copy):
+    """The second waits for the first, and then has nothing to do: also when only the first's pip is left of it."""
+    first = start_setup(copy)
+    second = run_setup(copy, script=copy / "tools" / "setup.py")
+    first.wait()
+    assert "Waiting for it" in second.stdout and "[3/4]" not in second.stdout
+    assert first.returncode == second.returncode == 0
+    (copy / "venv" / "pi2zero-set-up").unlink()
+    killed = start_setup(copy)
+    killed.kill()
+    killed.wait()
+    after = run_setup(copy, script=copy / "tools" / "setup.py")
+    assert after.returncode == 0 and "The environment is ready" in after.stdout
+
+
+def test_a_folder_of_somebody_else(tmp_path):
+    if os.getuid() == 0:
+        pytest.skip("root may write anywhere")
+    tmp_path.chmod(0o555)
+    assert "you may not write" in sentences(run_setup(tmp_path))
+
+
+@pytest.fixture
+def pip(tmp_path, monkeypatch):
+    """setup_pip.Pip of this environment, as a user has it who has set nothing; nobody answers where the CPU builds are."""
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    import setup_pip
+
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setattr(setup_pip, "CPU_BUILDS", "http://127.0.0.1:9")
+    with (tmp_path / "lock").open("w") as lock:
+        yield lambda: setup_pip.Pip(sys.prefix, str(tmp_path / "log"), lock)
+
+
+def test_which_torch(pip, tmp_path, monkeypatch):
+    """Without a GPU the small build; what the user has set for pip stays as it is."""
+    import setup_pip
+
+    if not Path("/dev/nvidiactl").exists():
+        options, cuda, words = pip().torch_source()
+        assert options == [] and cuda and "does not answer" in words
+        (tmp_path / "torch").mkdir()
+        handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=tmp_path)
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            monkeypatch.setattr(setup_pip, "CPU_BUILDS", f"http://127.0.0.1:{server.server_port}")
+            assert pip().torch_source()[:2] == (["--extra-index-url", setup_pip.CPU_BUILDS], False)
+            server.shutdown()
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    assert pip().torch_source()[:2] == ([], False)
+
+
+def test_options_for_another_python_do_not_reach_pip(pip, monkeypatch):
+    for name in ("PYTHONPATH", "PIP_TARGET", "PIP_PREFIX"):
+        monkeypatch.setenv(name, "/elsewhere")
+    monkeypatch.setenv("PIP_USER", "1")
+    assert not {"PYTHONPATH", "PIP_TARGET", "PIP_PREFIX"} & pip().env.keys()
+    assert pip().env["PIP_USER"] == "0"

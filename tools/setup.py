@@ -6,31 +6,21 @@ A second run does nothing unless requirements.txt or pyproject.toml has changed;
 """
 
 import argparse
+import contextlib
+import fcntl
 import hashlib
 import os
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
+
+from setup_pip import Pip, say, stop
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 WANTED = (3, 11)
 NEED_GB = 3.0  # .venv is 1.6 GB; pip unpacks beside it
-NO_NETWORK = r"Retrying \(Retry|NewConnectionError|Temporary failure in name resolution|Network is unreachable|ReadTimeout"
-
-
-def stop(problem, remedy):
-    """End with one clear sentence, and what to do."""
-    sys.stdout.flush()
-    sys.stderr.write("\nset-up stopped: %s\nWhat to do: %s\n" % (problem, remedy))
-    sys.exit(1)
-
-
-def say(text):
-    print(text)
-    sys.stdout.flush()
+NEED_GB_CUDA = 12.0  # torch's CUDA build brings several GB of NVIDIA's libraries
 
 
 def probe(python):
@@ -41,6 +31,8 @@ def probe(python):
     except OSError:
         return None, "it does not run"
     version = done.stdout.strip() or None
+    if version is None:
+        return None, "it does not run"
     if version != "%d.%d" % WANTED:
         return version, "it is Python %s" % version
     return version, None if done.returncode == 0 else "its venv module is missing"
@@ -79,6 +71,12 @@ def check_disk(need_gb):
             )
 
 
+def check_folder(venv):
+    folder = os.path.dirname(os.path.abspath(venv))
+    if not os.access(venv if os.path.exists(venv) else folder, os.W_OK):
+        stop("you may not write in %s." % folder, "clone the kit into a folder of yours, and run make there.")
+
+
 def check_compiler():
     """DeepSpeed and Horovod compile; nothing else does, so a missing compiler does not stop the set-up."""
     if shutil.which("g++"):
@@ -96,60 +94,69 @@ def stamp():
     return digest.hexdigest() + " " + ROOT
 
 
-def pip(venv, arguments, log, total):
-    """Run pip with its output in a file, and a line that says how far it is."""
-    command = [os.path.join(venv, "bin", "python"), "-m", "pip", "install", "--progress-bar", "off", "--retries", "2"]
-    start, seen, installing = time.time(), 0, False
-    with open(log, "a") as out:
-        env = dict(os.environ, PYTHONUNBUFFERED="1", PIP_DISABLE_PIP_VERSION_CHECK="1")
-        process = subprocess.Popen(
-            command + arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, env=env
-        )
-        try:
-            for line in process.stdout:
-                out.write(line)
-                out.flush()
-                seen += line.startswith(("Collecting ", "Processing ", "Requirement already"))
-                installing = installing or line.startswith("Installing collected")
-                doing = "installing them" if installing else "%d of %d packages found" % (seen, total)
-                progress("      %s, %.0f s" % (doing, time.time() - start))
-        except KeyboardInterrupt:
-            process.terminate()
-            process.wait()
-            stop("you interrupted it.", "run make again when you like; it goes on with what is already there.")
-        code = process.wait()
-    progress("")
-    if code:
-        explain(log)
-    return time.time() - start
+def is_done(venv):
+    """Whether the environment is there, made from these very files, in this very place."""
+    try:
+        with open(os.path.join(venv, "pi2zero-set-up")) as f:
+            return f.read() == stamp() and os.access(os.path.join(venv, "bin", "python"), os.X_OK)
+    except OSError:
+        return False
 
 
-_last_shown = [0.0]
+def take_lock(venv):
+    """One set-up at a time. A pip that outlived its set-up still holds the lock: two would spoil each other's work."""
+    os.makedirs(venv, exist_ok=True)
+    lock = open(os.path.join(venv, "set-up.lock"), "w")  # noqa: SIM115  stays open until this process ends
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        say("Another set-up is at work in this folder (or was interrupted, and its pip still ends). Waiting for it.")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    except OSError:  # a file system without locks
+        pass
+    return lock
 
 
-def progress(text):
-    """One line that replaces itself on a terminal; in a log, a line every 20 s."""
-    if sys.stdout.isatty():
-        sys.stdout.write("\r%-70s%s" % (text, "" if text else "\r"))
-        sys.stdout.flush()
-    elif text and time.time() - _last_shown[0] > 20:
-        _last_shown[0] = time.time()
-        say(text)
-
-
-def explain(log):
-    """Turn pip's failure into a sentence."""
-    with open(log) as f:
-        text = f.read()
-    if "No space left on device" in text:
-        stop("the disk is full.", "free at least %.0f GB, then run make again." % NEED_GB)
-    if re.search(NO_NETWORK, text):
+def make_environment(python, venv):
+    made = subprocess.run([python, "-m", "venv", venv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if made.returncode:
         stop(
-            "pip could not reach a package index (no network, or a proxy that pip does not know).",
-            "check the network (and HTTPS_PROXY or pip.conf, if you need them), then run make again. Details: %s" % log,
+            "%s could not make an environment: %s" % (python, made.stdout.decode(errors="replace").strip()[-300:]),
+            "remove the folder %s and run make again." % venv,
         )
-    last = [line for line in text.splitlines() if line.startswith("ERROR")][-1:] or text.splitlines()[-1:]
-    stop("pip failed: %s" % "".join(last), "read %s, mend what it says, then run make again." % log)
+
+
+def set_up(args):
+    say("[1/4] Looking at the machine")
+    python = find_python(args.python)
+    check_disk(args.need_gb)
+    check_compiler()
+    say("[2/4] Making %s with %s" % (os.path.relpath(args.venv, ROOT), python))
+    lock = take_lock(args.venv)
+    if is_done(args.venv):  # by the one that we waited for
+        return
+    with contextlib.suppress(OSError):
+        os.remove(os.path.join(args.venv, "pi2zero-set-up"))
+    make_environment(python, args.venv)
+    log = os.path.join(args.venv, "set-up.log")
+    open(log, "w").close()
+    pip = Pip(args.venv, log, lock)
+    pip.mend()
+    options, cuda, words = pip.torch_source()
+    if cuda:
+        check_disk(max(args.need_gb, NEED_GB_CUDA))
+    requirements = os.path.join(ROOT, "requirements.txt")
+    with open(requirements) as f:
+        total = sum("==" in line and not line.startswith("#") for line in f)
+    say("[3/4] Installing %d packages (a few minutes; pip's own words are in %s)" % (total, os.path.relpath(log, ROOT)))
+    if words:
+        say("      " + words)
+    seconds = pip.install(["-r", requirements] + options, total)
+    say("[4/4] Installing the kit itself")
+    seconds += pip.install(["--no-deps", "--no-build-isolation", "-e", ROOT], 1)
+    with open(os.path.join(args.venv, "pi2zero-set-up"), "w") as f:
+        f.write(stamp())
+    say("The environment is ready, %.0f s." % seconds)
 
 
 def main():
@@ -158,34 +165,10 @@ def main():
     parser.add_argument("--venv", default=os.path.join(ROOT, ".venv"), help="where to make the environment")
     parser.add_argument("--need-gb", type=float, default=NEED_GB, help="free disk space to ask for")
     args = parser.parse_args()
-    done = os.path.join(args.venv, "pi2zero-set-up")
-    if os.path.exists(done):
-        with open(done) as f:
-            if f.read() == stamp():
-                return
-    say("[1/4] Looking at the machine")
-    python = find_python(args.python)
-    check_disk(args.need_gb)
-    check_compiler()
-    log = os.path.join(args.venv, "set-up.log")
-    say("[2/4] Making %s with %s" % (os.path.relpath(args.venv, ROOT), python))
-    made = subprocess.run([python, "-m", "venv", args.venv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    if made.returncode:
-        stop(
-            "%s could not make an environment: %s" % (python, made.stdout.decode(errors="replace").strip()[-300:]),
-            "remove the folder %s and run make again." % args.venv,
-        )
-    open(log, "w").close()
-    requirements = os.path.join(ROOT, "requirements.txt")
-    with open(requirements) as f:
-        total = sum("==" in line and not line.startswith("#") for line in f)
-    say("[3/4] Installing %d packages (a few minutes; pip's own words are in %s)" % (total, os.path.relpath(log, ROOT)))
-    seconds = pip(args.venv, ["-r", requirements], log, total)
-    say("[4/4] Installing the kit itself")
-    seconds += pip(args.venv, ["--no-deps", "--no-build-isolation", "-e", ROOT], log, 1)
-    with open(done, "w") as f:
-        f.write(stamp())
-    say("The environment is ready, %.0f s." % seconds)
+    if is_done(args.venv):
+        return
+    check_folder(args.venv)
+    set_up(args)
 
 
 if __name__ == "__main__":
