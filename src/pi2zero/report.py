@@ -132,8 +132,10 @@ def _consequence(outcome: Outcome, size: int, cells: int) -> str:
 
 
 def _traceback(error) -> str:
+    """IPython's traceback without mpi4py's compiled frames, which have no lines to show."""
     text = error.traceback or f"{error.ename}: {error.evalue}"
-    return text if isinstance(text, str) else "\n".join(text)
+    blocks = (text if isinstance(text, str) else "\n".join(text)).split("\n\n")
+    return "\n\n".join(block for block in blocks if not re.match(r".*mpi4py/MPI\.src/\w+\.p[yx][xi]:", block.split("\n")[0]))
 
 
 def _alike(by_rank: dict) -> list[tuple[list[int], object]]:

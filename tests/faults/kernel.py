@@ -1,6 +1,7 @@
 """A real Jupyter kernel for a test to break, and the processes that it started."""
 
 import re
+import tempfile
 import time
 from dataclasses import dataclass, field
 
@@ -27,7 +28,8 @@ class Notebook:
     """A kernel as JupyterLab starts it, cell by cell."""
 
     def __init__(self):
-        self.manager = KernelManager(transport="ipc")
+        self.sockets = tempfile.TemporaryDirectory()
+        self.manager = KernelManager(transport="ipc", ip=f"{self.sockets.name}/kernel")
         self.manager.start_kernel()
         self._connect()
 
@@ -81,6 +83,7 @@ class Notebook:
     def close(self) -> None:
         self.client.stop_channels()
         self.manager.shutdown_kernel(now=True)
+        self.sockets.cleanup()
 
 
 def wait_until_gone(notebook: Notebook, owner: str, seconds: float) -> tuple[float, list[psutil.Process]]:
