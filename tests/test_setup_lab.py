@@ -1,0 +1,137 @@
+"""`make lab`'s server, used as a browser uses it: localhost, a token, kernels over private sockets, also in a long home."""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import psutil
+import pytest
+import requests
+import websocket
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """(base URL, token, log, pid) of tools/lab.py in a copy. 8888 is taken, and the home's path is too long for sockets."""
+    copy = tmp_path_factory.mktemp("kit")
+    shutil.copytree(ROOT / "tools", copy / "tools", ignore=shutil.ignore_patterns("__pycache__"))
+    home = copy / ("home" * 25)
+    home.mkdir()
+    log = copy / "server.log"
+    unset = (
+        "BROWSER",
+        "DISPLAY",
+        "WAYLAND_DISPLAY",
+        "JUPYTER_RUNTIME_DIR",
+        "JUPYTER_DATA_DIR",
+        "XDG_DATA_HOME",
+        "XDG_RUNTIME_DIR",
+    )
+    env = {k: v for k, v in os.environ.items() if k not in unset} | {"HOME": str(home)}
+    with contextlib.ExitStack() as stack:
+        taken = stack.enter_context(socket.socket())
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.suppress(OSError):  # somebody else has it: as good
+            taken.bind(("127.0.0.1", 8888))
+            taken.listen()
+        out = stack.enter_context(log.open("w"))
+        process = subprocess.Popen([sys.executable, copy / "tools" / "lab.py"], stdout=out, stderr=out, env=env)
+        stack.callback(process.wait, timeout=30)
+        stack.callback(process.terminate)
+        deadline = time.monotonic() + 120
+        while not (match := re.search(r"(http://127\.0\.0\.1:\d+)/lab\S*token=(\w+)", log.read_text())):
+            assert process.poll() is None and time.monotonic() < deadline, log.read_text()
+            time.sleep(0.2)
+        yield match[1], match[2], log, process.pid
+
+
+@pytest.fixture(scope="module")
+def kernel(server):
+    """(URL of a kernel, headers), started as JupyterLab starts it."""
+    base, token, *_ = server
+    headers = {"Authorization": f"token {token}"}
+    started = requests.post(f"{base}/api/kernels", json={"name": "python3"}, headers=headers)
+    assert started.status_code == 201, started.text
+    url = f"{base}/api/kernels/{started.json()['id']}"
+    yield url, headers
+    requests.delete(url, headers=headers)
+
+
+@contextlib.contextmanager
+def channel(kernel):
+    """A websocket to the kernel."""
+    url, headers = kernel
+    line = websocket.create_connection(url.replace("http", "ws") + "/channels", header=headers, timeout=30)
+    try:
+        yield line
+    finally:
+        line.close()
+
+
+def send(line, code):
+    """Ask for a cell to be run; returns the message's id."""
+    header = {"msg_id": uuid.uuid4().hex, "msg_type": "execute_request", "username": "", "session": "s", "version": "5.3"}
+    content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}
+    message = {"header": header, "parent_header": {}, "metadata": {}, "content": content, "channel": "shell", "buffers": []}
+    line.send(json.dumps(message))
+    return header["msg_id"]
+
+
+def reply(line, msg_id):
+    """(text that the cell printed, the content of its reply)."""
+    text = ""
+    while True:
+        message = json.loads(line.recv())
+        if message["parent_header"].get("msg_id") != msg_id:
+            continue
+        if message["msg_type"] == "stream":
+            text += message["content"]["text"]
+        if message["msg_type"] == "execute_reply":
+            return text, message["content"]
+
+
+def test_only_this_machine_and_only_with_the_token(server):
+    base, _, _, pid = server
+    assert requests.get(f"{base}/api/contents").status_code == 403
+    listening = {c.laddr.ip for c in psutil.Process(pid).net_connections("inet") if c.status == psutil.CONN_LISTEN}
+    assert listening == {"127.0.0.1"}
+    assert not base.endswith(":8888")  # was taken
+
+
+def test_cells_run_can_be_interrupted_and_the_kernel_restarted(kernel):
+    url, headers = kernel
+    with channel(kernel) as line:
+        assert reply(line, send(line, "x = 6 * 7; print(x)"))[0] == "42\n"
+        waiting = send(line, "import time\nprint('sleeps', flush=True)\ntime.sleep(60)")
+        while json.loads(line.recv())["msg_type"] != "stream":
+            pass
+        assert requests.post(f"{url}/interrupt", headers=headers).status_code == 204
+        assert reply(line, waiting)[1]["ename"] == "KeyboardInterrupt"
+        assert reply(line, send(line, "print(x)"))[0] == "42\n"
+    assert requests.post(f"{url}/restart", headers=headers).status_code == 200
+    with channel(kernel) as line:
+        assert reply(line, send(line, "x"))[1]["ename"] == "NameError"  # a fresh one
+
+
+def test_kernels_speak_through_a_private_folder(server, kernel):
+    *_, log, pid = server
+    kernels = [p for p in psutil.Process(pid).children() if "ipykernel_launcher" in " ".join(p.cmdline())]
+    assert len(kernels) == 1
+    # One port is left: ipykernel's own, on which processes that a cell forks hand it what they print.
+    assert [c.laddr.ip for c in kernels[0].net_connections("inet") if c.status == psutil.CONN_LISTEN] == ["127.0.0.1"]
+    connection = Path(kernels[0].cmdline()[-1])
+    spoken = json.loads(connection.read_text())
+    assert spoken["transport"] == "ipc"
+    assert stat.S_IMODE(connection.parent.stat().st_mode) == 0o700
+    assert "without encryption" not in log.read_text()
