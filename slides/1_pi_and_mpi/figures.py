@@ -54,6 +54,7 @@ def facts():
         "odsc_speedup": f"{costs.speedup(*ODSC['seconds']):.1f}",
         "odsc_efficiency": f"{100 * costs.efficiency(*ODSC['seconds'], 6):.0f}",
         "alcf_table": "\n".join(f"| {p} | {t:.2f} | {s:.2f} | {100 * e:.1f} % |" for p, t, s, e in rows),
+        "alcf_efficiencies": ", ".join(f"{100 * s / p:.0f}" for s, p in zip(alcf_speedup[1:], ALCF["ranks"][1:], strict=True)),
         "alcf_efficiency": f"{100 * alcf_speedup[-1] / 8:.1f}",
         "alcf_serial": f"{100 * alcf_serial:.1f}",
         "alcf_limit": f"{costs.amdahl(alcf_serial, 1e12):.0f}",
@@ -64,7 +65,7 @@ def facts():
         "spawn_seconds": f"{start + computing:.1f}",
         "spawn_share": f"{100 * start / (start + computing):.0f}",
         "one_seconds": f"{strong['seconds'][0]:.2f}",
-        "enough_slices": f"{1e8 * 9 * start / strong['seconds'][1]:.0e}".replace("e+", " × 10^"),
+        "enough_slices": f"{9 * start / strong['seconds'][1] / 10:.0f} × 10⁹",  # 9 parts computing to 1 part starting
         "cores": cores,
         "sigma": f"{costs.MONTE_CARLO_PI_SIGMA:.3f}",
         "error_1e8": f"{costs.monte_carlo_pi_error(1e8):.5f}",
