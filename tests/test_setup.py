@@ -1,14 +1,11 @@
 """The set-up: one place for versions, a clear sentence for what is in the way, and nothing to do the second time."""
 
-import functools
-import http.server
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 import tomllib
 from pathlib import Path
@@ -175,34 +172,22 @@ def test_a_folder_of_somebody_else(tmp_path):
 
 @pytest.fixture
 def pip(tmp_path, monkeypatch):
-    """setup_pip.Pip of this environment, as a user has it who has set nothing; nobody answers where the CPU builds are."""
+    """setup_pip.Pip of this environment, as a user has it who has set nothing."""
     monkeypatch.syspath_prepend(ROOT / "tools")
     import setup_pip
 
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setattr(setup_pip, "CPU_BUILDS", "http://127.0.0.1:9")
     with (tmp_path / "lock").open("w") as lock:
         yield lambda: setup_pip.Pip(sys.prefix, str(tmp_path / "log"), lock)
 
 
-def test_which_torch(pip, tmp_path, monkeypatch):
-    """Without a GPU the small build; what the user has set for pip stays as it is."""
-    import setup_pip
-
-    if not Path("/dev/nvidiactl").exists():
-        options, cuda, words = pip().torch_source()
-        assert options == [] and cuda and "does not answer" in words
-        (tmp_path / "torch").mkdir()
-        handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=tmp_path)
-        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-            threading.Thread(target=server.serve_forever, daemon=True).start()
-            monkeypatch.setattr(setup_pip, "CPU_BUILDS", f"http://127.0.0.1:{server.server_port}")
-            assert pip().torch_source()[:2] == (["--extra-index-url", setup_pip.CPU_BUILDS], False)
-            server.shutdown()
+def test_who_gets_torch_with_cuda(pip, tmp_path, monkeypatch):
+    """Who has set nothing gets PyPI's torch, which carries CUDA and asks for more disk; who has set an index decides."""
+    assert pip().torch_comes_with_cuda() == sys.platform.startswith("linux")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    assert pip().torch_source()[:2] == ([], False)
+    assert not pip().torch_comes_with_cuda()
 
 
 def test_options_for_another_python_do_not_reach_pip(pip, monkeypatch):

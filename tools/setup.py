@@ -142,16 +142,16 @@ def set_up(args):
     open(log, "w").close()
     pip = Pip(args.venv, log, lock)
     pip.mend()
-    options, cuda, words = pip.torch_source()
+    cuda = pip.torch_comes_with_cuda()
     if cuda:
         check_disk(max(args.need_gb, NEED_GB_CUDA))
     requirements = os.path.join(ROOT, "requirements.txt")
     with open(requirements) as f:
         total = sum("==" in line and not line.startswith("#") for line in f)
     say("[3/4] Installing %d packages (a few minutes; pip's own words are in %s)" % (total, os.path.relpath(log, ROOT)))
-    if words:
-        say("      " + words)
-    seconds = pip.install(["-r", requirements] + options, total)
+    if cuda:
+        say("      torch comes with CUDA (several GB). Without a GPU, the README says how to get the small CPU build instead.")
+    seconds = pip.install(["-r", requirements], total)
     say("[4/4] Installing the kit itself")
     seconds += pip.install(["--no-deps", "--no-build-isolation", "-e", ROOT], 1)
     with open(os.path.join(args.venv, "pi2zero-set-up"), "w") as f:

@@ -12,9 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.request
 
-CPU_BUILDS = "https://download.pytorch.org/whl/cpu"
 NO_NETWORK = r"Retrying \(Retry|NewConnectionError|Temporary failure in name resolution|Network is unreachable|ReadTimeout"
 
 
@@ -44,20 +42,12 @@ class Pip:
         self.env = {name: value for name, value in os.environ.items() if name not in drop}
         self.env.update(PIP_USER="0", PYTHONUNBUFFERED="1", PYTHONIOENCODING="utf-8", PIP_DISABLE_PIP_VERSION_CHECK="1")
 
-    def torch_source(self):
-        """(options for pip, whether torch may come with CUDA, in words). PyPI's torch for Linux is the CUDA build."""
+    def torch_comes_with_cuda(self):
+        """Whether pip, as it is set, will fetch torch's CUDA build: PyPI's torch for Linux is that."""
         if not sys.platform.startswith("linux"):
-            return [], False, ""
+            return False
         done = subprocess.run([self.python, "-m", "pip", "config", "list"], stdout=subprocess.PIPE, env=self.env)
-        if re.search(r"index-url=|find-links=|no-index=", done.stdout.decode(errors="replace")):
-            return [], False, "torch from where your pip is set to look"
-        if os.path.exists("/dev/nvidiactl"):
-            return [], True, "torch with CUDA, for the GPU of this machine"
-        try:
-            urllib.request.urlopen(CPU_BUILDS + "/torch/", timeout=5).close()
-        except (OSError, ValueError):
-            return [], True, "torch with CUDA (large): the place of the CPU builds, %s, does not answer" % CPU_BUILDS
-        return ["--extra-index-url", CPU_BUILDS], False, "torch for CPU, as this machine has no NVIDIA GPU"
+        return not re.search(r"index-url=|find-links=|no-index=", done.stdout.decode(errors="replace"))
 
     def install(self, arguments, total):
         """Run `pip install`. Returns the seconds."""
