@@ -6,9 +6,9 @@ import os
 import re
 import shutil
 import socket
-import stat
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from pathlib import Path
@@ -38,8 +38,9 @@ def server(tmp_path_factory):
         "XDG_DATA_HOME",
         "XDG_RUNTIME_DIR",
     )
-    env = {k: v for k, v in os.environ.items() if k not in unset} | {"HOME": str(home)}
     with contextlib.ExitStack() as stack:
+        session = stack.enter_context(tempfile.TemporaryDirectory(dir="/tmp"))
+        env = {k: v for k, v in os.environ.items() if k not in unset} | {"HOME": str(home), "XDG_RUNTIME_DIR": session}
         taken = stack.enter_context(socket.socket())
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         with contextlib.suppress(OSError):  # somebody else has it: as good
@@ -90,15 +91,16 @@ def send(line, code):
 
 def reply(line, msg_id):
     """(text that the cell printed, the content of its reply)."""
-    text = ""
-    while True:
+    text, answer, idle = "", None, False
+    while answer is None or not idle:  # they come by different sockets, in either order
         message = json.loads(line.recv())
         if message["parent_header"].get("msg_id") != msg_id:
             continue
-        if message["msg_type"] == "stream":
-            text += message["content"]["text"]
-        if message["msg_type"] == "execute_reply":
-            return text, message["content"]
+        kind, content = message["msg_type"], message["content"]
+        text += content["text"] if kind == "stream" else ""
+        answer = content if kind == "execute_reply" else answer
+        idle = idle or (kind == "status" and content["execution_state"] == "idle")
+    return text, answer
 
 
 def test_only_this_machine_and_only_with_the_token(server):
@@ -133,5 +135,20 @@ def test_kernels_speak_through_a_private_folder(server, kernel):
     connection = Path(kernels[0].cmdline()[-1])
     spoken = json.loads(connection.read_text())
     assert spoken["transport"] == "ipc"
-    assert stat.S_IMODE(connection.parent.stat().st_mode) == 0o700
+    assert len(str(connection)) < 80
+    assert not connection.parent.stat().st_mode & 0o077  # nobody else may enter
     assert "without encryption" not in log.read_text()
+
+
+def test_a_private_folder_is_not_taken_on_trust(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    import lab
+
+    usual = tmp_path / f"jupyter-{os.getuid()}"
+    assert lab.short_folder(None, tmp_path) == str(usual) == lab.short_folder("/nonexistent", tmp_path)
+    assert lab.is_private(usual)
+    usual.chmod(0o755)  # others can look into it
+    assert lab.is_private(Path(lab.short_folder(None, tmp_path))) and not lab.is_private(usual)
+    usual.rmdir()
+    usual.symlink_to(tmp_path)  # laid by somebody else
+    assert lab.short_folder(None, tmp_path) != str(usual)

@@ -1,6 +1,8 @@
 """`make lab`: look whether the machine is well, then open JupyterLab at the first notebook."""
 
+import contextlib
 import os
+import stat
 import subprocess
 import sys
 import tempfile
@@ -18,16 +20,27 @@ def environment():
     """The environment of the server: the kit's own programs first, and a runtime folder that sockets fit into."""
     env = dict(os.environ, PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if len(jupyter_runtime_dir()) + SOCKET_NAME > SOCKET_PATH_MAX:
-        env["JUPYTER_RUNTIME_DIR"] = short_folder()
+        env["JUPYTER_RUNTIME_DIR"] = short_folder(os.environ.get("XDG_RUNTIME_DIR"))
     return env
 
 
-def short_folder():
-    """A folder that only this user can enter, with a short path: the session's own, else one in /tmp."""
-    session = Path(os.environ.get("XDG_RUNTIME_DIR") or "/nonexistent")
-    if session.is_dir() and len(str(session)) < 30 and session.stat().st_uid == os.getuid():
-        return str(session / "jupyter")
-    return tempfile.mkdtemp(prefix="jupyter-", dir="/tmp")  # 0700
+def short_folder(session, shared="/tmp"):
+    """A folder that only this user can enter, with a short path: in the session's own folder, else in the shared one."""
+    if session and len(session) < 30 and is_private(Path(session)):
+        return f"{session}/jupyter"
+    folder = Path(shared, f"jupyter-{os.getuid()}")
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    return str(folder) if is_private(folder) else tempfile.mkdtemp(prefix="jupyter-", dir=shared)
+
+
+def is_private(folder):
+    """Whether it is a folder, not a link to one, that is this user's and closed to all others."""
+    try:
+        found = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
 
 
 def has_browser():
