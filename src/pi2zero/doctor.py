@@ -168,7 +168,7 @@ def check_accelerator(seen: dict) -> Result:
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=10)
         if gpus := [line for line in listed.stdout.splitlines() if line.startswith("GPU ")]:
-            remedy = "Nothing needs it. To use it: install the CUDA build of the same torch version, see pytorch.org/get-started"
+            remedy = "Nothing needs it. To use it, install the CUDA build of this torch version, as the README says."
             return Result("accelerator", "warning", f"{len(gpus)} NVIDIA, but torch {seen['version']} cannot use it", remedy)
     return Result("accelerator", "ok", "none: the kit runs on CPU")
 
