@@ -116,7 +116,8 @@ def task3(share):
         for size in (4, 3, 2, 1, 5, 8, 9):
             shares = [answer(share, total, rank, size) for rank in range(size)]
             _judge_shares(total, size, shares)
-    return f"{max(totals):,} and {len(totals) - 1} smaller numbers of darts, 1 to 9 ranks: every dart is thrown once, shares differ by at most one."
+    tried = f"{len(totals)} numbers of darts, up to {max(totals):,}, on 1 to 9 ranks"
+    return f"Tried with {tried}: every dart is thrown once, and shares differ by at most one."
 
 
 def _judge_shares(total, size, shares):
