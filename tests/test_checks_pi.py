@@ -37,8 +37,8 @@ def check(cluster, capsys):
 @pytest.mark.parametrize(("number", "answer"), **cases(RIGHT))
 def test_accepts_a_right_answer(check, number, answer):
     printed = check(number, answer)
-    assert printed.startswith(f"[stdout:0] Task {number} is right. ")
-    assert printed.count("\n") == 1, "one line, from rank 0 only"
+    assert printed.startswith(f"[stdout:0] Task {number} is right.\n[stdout:0] ")
+    assert printed.count("\n") == 2, "two lines, from rank 0 only"
 
 
 @pytest.mark.parametrize(("number", "answer"), **cases(WRONG))

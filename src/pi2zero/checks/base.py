@@ -44,7 +44,7 @@ def task(number: int):
             except CheckFailed as wrong:
                 raise CheckFailed(f"Task {number} is not right yet.\n{wrong}".rstrip()) from None
             if _rank() == 0:
-                print(f"Task {number} is right. {verified}")
+                print(f"Task {number} is right.\n{verified}")
 
         return check
 
