@@ -14,9 +14,7 @@ RNG = np.random.default_rng(1)
 NS = 10.0 ** np.arange(1, 6)
 PICTURES = {
     "darts": lambda **k: plots.darts(RNG.random(300), RNG.random(300), **k),
-    "samples_by_rank": lambda **k: plots.samples_by_rank(
-        RNG.random((4, 50)), RNG.random((4, 50)), np.arange(4)[:, None], **k
-    ),
+    "samples_by_rank": lambda **k: plots.samples_by_rank(RNG.random((4, 50)), RNG.random((4, 50)), np.arange(4)[:, None], **k),
     "convergence": lambda **k: plots.convergence(NS, RNG.random((3, 5)) / np.sqrt(NS), **k),
     "spread": lambda **k: plots.spread({"a": np.pi + 0.1 * RNG.normal(size=99)}, 0.1, **k),
     "midpoint_slices": lambda **k: plots.midpoint_slices(10, 3, **k),

@@ -250,7 +250,7 @@ def collective(name: str, before: list, after: list, ax=None, figsize=None):
                 ends = (widest + 0.1, source + 0.5), (right - 0.1, rank + 0.5)
                 style = {"arrowstyle": "-|>", "mutation_scale": 12, "shrinkA": 0, "shrinkB": 0}
                 ax.add_patch(FancyArrowPatch(*ends, color=rank_color(source), **style))
-    ax.set(xlim=(-1.8, right + after_widest), ylim=(ranks, 0), title=name)
+    ax.set(xlim=(-1.8, right + after_widest + 0.4), ylim=(ranks, 0), title=name)
     ax.axis("off")
     return ax
 
