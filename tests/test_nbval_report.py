@@ -21,7 +21,7 @@ BOOKS = {
     "good": [
         new_markdown_cell("Text."),
         cell("print(1 + 1)", "2\n"),
-        cell("x = 3"),
+        cell("x = 3\nx;"),
         cell("import time; print(time.time())", "0.0\n", **EXEMPT),
         cell("assert time.time() > 0"),
     ],

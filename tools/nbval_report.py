@@ -34,6 +34,11 @@ class PrivateKernelManager(KernelManager):
         super().__init__(transport="ipc", ip=f"{self._folder.name}/kernel", **options)
 
 
+def execute(kernel, source, allow_stdin=None):
+    """As nbval, but the kernel remembers the cell: without that, IPython ignores the ; that hides a cell's last value."""
+    return kernel.kc.execute(source, allow_stdin=allow_stdin, stop_on_error=False)
+
+
 class Account:
     """A pytest plugin that counts, per notebook, what nbval did, and names what broke."""
 
@@ -131,6 +136,7 @@ def main():
     if missing := [str(path) for path in paths if not path.exists()]:
         sys.exit(f"{', '.join(missing)}: no such notebook or folder.")
     nbval.kernel.KernelManager = PrivateKernelManager
+    nbval.kernel.RunningKernel.execute_cell_input = execute
     limits = ["--nbval-cell-timeout", str(options.timeout), "--timeout", str(options.timeout + 120)]
     quiet = ["-q", "--tb=short", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
     sys.exit(pytest.main(["--nbval", *limits, *quiet, *map(str, paths)], plugins=[Account()]))
