@@ -66,11 +66,10 @@ def printed_table(path, tag, first_column):
         raise SlideError(f"{path}: the cell tagged {tag!r} prints no table that begins with {first_column!r}.")
     columns = {name: [] for name in lines[header].split()}
     for line in lines[header + 1 :]:
-        values = re.fullmatch(r"\s*((?:-?[\d.]+%?\s*)+)", line)
-        if not values:
+        if not re.fullmatch(r"\s*(?:-?[\d.]+ ?%?\s*)+", line):
             break
-        for column, value in zip(columns.values(), values.group(1).split(), strict=True):
-            column.append(float(value.rstrip("%")))
+        for column, value in zip(columns.values(), line.replace("%", " ").split(), strict=True):
+            column.append(float(value))
     return columns
 
 
