@@ -29,6 +29,15 @@ BOOKS = {
     "raises": [cell("print(1)", "1\n"), cell("1 / 0")],
     "nothing_compared": [cell("x = 1"), cell("print(x)", "1\n", **EXEMPT), cell("assert x")],
     "never_run": [new_code_cell("print(1)"), new_code_cell("assert 1 + 1 == 2")],
+    "picture": [
+        cell("print(1)", "1\n"),
+        new_code_cell(
+            "2",
+            outputs=[new_output("display_data", {"image/png": "", "text/plain": "<Figure>"})],
+            execution_count=1,
+            metadata=EXEMPT,
+        ),
+    ],
     "exempted": [cell("print(1)", "1\n"), cell("print(2)", "7\n", **EXEMPT), cell("assert True"), cell("x = 1")],
     "slow": [cell("print(1)", "1\n"), cell("while True:\n    pass")],
 }
@@ -80,6 +89,7 @@ def test_what_nobody_checks_is_a_failure(report):
     assert "NOT CHECKED never_run.ipynb: no cell's text is compared" in text
     assert "NOT CHECKED exempted.ipynb, cell 2 of 4 is exempted, but neither it nor a neighbour asserts anything" in text
     assert "NOT CHECKED good" not in text
+    assert "NOT CHECKED picture" not in text
 
 
 @pytest.mark.parametrize("name", ["nothing_compared", "exempted"])
