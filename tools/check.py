@@ -12,13 +12,17 @@ ROOT = Path(__file__).resolve().parents[1]
 PY = sys.executable
 CODE = ["src", "tests", "tools", "scripts", "benchmarks", "slides"]
 
+PX_CELLS = ["--nbqa-process-cells", "px"]
 STEPS = {
     "lint": [
         [PY, "-m", "ruff", "check", *CODE, "notebooks", "solutions"],
         [PY, "-m", "ruff", "format", "--check", *CODE],
+        # ruff itself passes over %%px cells; names may come from earlier cells on the ranks (F821, F811)
+        [PY, "-m", "nbqa", "ruff check --select E9,F --ignore F821,F811,F704", "notebooks", "solutions", *PX_CELLS],
     ],
     "labs": [[PY, "tools/labs.py", "--check"]],
-    "tests": [[PY, "-m", "pytest", "-q", "tests", "--ignore=tests/faults", "--ignore=tests/browser"]],
+    # Most of these wait for processes, so two at a time; what measures seconds (faults) runs alone.
+    "tests": [[PY, "-m", "pytest", "-q", "-n2", "--dist=loadfile", "tests", "--ignore=tests/faults", "--ignore=tests/browser"]],
     "notebooks": [[PY, "tools/nbval_report.py"]],
     "faults": [[PY, "-m", "pytest", "-q", "tests/faults"]],
     "browser": [[PY, "-m", "pytest", "-q", "tests/browser"]],

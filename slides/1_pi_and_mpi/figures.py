@@ -37,8 +37,11 @@ def strong_scaling():
 
 def spawn_seconds():
     """{"2 children": {"start-up": s, "computing": s}, ...} of spawned ranks in seconds, from notebook 02."""
-    rows = re.findall(r"^(\d+ child\w*) +([\d.]+) s +([\d.]+) s", cell_output(NOTEBOOK_2, "slide-spawn-cost"), re.MULTILINE)
-    return {name: {"start-up": float(start), "computing": float(computing)} for name, start, computing in rows}
+    rows = re.findall(r"^ *(\d+) +([\d.]+) s +([\d.]+) s", cell_output(NOTEBOOK_2, "slide-spawn-cost"), re.MULTILINE)
+    return {
+        f"{children} child{'ren' * (children != '1')}": {"start-up": float(start), "computing": float(computing)}
+        for children, start, computing in rows
+    }
 
 
 def facts():

@@ -107,7 +107,9 @@ def convergence(ns, errors, sigma: float = 5, ax=None, figsize=None):
     ax.plot(ns, expected, color=INK, label=r"standard error $1.642/\sqrt{N}$")
     ax.plot(ns, sigma * expected, color=RANK_COLORS[5], linestyle="--", label=f"{sigma:g} standard errors")
     ax.plot(np.broadcast_to(ns, errors.shape).ravel(), errors.ravel(), "o", color=RANK_COLORS[4], label="measured")
-    ax.set(xscale="log", yscale="log", ylim=(lowest, None), xlabel="samples N", ylabel="error |estimate − π|")
+    ax.set(
+        xscale="log", yscale="log", ylim=(lowest, 2 * sigma * expected.max()), xlabel="samples N", ylabel="error |estimate − π|"
+    )
     ax.legend(loc="upper right")
     ax.grid(True)
     return ax
