@@ -1,0 +1,42 @@
+"""What the pages and notebooks point to is there, and the README names every notebook, lab and make target that it promises."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TRACKED = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
+PAGES = [name for name in TRACKED if name.endswith((".md", ".ipynb")) and not name.startswith(("slides/", "benchmarks/pi_explained"))]
+LINK = re.compile(r"\]\((?!https?:|#|mailto:|attachment:)([^)#\s]+)")
+
+
+def text_of(path):
+    if path.suffix == ".md":
+        return path.read_text()
+    return "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_links_lead_somewhere(name):
+    path = ROOT / name
+    text = re.sub(r"```.*?```", "", text_of(path), flags=re.DOTALL)
+    missing = [link for link in LINK.findall(text) if not (path.parent / link).exists()]
+    assert not missing
+
+
+def test_the_readme_names_every_notebook_lab_and_deck():
+    readme = (ROOT / "README.md").read_text()
+    names = [p.name for folder in ("notebooks", "labs") for p in (ROOT / folder).glob("*.ipynb")]
+    decks = [p.parent.name for p in (ROOT / "slides").glob("*/deck.md")]
+    assert names and decks
+    assert not [name for name in names + decks if name not in readme]
+
+
+def test_every_make_target_that_a_page_names_is_there():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    pages = [ROOT / name for name in PAGES if name.endswith(".md")]
+    named = {word for page in pages for word in re.findall(r"`make ([a-z-]+)`", page.read_text())}
+    assert named and named <= targets
