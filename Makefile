@@ -3,7 +3,7 @@ PY := .venv/bin/python
 .DEFAULT_GOAL := help
 # Modules of clusters set these for another Python.
 unexport PYTHONPATH PYTHONHOME
-.PHONY: help lab test test-fast labs notebooks slides bench doctor reset clean set-up
+.PHONY: help lab test test-fast labs notebooks slides browser bench doctor reset clean set-up
 
 help:           ## this list
 	@echo "From π to ZeRO. make TARGET, where TARGET is one of:"
@@ -26,6 +26,9 @@ notebooks: set-up ## run all notebooks and solutions on fresh kernels and store 
 
 slides: set-up  ## build the decks: HTML that needs no network, and PDF if there is a Chromium
 	@$(PY) slides/build.py
+
+browser: set-up ## open every notebook in JupyterLab in a headless Chromium, run it, keep pictures in build/screens/
+	@$(PY) -m pytest -q tests/browser
 
 bench: set-up   ## measure, and write benchmarks/pi.md
 	@$(PY) benchmarks/bench.py

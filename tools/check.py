@@ -25,7 +25,7 @@ STEPS = {
     "tests": [[PY, "-m", "pytest", "-q", "-n2", "--dist=loadfile", "tests", "--ignore=tests/faults", "--ignore=tests/browser"]],
     "notebooks": [[PY, "tools/nbval_report.py"]],
     "faults": [[PY, "-m", "pytest", "-q", "tests/faults"]],
-    "browser": [[PY, "-m", "pytest", "-q", "tests/browser"]],
+    "browser": [[PY, "-m", "pytest", "-q", "-m", "not slow", "tests/browser"]],
 }
 
 
