@@ -158,7 +158,7 @@ def test_a_leftover_is_named():
     short = subprocess.Popen([sys.executable, "-c", ""])
     mark = processes.owner_mark(short.pid)
     short.wait()  # the owner is gone
-    left = subprocess.Popen(["sleep", "60"], env=dict(os.environ, **{processes.OWNER: mark}))
+    left = subprocess.Popen(["sleep", "60"], env=dict(os.environ, **{processes.MARK: mark}))
     try:
         result = sick(doctor.check_leftovers(), "warning")
         assert str(left.pid) in result.detail and result.remedy == "Run: make reset"

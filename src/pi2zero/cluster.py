@@ -7,7 +7,7 @@ import threading
 from IPython import get_ipython
 
 from pi2zero import processes
-from pi2zero.engines import ClusterError, Engines
+from pi2zero.engines import START_TIMEOUT, ClusterError, Engines
 from pi2zero.progress import Progress
 from pi2zero.report import CellSources, Outcome, render
 from pi2zero.watch import Watch
@@ -22,12 +22,11 @@ class MPICluster:
     """
 
     def __init__(self, n: int, progress: Progress):
-        if not isinstance(n, int) or isinstance(n, bool) or n < 1:
-            raise ValueError(f"n is the number of ranks, a whole number from 1 up; got {n!r}. Try pi2zero.start(n=4).")
         self.n = n
         self._sources = CellSources()
-        self._history: dict[str, tuple[list[int], float]] = {}  # cells that succeeded: their targets and time-out
-        self._mender: threading.Thread | None = None
+        self._history: dict[tuple[str, tuple[int, ...]], float] = {}  # time-out of each cell and targets that succeeded
+        self._mended = threading.Event()  # not set while the ranks are being restarted
+        self._mended.set()
         self._mending_failed: Exception | None = None
         self._engines: Engines | None = Engines(n, progress)
         _running.append(self)
@@ -58,8 +57,7 @@ class MPICluster:
 
     def stop(self) -> None:
         """End the ranks and the controller, and remove their files. May be called twice."""
-        if self._mender:
-            self._mender.join()
+        self._mended.wait(2 * START_TIMEOUT)
         if self._engines:
             self._engines.stop()
             self._engines = None
@@ -71,8 +69,6 @@ class MPICluster:
         targets: MPI ranks, default all. timeout: seconds without any rank moving, after which the cell is ended.
         """
         self._wait_until_ready()
-        if notes := self._engines.death_notes():  # died between two cells
-            self._raise(Outcome(dead=notes))
         targets = list(range(self.n)) if targets is None else targets
         self._sources.add(source)
         watch = Watch(self._engines, targets, timeout)
@@ -80,24 +76,25 @@ class MPICluster:
         watch.show_outputs()
         if not outcome.good:
             self._raise(outcome)
-        self._history.setdefault(source, (targets, timeout))  # a cell run again keeps its first place
+        if source.strip():
+            self._history.setdefault((source, tuple(targets)), timeout)  # a cell run again keeps its first place
 
     def replay(self) -> None:
         """Run the earlier `%%px` cells that succeeded again, in their order: after a restart of the ranks."""
-        for number, (source, (targets, timeout)) in enumerate(list(self._history.items()), start=1):
+        for number, ((source, targets), timeout) in enumerate(list(self._history.items()), start=1):
             print(f"%%px cell {number} of {len(self._history)}: {source.strip().splitlines()[0]}")
-            self.run(source, targets, timeout)
+            self.run(source, list(targets), timeout)
 
     def _raise(self, outcome: Outcome) -> None:
         """Mend what has to be mended, and tell the learner."""
         if not self._engines.controller_runs():
             self.stop()
             raise ClusterError(f"This cluster was ended from outside (a reset?). Start one: pi2zero.start(n={self.n})")
-        if outcome.dead or outcome.stuck:
+        if outcome.dead or outcome.deaf:
             outcome.restarted = True
+            self._mended.clear()
             # In the background: the learner reads the report meanwhile.
-            self._mender = threading.Thread(target=self._mend, name="pi2zero mender", daemon=True)
-            self._mender.start()
+            threading.Thread(target=self._mend, name="pi2zero mender", daemon=True).start()
         raise render(outcome, self._sources, self.n, len(self._history))
 
     def _mend(self) -> None:
@@ -105,18 +102,21 @@ class MPICluster:
             self._engines.replace()
         except Exception as error:
             self._mending_failed = error
+        finally:
+            self._mended.set()
 
     def _wait_until_ready(self) -> None:
-        """Wait for ranks that are being restarted."""
-        if self._mender:
-            self._mender.join()
-            self._mender = None
+        """Wait for ranks that are being restarted. Raises RankError if one died since the last cell."""
+        # An event, not Thread.join: in Python 3.11 a join that is interrupted takes a live thread for ended.
+        self._mended.wait(2 * START_TIMEOUT)
         if self._mending_failed:
             error, self._mending_failed = self._mending_failed, None
             self.stop()
             raise ClusterError(f"The ranks could not be restarted: {error}\nStart anew: pi2zero.start(n={self.n})")
         if not self._engines:
             raise ClusterError(f"This cluster is stopped. Start one: cluster = pi2zero.start(n={self.n})")
+        if notes := self._engines.death_notes():
+            self._raise(Outcome(dead=notes))
 
 
 def start(n: int = 4) -> MPICluster:
@@ -127,8 +127,11 @@ def start(n: int = 4) -> MPICluster:
     """
     from pi2zero.magics import register
 
+    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+        raise ValueError(f"n is the number of ranks, a whole number from 1 up; got {n!r}. Try pi2zero.start(n=4).")
     for old in list(_running):
         old.stop()
+    processes.end_marked(f"{processes.owner_mark()}cluster-")  # of a start that was interrupted
     progress = Progress(f"Starting {n} rank{'s' * (n != 1)}")
     cluster = MPICluster(n, progress)
     plural = "s are" if n > 1 else " is"
@@ -141,7 +144,8 @@ def start(n: int = 4) -> MPICluster:
 def reset() -> str:
     """End every process of this user that the kit started, remove its files, and say how many there were.
 
-    Other notebooks' ranks are ended too; they notice at their next `%%px` cell.
+    Other notebooks' ranks are ended too; they notice at their next `%%px` cell. So is whatever else was started from
+    a kernel after its first `pi2zero.start`. The kernels themselves stay.
     """
     count = len(processes.marked())
     for cluster in list(_running):
@@ -155,5 +159,5 @@ def reset() -> str:
 def _at_exit() -> None:
     for cluster in list(_running):
         cluster.stop()
-    if os.environ.get(processes.OWNER) == processes.owner_mark():  # what was spawned without a cluster
+    if os.environ.get(processes.MARK) == processes.owner_mark():  # what was spawned without a cluster
         processes.end_marked(processes.owner_mark())

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import re
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -21,6 +22,10 @@ START_TIMEOUT = 60.0  # s for the ranks to arrive; a slow shared node takes 20
 class ClusterError(RuntimeError):
     """The ranks could not be started, or are gone. The message holds what they printed, and the remedy."""
 
+    def _render_traceback_(self):
+        """IPython shows this in place of the traceback: what the ranks said matters, the kit's own lines do not."""
+        return f"ClusterError: {self}".splitlines()
+
 
 class Engines:
     """A controller and n engines in one MPI world, in a private folder, marked with this process as their owner.
@@ -32,17 +37,25 @@ class Engines:
     def __init__(self, n: int, progress):
         processes.mpi_env()
         self.n = n
-        self.owner = processes.owner_mark()
-        self.folder = processes.make_run_dir()
+        self.mark = f"{processes.owner_mark()}cluster-{time.monotonic_ns()}/"
         self.client = None
         self._former: set[str] = set()  # uuids of engines that were replaced
-        processes.start_warden(self.owner)
+        self.folder = processes.make_run_dir()
+        try:
+            processes.ensure_warden()
+            self._start(progress)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start(self, progress) -> None:
         config = Config()
         config.Cluster.load_profile = False
+        config.ControllerLauncher.environment = {processes.MARK: self.mark}
         # In its own folder: no file is shared with another kernel, and one removal cleans up.
         self.ipp = ipp.Cluster(
             engines="mpi",
-            n=n,
+            n=self.n,
             delay=0,  # nobody waits for the controller first: the engines look for its address when they are ready
             send_engines_connection_env=False,
             # An engine counts as arrived at its first heartbeat: the default of one in 3 s makes up half of the start.
@@ -55,22 +68,18 @@ class Engines:
             config=config,
             parent=None,
         )
-        try:
-            progress("the controller")
-            self.ipp.start_controller_sync()
-            self._start_ranks()
-            self.client = self.ipp.connect_client_sync()
-            self._await_ranks(progress)
-        except BaseException:
-            self.stop()
-            raise
+        progress("the controller")
+        self.ipp.start_controller_sync()
+        self._start_ranks()
+        self.client = self.ipp.connect_client_sync()
+        self._await_ranks(progress)
 
     def _start_ranks(self) -> None:
-        self.mark = f"{self.owner}/{time.monotonic_ns()}"
+        self.ranks_mark = f"{self.mark}ranks-{time.monotonic_ns()}/"
         self.ipp.engines.clear()
         # One thread a rank, as torchrun has it, unless the user says otherwise: ranks share the cores.
         threads = os.environ.get("OMP_NUM_THREADS", "1")
-        self.ipp.config.EngineLauncher.environment = {processes.RANKS: self.mark, "OMP_NUM_THREADS": threads}
+        self.ipp.config.EngineLauncher.environment = {processes.MARK: self.ranks_mark, "OMP_NUM_THREADS": threads}
         self.ipp.start_engines_sync(self.n)
 
     def _await_ranks(self, progress=lambda what: None) -> None:
@@ -90,7 +99,7 @@ class Engines:
                     f"Only {len(fresh)} of {self.n} ranks arrived within {START_TIMEOUT:.0f} s. They said:\n"
                     f"{self.output()}\nTry `python -m pi2zero doctor` in a terminal, or fewer ranks."
                 )
-        found = self.client[fresh].apply_sync(ranks.enrol, str(self.folder))
+        found = self.client[fresh].apply_async(ranks.enrol, str(self.folder)).get(START_TIMEOUT)
         order = sorted(range(self.n), key=lambda i: found[i]["rank"])
         self.info = [found[i] for i in order]
         self.ids = [fresh[i] for i in order]
@@ -102,7 +111,7 @@ class Engines:
     def replace(self) -> None:
         """End the ranks, whatever state they are in, and start as many fresh ones under the same controller."""
         self._former |= set(self.client._engines.values())
-        processes.end_marked(self.owner, ranks=self.mark)
+        processes.end_marked(self.ranks_mark)
         self._start_ranks()
         self._await_ranks()
 
@@ -110,8 +119,8 @@ class Engines:
         """End the ranks and the controller, and remove their files."""
         if self.client is not None:
             self.client.close()
-        processes.end_marked(self.owner)
-        processes.remove_run_dirs(self.owner)
+        processes.end_marked(self.mark)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     # --- what the watch asks ---------------------------------------------------------------------------------------
 

@@ -1,8 +1,10 @@
 """Which processes belong to the kit, and how they are ended.
 
-Every process that a kernel starts through the kit inherits one environment variable, `PI2ZERO_OWNER`, that names
-the kernel (its pid and start time). So the kit finds its own processes, also those that changed their session or
-their parent (Open MPI's daemons, ipyparallel's nannies), and never touches anybody else's.
+Every process that a kernel starts through the kit inherits one environment variable, `PI2ZERO_MARK`, that says where
+it belongs, from the outside in: `<kernel's pid>:<its start>/cluster-<number>/ranks-<number>/`. A kernel's own children
+carry the first part, a controller the first two, ranks all three. So the kit finds its own processes by the beginning of
+their mark, also those that changed their session or their parent (Open MPI's daemons, ipyparallel's nannies), and
+never touches anybody else's.
 """
 
 import contextlib
@@ -15,9 +17,9 @@ from pathlib import Path
 
 import psutil
 
-OWNER = "PI2ZERO_OWNER"  # "<pid>:<start time>" of the kernel or script that started the process
-RANKS = "PI2ZERO_RANKS"  # which set of ranks of that owner the process belongs to
+MARK = "PI2ZERO_MARK"
 RUN_DIR_PREFIX = "pi2zero-"
+_wardens: dict[str, subprocess.Popen] = {}  # by owner: a forked child is not its parent
 
 
 def mpi_env() -> None:
@@ -36,39 +38,49 @@ def mpi_env() -> None:
     path = os.environ.get("PATH", os.defpath).split(os.pathsep)
     if path[0] != bin_dir:
         os.environ["PATH"] = os.pathsep.join([bin_dir, *path])
-    os.environ[OWNER] = owner_mark()
+    if "/cluster-" not in os.environ.get(MARK, ""):  # on a rank, what it starts belongs to its cluster
+        os.environ[MARK] = owner_mark()
 
 
 def owner_mark(pid: int | None = None) -> str:
-    """The mark of a process: pid and start time, so that a reused pid is not mistaken for it."""
+    """The mark of a process, `<pid>:<start>/`: with its start, a reused pid is not mistaken for it.
+
+    The start is in clock ticks since boot: a date would change when the clock is set, and the warden would find its
+    owner gone.
+    """
     process = psutil.Process(pid)
-    return f"{process.pid}:{process.create_time():.2f}"
+    try:
+        start = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19]  # proc(5), field 22
+    except FileNotFoundError:  # no /proc: macOS
+        start = f"{process.create_time():.2f}"
+    return f"{process.pid}:{start}/"
 
 
 def owner_is_gone(mark: str) -> bool:
-    """True if the process that a mark names has ended (or is a zombie that only waits to be reaped)."""
-    pid = mark.partition(":")[0]
+    """True if the process that a mark names first has ended (or is a zombie that only waits to be reaped)."""
+    owner = mark.partition("/")[0] + "/"
+    pid = owner.partition(":")[0]
     try:
-        alive = owner_mark(int(pid)) == mark and psutil.Process(int(pid)).status() != psutil.STATUS_ZOMBIE
-    except (psutil.NoSuchProcess, ValueError):
+        alive = owner_mark(int(pid)) == owner and psutil.Process(int(pid)).status() != psutil.STATUS_ZOMBIE
+    except (psutil.NoSuchProcess, ProcessLookupError, ValueError):
         return True
     return not alive
 
 
-def marked(owner: str | None = None, ranks: str | None = None) -> list[psutil.Process]:
-    """This user's processes that carry the kit's mark, as it stood when they started; never the caller itself.
+def marked(prefix: str = "") -> list[psutil.Process]:
+    """This user's processes whose mark begins so, as it stood when they started.
 
-    owner, ranks: only those with these values; None means any.
+    Never the caller, nor the shell that it was started from.
     """
+    spared = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            if process.pid == os.getpid() or process.uids().real != os.getuid():
+            if process.pid in spared or process.uids().real != os.getuid():
                 continue
-            env = process.environ()
-            if OWNER in env and env[OWNER] == (owner or env[OWNER]) and (ranks is None or env.get(RANKS) == ranks):
-                if process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
+            mark = process.environ().get(MARK)
+            if mark is not None and mark.startswith(prefix) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
     return found
 
 
@@ -77,7 +89,7 @@ def leftovers() -> list[psutil.Process]:
     found = []
     for process in marked():
         with contextlib.suppress(psutil.Error):
-            if owner_is_gone(process.environ()[OWNER]):
+            if owner_is_gone(process.environ()[MARK]):
                 found.append(process)
     return found
 
@@ -94,11 +106,11 @@ def end(processes: list[psutil.Process], patience: float = 1.0) -> None:
     psutil.wait_procs(alive, timeout=3)
 
 
-def end_marked(owner: str | None = None, ranks: str | None = None) -> int:
-    """End every process with the mark, and those it started meanwhile; how many there were."""
+def end_marked(prefix: str = "") -> int:
+    """End every process whose mark begins so, and those it started meanwhile; how many there were."""
     count = 0
     for _ in range(5):
-        batch = marked(owner, ranks)
+        batch = marked(prefix)
         if not batch:
             break
         count += len(batch)
@@ -117,24 +129,29 @@ def _name(process: psutil.Process) -> str:
 
 def make_run_dir() -> Path:
     """A private folder (0700) for one cluster's files; its name carries the owner."""
-    return Path(tempfile.mkdtemp(prefix=f"{RUN_DIR_PREFIX}{owner_mark().replace(':', '-')}-"))
+    return Path(tempfile.mkdtemp(prefix=f"{RUN_DIR_PREFIX}{_as_name(owner_mark())}"))
 
 
-def remove_run_dirs(owner: str | None = None) -> None:
+def remove_run_dirs(owner: str = "") -> None:
     """Remove run folders of this user: all, or those of one owner."""
-    who = "" if owner is None else owner.replace(":", "-") + "-"
-    for folder in Path(tempfile.gettempdir()).glob(f"{RUN_DIR_PREFIX}{who}*"):
+    for folder in Path(tempfile.gettempdir()).glob(f"{RUN_DIR_PREFIX}{_as_name(owner)}*"):
         with contextlib.suppress(OSError):
             if folder.stat().st_uid == os.getuid():
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def start_warden(owner: str) -> subprocess.Popen:
-    """Start the process that cleans up when this one is killed, when nothing in it can run any more."""
-    env = {k: v for k, v in os.environ.items() if k not in (OWNER, RANKS)}
-    return subprocess.Popen(
+def _as_name(owner: str) -> str:
+    return owner.replace(":", "-").replace("/", "-")
+
+
+def ensure_warden() -> None:
+    """Start, once, the process that cleans up when this one is killed, when nothing in it can run any more."""
+    owner = owner_mark()
+    if owner in _wardens and _wardens[owner].poll() is None:
+        return
+    _wardens[owner] = subprocess.Popen(
         [sys.executable, "-m", "pi2zero.warden", owner],
-        env=env,
+        env={k: v for k, v in os.environ.items() if k != MARK},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

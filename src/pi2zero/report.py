@@ -36,13 +36,14 @@ class Frame:
 class Outcome:
     """How a watched cell ended. Ranks are MPI ranks.
 
-    errors: what each rank raised; dead: why a rank is gone; stuck: ranks that had not finished, with their stacks;
-    finished: ranks that came to the end of the cell.
+    errors: what each rank raised; dead: why a rank is gone; stuck: ranks that had not finished when the cell was ended,
+    with their stacks; deaf: whether one of these did not react to an interrupt; finished: ranks that came to the end.
     """
 
     errors: dict[int, Exception] = field(default_factory=dict)
     dead: dict[int, str] = field(default_factory=dict)
     stuck: dict[int, list[Frame]] = field(default_factory=dict)
+    deaf: bool = False
     finished: list[int] = field(default_factory=list)
     seconds_still: float = 0.0  # how long no rank moved, if that ended the cell
     interrupted: bool = False
@@ -100,7 +101,8 @@ def render(outcome: Outcome, sources: CellSources, size: int, cells: int) -> Ran
         parts.append("You interrupted the cell; so were the ranks.")
     if outcome.stuck:
         if outcome.seconds_still:
-            summaries.append(f"{name_ranks(outcome.stuck)} waited for ever")
+            verb = "waited for ever" if outcome.deaf else f"did not move for {outcome.seconds_still:.0f} s"
+            summaries.append(f"{name_ranks(outcome.stuck)} {verb}")
         parts.append(_stuck(outcome, sources))
     parts.append(_consequence(outcome, size, cells))
     return RankError("\n".join(parts), "; ".join(summaries))
@@ -108,7 +110,8 @@ def render(outcome: Outcome, sources: CellSources, size: int, cells: int) -> Ran
 
 def _stuck(outcome: Outcome, sources: CellSources) -> str:
     if outcome.seconds_still:
-        head = f"No rank moved for {outcome.seconds_still:.0f} s. Not all ranks entered the same call? They are here:"
+        guess = " Not all ranks entered the same call?" if outcome.deaf else ""
+        head = f"No rank moved for {outcome.seconds_still:.0f} s.{guess} They are here:"
     else:
         head = "Meanwhile these ranks had not finished. They were here:"
     lines = [head]
@@ -121,10 +124,11 @@ def _stuck(outcome: Outcome, sources: CellSources) -> str:
 
 
 def _consequence(outcome: Outcome, size: int, cells: int) -> str:
-    if not outcome.restarted:
-        return "The ranks kept their variables. Mend the cell and run it again."
-    text = f"All {size} ranks are being restarted (about 5 s): the next %%px cell works, but their variables are gone."
-    if cells:
+    if outcome.restarted:
+        text = f"All {size} ranks are being restarted (about 5 s): the next %%px cell works, but their variables are gone."
+    else:
+        text = "The ranks kept their variables. Mend the cell and run it again."
+    if outcome.restarted and cells:
         text += f"\ncluster.replay() runs your {cells} earlier %%px cell{'s' * (cells > 1)} again."
     if outcome.seconds_still:
         text += "\nIf the ranks were only slow, give them more seconds: %%px --timeout 300"

@@ -43,6 +43,7 @@ class Watch:
                 self._wait_for_output(self.ranks)
         except KeyboardInterrupt:  # an impatient second interrupt: end it now, whatever the stacks would have said
             self.outcome.stuck = {rank: [] for rank in self.unfinished()}
+        self.outcome.deaf = bool(self.unfinished())
         self._collect_errors()
         unwell = {*self.outcome.errors, *self.outcome.dead, *self.outcome.stuck}
         self.outcome.finished = [rank for rank in self.ranks if rank not in unwell]
@@ -94,16 +95,15 @@ class Watch:
         return True
 
     def _end_the_others(self) -> None:
-        """Note where the unfinished ranks are, interrupt them, and see which of them cannot be interrupted."""
+        """Note where the unfinished ranks are, and interrupt them; some cannot be (a call of MPI that waits)."""
         pending = self.unfinished()
         if self.outcome.dead:
             return  # mpirun ends the others
-        stacks = self.engines.stacks(pending)
+        self.outcome.stuck = self.engines.stacks(pending)
         self.engines.signal(signal.SIGINT, pending)
         deadline = time.monotonic() + AFTER_INTERRUPT
         while self.unfinished() and time.monotonic() < deadline:
             time.sleep(POLL)
-        self.outcome.stuck = {r: stacks.get(r, []) for r in self.unfinished()}
 
     def _collect_errors(self) -> bool:
         """Note what each finished rank raised; True if any did."""
@@ -113,10 +113,12 @@ class Watch:
             try:
                 result.get(0)
             except RemoteError as error:
-                interrupted_by_us = error.ename == "KeyboardInterrupt" and (self.outcome.errors or self.outcome.interrupted)
+                interrupted_by_us = error.ename == "KeyboardInterrupt" and rank in self.outcome.stuck
                 engine_gone = error.ename == "EngineError"  # `death_notes` says why
                 if not (interrupted_by_us or engine_gone):
                     self.outcome.errors[rank] = error
+            else:
+                self.outcome.stuck.pop(rank, None)  # it came to its end while the others were interrupted
         return bool(self.outcome.errors)
 
     def _stream_first_rank(self, final: bool = False) -> None:

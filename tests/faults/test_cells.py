@@ -79,6 +79,13 @@ FAULTS = [
         True,
     ),
     (
+        "a loop that never ends",
+        "%%px --timeout 3\nif rank == 0:\n    while True: pass",
+        3 + 5,
+        ["No rank moved for 3 s", "rank 0: cell line 2:  while True: pass", "kept their variables", "%%px --timeout 300"],
+        False,
+    ),
+    (
         "SIGKILL",
         "%%px\nif rank == 1:\n    os.kill(os.getpid(), signal.SIGKILL)\ncomm.Barrier()",
         5,
