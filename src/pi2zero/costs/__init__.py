@@ -1,0 +1,9 @@
+"""Models on paper: what parallel computing can be expected to give. Pure functions, no measuring, no drawing.
+
+Every argument may be a number or a NumPy array; the result has the broadcast shape.
+"""
+
+from pi2zero.costs.collectives import *  # noqa: F403
+from pi2zero.costs.pi import *  # noqa: F403
+from pi2zero.costs.scaling import *  # noqa: F403
+from pi2zero.costs.speedup import *  # noqa: F403

@@ -1,0 +1,14 @@
+"""The workshop's pictures, in one style: a rank has the same colour everywhere.
+
+Every function draws on `ax` if it is given, else on a new figure, and returns the Axes (`.figure` is the Figure).
+Font sizes follow matplotlib's `font.size`; `use_style(18)` makes every later picture fit a slide.
+"""
+
+from pi2zero.plots.collectives import *  # noqa: F403
+from pi2zero.plots.pi import *  # noqa: F403
+from pi2zero.plots.scaling import *  # noqa: F403
+from pi2zero.plots.speedup import *  # noqa: F403
+from pi2zero.plots.style import *  # noqa: F403
+from pi2zero.plots.training import *  # noqa: F403
+
+use_style()  # noqa: F405

@@ -1,0 +1,101 @@
+"""Pictures of π: darts, their error, the slices of an integral."""
+
+import numpy as np
+
+from pi2zero import costs
+from pi2zero.plots.style import INK, RANK_COLORS, legend_outside, new_axes, rank_color
+
+__all__ = ["convergence", "darts", "midpoint_slices", "samples_by_rank", "spread"]
+
+
+def darts(x, y, ax=None, figsize=None):
+    """Darts on the unit square, those inside the quarter circle in blue. x, y: coordinates in 0..1, one shape."""
+    x, y = np.ravel(x), np.ravel(y)
+    inside = x * x + y * y < 1
+    ax = _quarter_circle(new_axes(ax, figsize, (4.6, 4.6)))
+    size = _dot_size(x.size)
+    ax.scatter(x[inside], y[inside], s=size, color=RANK_COLORS[0], linewidths=0)
+    ax.scatter(x[~inside], y[~inside], s=size, color=RANK_COLORS[4], linewidths=0)
+    ax.set_title(f"{inside.sum():,} of {x.size:,} inside: π ≈ {4 * inside.mean():.3f}")
+    return ax
+
+
+def samples_by_rank(x, y, rank, ax=None, figsize=None):
+    """Darts coloured by the rank that threw them.
+
+    x, y: coordinates in 0..1, one shape. rank: MPI ranks, of that shape or such that it broadcasts to it, e.g. x of
+    shape (ranks, darts) with rank of shape (ranks, 1).
+    """
+    x, y, rank = (np.ravel(a) for a in np.broadcast_arrays(x, y, rank))
+    ax = _quarter_circle(new_axes(ax, figsize, (6.2, 4.6)))
+    for one in np.unique(rank):
+        mine = rank == one
+        ax.scatter(x[mine], y[mine], s=_dot_size(x.size), color=rank_color(one), linewidths=0, label=f"rank {one}")
+    legend_outside(ax, markerscale=2)
+    return ax
+
+
+def _quarter_circle(ax):
+    angle = np.linspace(0, np.pi / 2, 200)
+    ax.plot(np.cos(angle), np.sin(angle), color=INK, zorder=3)
+    ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xticks=[0, 1], yticks=[0, 1], xlabel="x", ylabel="y")
+    ax.spines[["top", "right"]].set_visible(True)
+    return ax
+
+
+def _dot_size(count: int) -> float:
+    return float(np.clip(30_000 / max(count, 1), 4, 40))
+
+
+def convergence(ns, errors, sigma: float = 5, ax=None, figsize=None):
+    """Measured errors of Monte Carlo π over the number of samples, with the expected 1.642/sqrt(N).
+
+    ns: (k,) numbers of samples. errors: (k,) or (repeats, k), |estimate - π|. sigma: width of the shaded band, in
+    standard errors: if the standard error is right, one estimate in 1.7 million lies outside of 5.
+    """
+    ns, errors = np.asarray(ns, float), np.atleast_2d(errors)
+    ax = new_axes(ax, figsize, (7.2, 4.4))
+    expected = costs.monte_carlo_pi_error(ns)
+    lowest = min(errors[errors > 0].min(), expected.min() / 10) / 2
+    ax.fill_between(ns, 1e-300, sigma * expected, color=RANK_COLORS[5], alpha=0.2, linewidth=0)
+    ax.plot(ns, expected, color=INK, label=r"standard error $1.642/\sqrt{N}$")
+    ax.plot(ns, sigma * expected, color=RANK_COLORS[5], linestyle="--", label=f"{sigma:g} standard errors")
+    ax.plot(np.broadcast_to(ns, errors.shape).ravel(), errors.ravel(), "o", color=RANK_COLORS[4], label="measured")
+    ax.set(
+        xscale="log", yscale="log", ylim=(lowest, 2 * sigma * expected.max()), xlabel="samples N", ylabel="error |estimate − π|"
+    )
+    ax.legend(loc="upper right")
+    ax.grid(True)
+    return ax
+
+
+def spread(groups: dict, claimed: float, truth: float = np.pi, ax=None, figsize=None):
+    """Histograms of many estimates beside the bell curve that their error bar claims.
+
+    groups: label -> estimates (any number); claimed: the standard error that is printed with each of them.
+    """
+    ax = new_axes(ax, figsize, (7.2, 4.0))
+    furthest = max(np.abs(np.asarray(values) - truth).max() for values in groups.values())
+    edges = truth + np.linspace(-1.05, 1.05, 41) * max(furthest, 4 * claimed)
+    for index, (label, values) in enumerate(groups.items()):
+        label = f"{label}: spread {np.std(values) / claimed:.2f} times the claim"
+        ax.hist(values, edges, density=True, alpha=0.55, color=RANK_COLORS[[0, 4, 2][index % 3]], label=label)
+    grid = np.linspace(edges[0], edges[-1], 400)
+    bell = np.exp(-0.5 * ((grid - truth) / claimed) ** 2) / (claimed * np.sqrt(2 * np.pi))
+    ax.plot(grid, bell, color=INK, label="what the error bar claims")
+    ax.set(xlabel="estimate of π", yticks=[], ylim=(0, 1.55 * bell.max()))
+    ax.legend(loc="upper left")
+    return ax
+
+
+def midpoint_slices(n: int, size: int, ax=None, figsize=None):
+    """The n slices of the integral of 4/(1+x²) over 0..1, dealt out to `size` ranks like cards: slice i to rank i % size."""
+    ax = new_axes(ax, figsize, (7.2, 4.0))
+    for rank in range(size):
+        middle = (np.arange(rank, n, size) + 0.5) / n
+        ax.bar(middle, 4 / (1 + middle**2), 1 / n, color=rank_color(rank), edgecolor="white", label=f"rank {rank}")
+    x = np.linspace(0, 1, 200)
+    ax.plot(x, 4 / (1 + x * x), color=INK)
+    ax.set(xlim=(0, 1), ylim=(0, 4.3), xlabel="x", ylabel="4 / (1 + x²)")
+    legend_outside(ax)
+    return ax

@@ -1,0 +1,3 @@
+"""Pictures of scaling studies: throughput, efficiency, models beside published points."""
+
+__all__ = []
