@@ -1,6 +1,7 @@
 """One set of MPI ranks as processes: ipyparallel's Cluster, what died in it and why, and where each rank is now."""
 
 import contextlib
+import json
 import logging
 import os
 import re
@@ -52,11 +53,12 @@ class Engines:
         config = Config()
         config.Cluster.load_profile = False
         config.ControllerLauncher.environment = {processes.MARK: self.mark}
+        config.EngineLauncher.engine_args = [f"--file={self.address}", f"--IPEngine.wait_for_url_file={START_TIMEOUT}"]
         # In its own folder: no file is shared with another kernel, and one removal cleans up.
         self.ipp = ipp.Cluster(
             engines="mpi",
             n=self.n,
-            delay=0,  # nobody waits for the controller first: the engines look for its address when they are ready
+            delay=0,  # nobody waits for the controller first: the engines wait for its address, see `_publish`
             send_engines_connection_env=False,
             # An engine counts as arrived at its first heartbeat: the default of one in 3 s makes up half of the start.
             # Whether a rank lives, the kit looks itself; so a rank too busy to answer is not given up (600 beats = 2 min).
@@ -71,8 +73,30 @@ class Engines:
         progress("the controller")
         self.ipp.start_controller_sync()
         self._start_ranks()
+        self._publish()
         self.client = self.ipp.connect_client_sync()
         self._await_ranks(progress)
+
+    @property
+    def address(self) -> Path:
+        """The file in which the engines find the controller."""
+        return self.folder / "controller.json"
+
+    def _publish(self) -> None:
+        """Give the controller's address to the engines once it is whole: they would read, and fail on, half a file."""
+        written = Path(self.ipp.controller.connection_files["engine"])  # the last file that the controller writes
+        whole = self.folder / "controller.part"
+        deadline = time.monotonic() + START_TIMEOUT
+        while True:
+            with contextlib.suppress(FileNotFoundError, ValueError):
+                json.loads(text := written.read_text())
+                break
+            if not self.controller_runs() or time.monotonic() > deadline:
+                raise ClusterError(f"ipyparallel's controller did not start. It said:\n{self.ipp.controller.get_output()}")
+            time.sleep(0.02)
+        whole.touch(0o600)
+        whole.write_text(text)
+        whole.replace(self.address)
 
     def _start_ranks(self) -> None:
         self.ranks_mark = f"{self.mark}ranks-{time.monotonic_ns()}/"

@@ -29,6 +29,7 @@ def lab(tmp_path_factory):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints"))
     log = copy / "server.log"
     env = {k: v for k, v in os.environ.items() if k not in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")}
+    env["JUPYTERLAB_WORKSPACES_DIR"] = str(copy / "workspaces")  # not the tabs of whoever runs the tests
     with log.open("w") as out:
         command = [sys.executable, str(copy / "tools" / "lab.py"), "--LabApp.expose_app_in_browser=True"]
         server = subprocess.Popen(command, stdout=out, stderr=out, env=env)
