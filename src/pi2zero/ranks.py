@@ -4,6 +4,8 @@ import faulthandler
 import os
 import signal
 import socket
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 _stack_file = None  # kept open: faulthandler writes to its descriptor
@@ -47,3 +49,52 @@ def mpi_library() -> str:
 
     text = MPI.Get_library_version().split(",")[0].replace("\0", "").strip()
     return text.replace("Open MPI v", "Open MPI ").splitlines()[0]
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One rank of a `torch.distributed` world: device is "cpu" or "cuda:<local rank>", backend "gloo" or "nccl"."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    device: str
+    backend: str
+
+
+def join() -> Rank:
+    """Make the MPI ranks a `torch.distributed` world too, with the same rank numbers. All ranks call it.
+
+    What torchrun does for its processes, done through MPI: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT are
+    set, and the process group is made: nccl if every rank on every host has a GPU of its own, else gloo on the CPU.
+    Called again, it changes nothing. Source of the names: torch.distributed, "Environment variable initialization".
+    """
+    import torch
+    import torch.distributed as dist
+    from mpi4py import MPI
+
+    comm = MPI.COMM_WORLD
+    local = comm.Split_type(MPI.COMM_TYPE_SHARED)  # the ranks on this host
+    local_rank, local_size = local.rank, local.size
+    local.Free()
+    has_gpu = comm.allreduce(torch.cuda.device_count() >= local_size, op=MPI.LAND)
+    device = f"cuda:{local_rank}" if has_gpu else "cpu"
+    if has_gpu:
+        torch.cuda.set_device(device)
+    backend = "nccl" if has_gpu else "gloo"
+    if not dist.is_initialized():
+        store = _meeting_point(comm, dist, one_host=local_size == comm.size)
+        os.environ.update(RANK=str(comm.rank), WORLD_SIZE=str(comm.size), LOCAL_RANK=str(local_rank))
+        os.environ.update(MASTER_ADDR=store.host, MASTER_PORT=str(store.port))
+        dist.init_process_group(backend, store=store, rank=comm.rank, world_size=comm.size)
+    return Rank(comm.rank, comm.size, local_rank, device, dist.get_backend())
+
+
+def _meeting_point(comm, dist, one_host: bool):
+    """A TCPStore on rank 0, on a port that the system chose, so that no two worlds on a host meet."""
+    if one_host and sys.platform == "linux":
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # also where the host's own name does not resolve
+    host = comm.bcast("127.0.0.1" if one_host else socket.gethostname())
+    store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False) if comm.rank == 0 else None
+    port = comm.bcast(store.port if store else None)
+    return store or dist.TCPStore(host, port, is_master=False, wait_for_workers=False)
