@@ -1,3 +1,118 @@
-"""Pictures of training: loss curves, and what each rank did over time."""
+"""Pictures of training: the data, loss curves, what a batch size costs, what each rank did over time, bytes sent."""
 
-__all__ = []
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.patches import Patch
+
+from pi2zero.plots.style import FAINT, RANK_COLORS, legend_outside, new_axes
+
+__all__ = ["ACTIVITY_COLORS", "bytes_by_ranks", "images", "loss_curves", "over_batch_size", "timeline"]
+
+# Computing green, communicating blue, waiting orange: the same in every timeline.
+ACTIVITY_COLORS = {"compute": RANK_COLORS[2], "communicate": RANK_COLORS[0], "wait": RANK_COLORS[1]}
+_IN_WORDS = {"compute": "computing", "communicate": "communicating", "wait": "waiting"}
+
+
+def images(pixels, labels, columns: int = 10, ax=None, figsize=None):
+    """Small images in a grid, each with its label. pixels: (n, side * side) or (n, side, side), 0 is white. labels: (n,)."""
+    pixels = np.asarray(pixels)
+    side = int(np.sqrt(pixels[0].size))
+    rows = -(-len(pixels) // columns)
+    ax = new_axes(ax, figsize, (0.75 * columns, 0.95 * rows))
+    for index, (one, label) in enumerate(zip(pixels, labels, strict=True)):
+        x, y = index % columns, index // columns
+        ax.imshow(one.reshape(side, side), cmap="gray_r", vmin=0, vmax=pixels.max(), extent=(x, x + 0.84, -y - 0.84, -y))
+        ax.text(x + 0.42, -y + 0.02, str(label), ha="center", va="bottom")
+    ax.set(xlim=(-0.05, columns), ylim=(-rows + 0.1, 0.35), aspect="equal")
+    ax.axis("off")
+    return ax
+
+
+def loss_curves(curves: dict, ylabel: str = "loss", xlabel: str = "step", log: bool = False, ax=None, figsize=None):
+    """Curves of a training, one a label. curves: label -> (k,) values of steps 1..k, or (steps, values).
+
+    What is not a finite number (a training that has diverged) is left out; a cross marks the last value before it.
+    """
+    ax = new_axes(ax, figsize, (7.2, 4.0))
+    for label, values in curves.items():
+        steps, values = values if isinstance(values, tuple) else (np.arange(1, len(values) + 1), values)
+        steps, values = np.asarray(steps), np.asarray(values, float)
+        lost = np.flatnonzero(~np.isfinite(values))
+        (line,) = ax.plot(steps, np.where(np.isfinite(values), values, np.nan), label=label)
+        if lost.size and lost[0] > 0:
+            ax.plot(steps[lost[0] - 1], values[lost[0] - 1], "X", color=line.get_color(), markersize=11)
+    ax.set(xlabel=xlabel, ylabel=ylabel)
+    if log:
+        ax.set_yscale("log")
+    ax.legend()
+    ax.grid(True)
+    return ax
+
+
+def over_batch_size(sizes, panels: dict, figsize=None):
+    """One small picture a quantity, side by side, over the batch size. panels: ylabel -> (k,) values. Returns the Axes."""
+    _, axes = plt.subplots(1, len(panels), figsize=figsize or (3.9 * len(panels), 3.6), squeeze=False)
+    for index, (ax, (ylabel, values)) in enumerate(zip(axes[0], panels.items(), strict=True)):
+        ax.plot(sizes, values, "o-", color=RANK_COLORS[index % len(RANK_COLORS)])
+        ax.set(xscale="log", xlabel="batch size", ylabel=ylabel)
+        ax.grid(True)
+    return list(axes[0])
+
+
+def timeline(spans_by_rank, ax=None, figsize=None):
+    """What each rank did over time: a row a rank, a colour an activity.
+
+    spans_by_rank: rank -> list of (name, start_s, stop_s) as `meters.Timeline` records them, or a list in rank order.
+    A label in place of the rank gives a row of its own, e.g. "rank 0, network" for what overlaps with computing.
+    Time is shown in ms since the first span.
+    """
+    rows = spans_by_rank if isinstance(spans_by_rank, dict) else dict(enumerate(spans_by_rank))
+    if not any(rows.values()):
+        raise ValueError("no spans to draw: use `with timeline('compute'): ...` on the ranks first")
+    ax = new_axes(ax, figsize, (9.5, 1.1 + 0.5 * len(rows)))
+    zero = min(start for spans in rows.values() for _, start, _ in spans)
+    colors = _activity_colors(name for spans in rows.values() for name, _, _ in spans)
+    for y, spans in enumerate(rows.values()):
+        for name in colors:
+            mine = [(1e3 * (start - zero), 1e3 * (stop - start)) for what, start, stop in spans if what == name]
+            ax.broken_barh(mine, (y - 0.36, 0.72), color=colors[name], linewidth=0)
+    labels = [f"rank {row}" if isinstance(row, int | np.integer) else row for row in rows]
+    ax.set(yticks=range(len(rows)), yticklabels=labels, ylim=(len(rows) - 0.5, -0.5), xlabel="time, ms")
+    ax.set_xlim(left=0)
+    ax.legend(
+        handles=[Patch(color=color, label=_IN_WORDS.get(name, name)) for name, color in colors.items()],
+        loc="lower center",
+        bbox_to_anchor=(0.5, 1),
+        ncols=len(colors),
+    )
+    return ax
+
+
+def _activity_colors(names) -> dict:
+    """Name -> colour in a fixed order: the known activities first, then others in the order in which they appear."""
+    names = list(dict.fromkeys(names))
+    known = {name: color for name, color in ACTIVITY_COLORS.items() if name in names}
+    others = [name for name in names if name not in ACTIVITY_COLORS]
+    spare = [color for color in RANK_COLORS if color not in ACTIVITY_COLORS.values()]
+    return known | {name: spare[index % len(spare)] for index, name in enumerate(others)}
+
+
+def bytes_by_ranks(formulas: dict, counted: dict, ranks, ax=None, figsize=None):
+    """Bytes over one link in a step: formulas as lines, what a run counted as dots of the same colour.
+
+    formulas: label -> function of the number of ranks, in bytes. counted: label -> {number of ranks: bytes}.
+    ranks: (k,) numbers of ranks for which to draw the lines.
+    """
+    ax = new_axes(ax, figsize, (7.6, 4.0))
+    ranks = np.asarray(ranks)
+    for index, (label, formula) in enumerate(formulas.items()):
+        color = RANK_COLORS[[4, 0, 2, 3][index % 4]]
+        ax.plot(ranks, [formula(int(n)) / 1e3 for n in ranks], color=color, label=label)
+        dots = counted.get(label, {})
+        ax.plot(list(dots), [value / 1e3 for value in dots.values()], "o", color=color)
+    ax.plot([], [], "o", color=FAINT, label="counted in the run")
+    ax.set(xlabel="ranks", ylabel="kB a step, both ways", xticks=ranks)
+    ax.set_ylim(bottom=0)
+    legend_outside(ax)
+    ax.grid(True)
+    return ax

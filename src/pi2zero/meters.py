@@ -1,0 +1,98 @@
+"""What is measured on live ranks: when a rank computed and when it waited, which bytes it sent.
+
+Nothing here wraps or patches a library: a meter counts what the program hands to it, in lines that the reader sees.
+"""
+
+import time
+from contextlib import contextmanager
+
+import numpy as np
+
+__all__ = ["Timeline", "Traffic"]
+
+
+class Timeline:
+    """What this rank did, and when.
+
+        timeline = Timeline()
+        with timeline("compute"):
+            loss.backward()
+
+    `spans` is a list of (name, start, stop) in seconds of `time.monotonic`, which on Linux is one clock for all
+    processes of a host (clock_gettime(2), CLOCK_MONOTONIC): spans of ranks on one host can be drawn on one axis
+    (`plots.timeline`). Ranks on several hosts have several such clocks. Times are those of the CPU: on a GPU, call
+    `torch.cuda.synchronize()` before the block ends.
+
+    The pictures know "compute", "communicate" and "wait"; any other name gets a colour of its own.
+    """
+
+    def __init__(self):
+        self.spans: list[tuple[str, float, float]] = []
+
+    @contextmanager
+    def __call__(self, name: str):
+        """Record the block as one span, also if it raises."""
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self.add(name, start, time.monotonic())
+
+    def add(self, name: str, start: float, stop: float) -> None:
+        """Record a span whose times (s, `time.monotonic`) were taken elsewhere, such as in a hook."""
+        if stop < start:
+            raise ValueError(f"span {name!r} stops {start - stop:g} s before it starts; give start, then stop")
+        self.spans.append((name, start, stop))
+
+    def seconds(self) -> dict[str, float]:
+        """Seconds in all by name. Spans that overlap count twice."""
+        total: dict[str, float] = {}
+        for name, start, stop in self.spans:
+            total[name] = total.get(name, 0.0) + stop - start
+        return total
+
+    def clear(self) -> None:
+        """Forget all spans."""
+        self.spans.clear()
+
+
+class Traffic:
+    """Bytes that this rank sent and received, counted where the program hands a buffer to MPI.
+
+        traffic = Traffic()
+        comm.Send(traffic.out(gradient), dest=0)
+        comm.Recv(traffic.into(weights), source=0)
+
+    `sent` and `received` are bytes of payload, without the headers of MPI and of the network. Of a collective call such
+    as Allreduce this shows what was handed over, not what the library moved inside; write the algorithm with Send and
+    Recv to count that.
+    """
+
+    def __init__(self):
+        self.sent = self.received = 0
+
+    def out(self, buffer):
+        """Count the bytes of a buffer that is about to be sent, and return the buffer."""
+        self.sent += nbytes(buffer)
+        return buffer
+
+    def into(self, buffer):
+        """Count the bytes of a buffer that is about to be filled, and return the buffer."""
+        self.received += nbytes(buffer)
+        return buffer
+
+    @property
+    def total(self) -> int:
+        """Bytes over this rank's link in both directions."""
+        return self.sent + self.received
+
+
+def nbytes(buffer) -> int:
+    """Bytes of a NumPy array, a torch tensor on the CPU, or anything else that shows its memory. Raises TypeError."""
+    try:
+        return buffer.nbytes if hasattr(buffer, "nbytes") else memoryview(buffer).nbytes
+    except TypeError:
+        example = np.array([1.0])
+        raise TypeError(
+            f"a {type(buffer).__name__} has no memory to send; pass an array, e.g. np.array([value]): {example.nbytes} bytes"
+        ) from None
