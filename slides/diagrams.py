@@ -53,3 +53,15 @@ def bar(axes, x, y, width, height, text="", color=PALE, ink=INK, hatch=None, siz
     """A stretch of time on a time line."""
     axes.bar(x, height, width, bottom=y, align="edge", color=color, hatch=hatch, edgecolor="white", linewidth=2)
     label(axes, x + width / 2, y + height / 2, text, size=size, color=ink)
+
+
+def way(here):
+    """The four parts of the workshop as stairs, part `here` (0..3) in colour."""
+    figure, axes = canvas(1150, 430)
+    steps = ["π and MPI\n\nranks, Bcast,\nReduce", "Data parallel\n\nall-reduce,\nHorovod, DDP"]
+    steps += ["ZeRO\n\nshard states,\ngradients, weights", "A summarizer\n\ntoo large for\none process"]
+    for i, text in enumerate(steps):
+        color, ink = (ACCENT, "white") if i == here else (PALE, INK)
+        box(axes, 20 + i * 284, 20 + i * 70, 258, 180, text, color, ink, size=19)
+    label(axes, 149 + here * 284, 240 + here * 70, "you are here", color=ACCENT, weight="bold")
+    return figure

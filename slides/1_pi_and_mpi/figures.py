@@ -2,9 +2,13 @@
 
 import re
 
+import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 from diagrams import ACCENT, INK, PALE, QUIET, WARM, arrow, bar, box, canvas, label
+from diagrams import way as stairs
 from extract import cell_output, printed_table
+from matplotlib.patches import Rectangle
 
 from pi2zero import costs, plots
 
@@ -80,19 +84,11 @@ def facts():
 
 
 def way():
-    """The four parts of the workshop as stairs, this one in colour."""
-    figure, axes = canvas(1150, 430)
-    steps = ["π and MPI\n\nranks, Bcast,\nReduce", "Data parallel\n\nall-reduce,\nHorovod, DDP"]
-    steps += ["ZeRO\n\nshard states,\ngradients, weights", "A summarizer\n\ntoo large for\none process"]
-    for i, text in enumerate(steps):
-        here = i == 0
-        box(axes, 20 + i * 284, 20 + i * 70, 258, 180, text, ACCENT if here else PALE, "white" if here else INK, size=19)
-    label(axes, 149, 240, "you are here", color=ACCENT, weight="bold")
-    return figure
+    return stairs(0)
 
 
 def odsc_time():
-    axes = plots.plt.subplots(figsize=HALF)[1]
+    axes = plt.subplots(figsize=HALF)[1]
     bars = axes.bar(["1 process", "6 processes"], ODSC["seconds"], color=[plots.RANK_COLORS[4], plots.RANK_COLORS[0]])
     axes.bar_label(bars, fmt="%g s", padding=4, fontsize=24)
     axes.set(ylabel="seconds, π with 10⁸ samples", ylim=(0, 68))
@@ -110,7 +106,7 @@ def processes():
         color = plots.rank_color(rank)
         box(axes, x, y, 270, 190, color="white", edge=color)
         label(axes, x + 135, y + 155, f"rank {rank}", size=21, color=INK, weight="bold")
-        axes.add_patch(plots.Rectangle((x + 20, y + 128), 26, 52, color=color))
+        axes.add_patch(Rectangle((x + 20, y + 128), 26, 52, color=color))
         box(axes, x + 25, y + 25, 220, 85, f"its own memory\nx = {10 * (rank + 1)}", PALE, size=17)
     for start, end in [((292, 370), (368, 370)), ((368, 330), (292, 330)), ((155, 258), (155, 212)), ((505, 258), (505, 212))]:
         arrow(axes, start, end)
@@ -163,7 +159,7 @@ def reduce():
 
 
 def scatter_gather():
-    figure, axes = plots.plt.subplots(1, 2, figsize=(11.9, 3.9))
+    figure, axes = plt.subplots(1, 2, figsize=(11.9, 3.9))
     full, dealt = [["a", "b", "c"], [], []], [["a"], ["b"], ["c"]]
     plots.collective("Scatter", full, dealt, ax=axes[0])
     plots.collective("Gather", dealt, full, ax=axes[1])
@@ -175,7 +171,7 @@ def allreduce():
 
 
 def collective(name, before, after, width=5.5):
-    with plots.mpl.rc_context({"font.size": 16}):  # so that a+b+c fits its box
+    with matplotlib.rc_context({"font.size": 16}):  # so that a+b+c fits its box
         return plots.collective(name, before, after, figsize=(width, 4.3)).figure
 
 
