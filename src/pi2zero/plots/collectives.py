@@ -20,9 +20,9 @@ def collective(name: str, before: list, after: list, ax=None, figsize=None):
     widest, after_widest = (max(len(row) for row in rows) for rows in (before, after))
     right = widest + 1.6  # x where the column after the call begins
     ax = new_axes(ax, figsize, (1.4 + 0.75 * (right + after_widest), 0.6 + 0.55 * ranks))
-    colors = {}
-    for text in (text for row in before for text in row):
-        colors.setdefault(text, rank_color(len(colors)))
+    colors, holders = {}, sum(bool(row) for row in before)
+    for rank, text in ((rank, text) for rank, row in enumerate(before) for text in row):
+        colors.setdefault(text, rank_color(rank if holders > 1 else len(colors)))  # where it comes from, else where it goes
     for rank in range(ranks):
         ax.add_patch(Rectangle((-1.7, rank + 0.38), 0.24, 0.24, color=rank_color(rank)))
         ax.text(-1.4, rank + 0.5, f"rank {rank}", va="center", color=INK)
