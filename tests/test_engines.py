@@ -36,5 +36,5 @@ def test_engines_never_see_half_an_address(tmp_path):
 
 
 def test_a_controller_that_ends_says_why(tmp_path):
-    with pytest.raises(engines.ClusterError, match="controller did not start.*\nno memory"):
+    with pytest.raises(engines.ClusterError, match=r"controller did not start.*\nno memory"):
         engines.Engines._publish(starting(tmp_path, runs=False))
