@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist  # NEW
+import torch.distributed.nn  # NEW (DDP needs it; imported after init, it would keep gloo alive beyond the end)
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
