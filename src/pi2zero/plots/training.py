@@ -18,12 +18,12 @@ def images(pixels, labels, columns: int = 10, ax=None, figsize=None):
     pixels = np.asarray(pixels)
     side = int(np.sqrt(pixels[0].size))
     rows = -(-len(pixels) // columns)
-    ax = new_axes(ax, figsize, (0.75 * columns, 0.95 * rows))
+    ax = new_axes(ax, figsize, (0.75 * columns, 1.0 * rows))
     for index, (one, label) in enumerate(zip(pixels, labels, strict=True)):
-        x, y = index % columns, index // columns
-        ax.imshow(one.reshape(side, side), cmap="gray_r", vmin=0, vmax=pixels.max(), extent=(x, x + 0.84, -y - 0.84, -y))
-        ax.text(x + 0.42, -y + 0.02, str(label), ha="center", va="bottom")
-    ax.set(xlim=(-0.05, columns), ylim=(-rows + 0.1, 0.35), aspect="equal")
+        x, y = index % columns, -1.3 * (index // columns)
+        ax.imshow(one.reshape(side, side), cmap="gray_r", vmin=0, vmax=pixels.max(), extent=(x, x + 0.84, y - 0.84, y))
+        ax.text(x + 0.42, y + 0.02, str(label), ha="center", va="bottom")
+    ax.set(xlim=(-0.05, columns), ylim=(-1.3 * (rows - 1) - 0.9, 0.4), aspect="equal")
     ax.axis("off")
     return ax
 
