@@ -33,6 +33,9 @@ ALPHA, BETA = 10e-6, 1 / 10e9  # s a message, s a byte
 # Sources: K. He and others, arXiv:1512.03385 (network, ImageNet 2012); torchvision's resnet50 (25,557,032 in 161 tensors).
 PARAMETERS, TENSORS, IMAGES, EPOCHS = 25_557_032, 161, 1_281_167, 90
 V100 = {1: 334.0, 2: 632.8}  # images/s. Source: Ohio State University, talk on MVAPICH2-GDR.
+# Images/s and their standard deviation over 10 steps of ResNet-34 with Horovod on GPUs of one node.
+# Source: argonne-lcf/ai-science-training-series, 06_distributedTraining/README.md.
+ALCF = {1: (281.22, 75.79), 2: (382.01, 8.42), 4: (689.22, 77.78), 8: (1341.25, 52.51)}
 
 # Year, first author, devices, global batch, minutes, top-1 accuracy in % of ResNet-50 on ImageNet, as published:
 # arXiv:1512.03385 (its time as in the next paper), 1706.02677, 1711.00489, 1711.04325, 1807.11205, 1811.06992,
@@ -64,6 +67,10 @@ def facts():
         "records_gain": f"{RECORDS[0][4] / RECORDS[-1][4]:,.0f}",
         "records_lowest": f"{min(row[5] for row in RECORDS):g}",
         "records_highest": f"{max(row[5] for row in RECORDS):g}",
+        "alcf_rows": "\n".join(
+            f"| {p} | {rate:g} | {off:.0f} | {rate / p:.0f} | {100 * rate / p / ALCF[1][0]:.0f} % |"
+            for p, (rate, off) in ALCF.items()
+        ),
         "vgg_gpus": f"{0.68 * 512:.0f}",
         "vgg_lost": f"{0.32 * 512:.0f}",
     }
@@ -214,14 +221,28 @@ def sampler():
 
 
 def model():
-    """Weak efficiency of ResNet-50 in the slide's model, for batches of 8, 32 and 128 images a GPU."""
+    return model_efficiency([128, 32, 8], figsize=(6.0, 4.9)).figure
+
+
+def model_efficiency(batches, figsize):
+    """Weak efficiency of ResNet-50 in the slide's model, for these numbers of images a GPU."""
     ranks = 2.0 ** np.arange(12)
     comm = costs.ring_allreduce_seconds(4 * PARAMETERS, ranks, ALPHA, BETA)
-    series = {f"{batch} a GPU": batch / V100[1] + np.maximum(0, comm - batch / V100[1] / 2) for batch in (128, 32, 8)}
-    axes = plots.efficiency(ranks, series, weak=True, figsize=(6.0, 4.9))
+    series = {f"{batch} a GPU": batch / V100[1] + np.maximum(0, comm - batch / V100[1] / 2) for batch in batches}
+    axes = plots.efficiency(ranks, series, weak=True, figsize=figsize)
     axes.set_xscale("log", base=2)
     axes.set_xticks(4.0 ** np.arange(6), [f"{4**k:,}" for k in range(6)])
     axes.minorticks_off()
+    return axes
+
+
+def published():
+    """Published weak efficiencies beside the slide's model for 64 images a GPU."""
+    axes = model_efficiency([64], figsize=(9.6, 4.9))
+    points = {"ResNet-50, V100": (2, V100[2] / V100[1] / 2), "Inception V3, ResNet-101": (512, 0.90), "VGG-16": (512, 0.68)}
+    for (name, (gpus, share)), marker in zip(points.items(), "osD", strict=True):
+        axes.plot(gpus, 100 * share, marker, markersize=13, color=plots.RANK_COLORS[4], label=f"published: {name}")
+    axes.legend(loc="lower left")
     return axes.figure
 
 
