@@ -63,7 +63,7 @@ def main():
 
     for epoch in range(args.epochs):
         sampler.set_epoch(epoch)
-        seen = model.fit(loader, verbose=0)
+        seen = model.fit(loader, shuffle=False, verbose=0)
         if rank == 0:
             tell(args, epoch=epoch + 1, loss=float(seen.history["loss"][0]), accuracy=accuracy(model, test))
     prints = hvd.allgather_object(fingerprint(model))
