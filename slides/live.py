@@ -27,14 +27,20 @@ def run_cells(path, ids, **names):
     return space
 
 
+DRAWN = {}  # tests draw a deck several times
+
+
 def drawn_by_cells(path, ids, figsize, **names):
-    """The figure that the last of these cells draws, made `figsize` inches large."""
+    """The figure that the last of these cells draws, made `figsize` inches large; drawn once in a process."""
+    if (path, ids) in DRAWN:
+        return DRAWN[path, ids]
     plt.close("all")
     run_cells(path, ids, **names)
     if not plt.get_fignums():
         raise SlideError(f"{path}: the cells {ids} draw no figure.")
     figure = plt.gcf()
     figure.set_size_inches(figsize)
+    DRAWN[path, ids] = figure
     return figure
 
 
