@@ -11,9 +11,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "slides"))
 
 # isort: off
-import extract  # noqa: E402
-import live  # noqa: E402
-import render  # noqa: E402
+import extract
+import live
+import render
 # isort: on
 
 
