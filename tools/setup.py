@@ -82,8 +82,8 @@ def check_compiler():
     """DeepSpeed and Horovod compile; nothing else does, so a missing compiler does not stop the set-up."""
     if shutil.which("g++"):
         return
-    say("      warning: there is no C++ compiler (g++). Notebooks 00 to 02 and lab 1 do not need one; Horovod and DeepSpeed")
-    say("      will. What to do: on Debian or Ubuntu: apt-get install g++")
+    say("      warning: there is no C++ compiler (g++). Only Horovod (notebook 05) and DeepSpeed need one.")
+    say("      What to do: on Debian or Ubuntu: apt-get install g++")
 
 
 def stamp():
