@@ -1,0 +1,135 @@
+"""Notebook 04's own cells on 1 to 4 ranks: data-parallel training equals the serial one, every byte and message arrives.
+
+The cells are taken from the notebook by their ids, so what is tested is what a learner reads.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pi2zero.processes import mpi_env
+
+BOOK = Path(__file__).resolve().parent.parent / "notebooks" / "04_training_by_hand.ipynb"
+CELLS = ["px-imports", "data", "network", "gradient-of", "loss-of", "px-bcast", "px-bcast-done", "px-plain-mean"]
+CELLS += ["parallel-gradient", "train-with", "server-step", "ring", "patiently", "async-server", "async-worker", "asynchronous"]
+
+TELL = """
+import sys
+
+
+def tell(name, good):
+    good = comm.allreduce(int(bool(good))) == comm.size  # on every rank
+    if comm.rank == 0:
+        print("CHECK", name, good, flush=True)
+
+
+def start(seed=0):
+    return parameters_to_vector(new_model(seed).parameters()).detach().numpy().copy()
+
+
+def close(a, b, atol):
+    return np.allclose(a, b, rtol=0, atol=atol)
+"""
+CHECKS = """
+tell("weights are those of rank 0", (weights == start(0)).all())
+off = {}
+for n in (1, 2, 3, 29, 61, 62, 64, 1437):
+    serial = gradient_of(new_model(), train_x[:n], train_y[:n])
+    parallel = parallel_gradient(new_model(), train_x[:n], train_y[:n])
+    off[n] = abs(parallel - serial).max()
+    plain = plain_mean(new_model(), train_x[:n], train_y[:n])
+    if n % comm.size == 0:
+        tell(f"a plain mean is right when {n} divides", close(plain, serial, 1e-6))
+    elif n < 100:  # of 1,437 images, one more or less weighs little
+        tell(f"a plain mean is wrong when {n} does not divide", np.linalg.norm(plain - serial) > 1e-3 * np.linalg.norm(serial))
+tell("gradient equals the serial one to 1e-6", all(difference <= 1e-6 for difference in off.values()))
+serial, parallel = train_with(gradient_of, epochs=2), train_with(parallel_gradient, epochs=2)
+tell("training equals the serial one to 1e-4", close(parallel, serial, 1e-4) and abs(serial - start()).max() > 0.05)
+tell("ranks are equal to the last bit", (comm.bcast(parallel) == parallel).all())
+if comm.size == 1:
+    sys.exit()
+
+mine = np.random.default_rng(comm.rank).normal(size=9610).astype("float32")
+everybody = comm.allgather(mine)
+updated, traffic = start(), meters.Traffic()
+server_step(comm, mine.copy(), updated, traffic, lr=0.1)
+tell("server_step: one update by the workers' mean", close(updated, start() - 0.1 * np.mean(everybody[1:], axis=0), 1e-6))
+S = 4 * 9610
+tell("server_step: bytes", traffic.total == (2 * S * (comm.size - 1) if comm.rank == 0 else 2 * S))
+for length in (1, 2, 7, 9610):
+    x, traffic = mine[:length].copy(), meters.Traffic()
+    ring_allreduce(comm, x, traffic)
+    tell(f"ring: sum of {length}", close(x, sum(part[:length] for part in everybody), 1e-5))
+    sent = comm.allreduce(traffic.sent)
+    tell(f"ring: bytes of {length}", sent == comm.allreduce(traffic.received) == 2 * (comm.size - 1) * 4 * length)
+
+history, stale, spans = asynchronous(lr=0.1, updates=30)
+workers = comm.size - 1
+if comm.rank == 0:
+    moved = all(np.isfinite(w).all() and abs(w).max() < 10 for w in history)
+    tell("asynchronous: 30 updates", len(history) == len(stale) == 30 and moved)
+    bound = workers - 1 if workers == 1 else workers - 0.5
+    tell("asynchronous: staleness", min(stale) >= 0 and np.mean(stale) <= bound and stale[0] == 0)
+else:
+    tell(None, True), tell(None, True)
+tell("asynchronous: spans", {name for name, _, _ in spans} == {"compute", "communicate", "wait"})
+if comm.size == 2:  # one worker is never stale: plain SGD
+    expected, rng = [start()], np.random.default_rng(1)
+    for _ in range(30):
+        rows, twin = rng.integers(len(train_x), size=64), new_model()
+        vector_to_parameters(torch.from_numpy(expected[-1]), twin.parameters())
+        expected.append(expected[-1] - np.float32(0.1) * gradient_of(twin, train_x[rows], train_y[rows]))
+    tell("asynchronous: one worker is serial", comm.rank == 1 or close(history[-1], expected[-1], 1e-5))
+"""
+
+
+def source(cell_id):
+    """A code cell of the notebook without its %%px line."""
+    [cell] = [cell for cell in json.loads(BOOK.read_text())["cells"] if cell["id"] == cell_id]
+    lines = "".join(cell["source"]).splitlines()
+    return "\n".join(line for line in lines if not line.startswith("%%px"))
+
+
+def checks(n, text):
+    """What each check in the program text says on n ranks, after the notebook's cells: name -> whether it held."""
+    program = "\n\n".join([*map(source, CELLS), TELL, text])
+    mpi_env()
+    command = ["mpirun", "-n", str(n), "-x", "OMP_NUM_THREADS=1", sys.executable, "-c", program]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    lines = [line.removeprefix("CHECK ") for line in done.stdout.splitlines() if line.startswith("CHECK ")]
+    return {name: held == "True" for name, _, held in (line.rpartition(" ") for line in lines)}
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_by_hand_equals_serial(n):
+    found = checks(n, CHECKS)
+    assert found["gradient equals the serial one to 1e-6"]
+    assert found["training equals the serial one to 1e-4"]
+    assert [name for name, held in found.items() if not held] == []
+    assert len(found) > (20 if n > 1 else 10)
+
+
+WRONG = {
+    "the sum where the mean is due": ("return gradient / len(x)", "return gradient"),
+    "divided by the own share": ("return gradient / len(x)", "return gradient / len(mine)"),
+    "the same data on all ranks": ('x[mine], y[mine], reduction="sum")', 'x, y, reduction="sum")'),
+    "means of shares of unequal size": (', reduction="sum")', ") * len(x) / comm.size"),
+}
+FOR_EACH = """
+serial = gradient_of(new_model(), train_x[:61], train_y[:61])
+for name, step in STEPS.items():
+    exec(step)
+    tell(name, close(parallel_gradient(new_model(), train_x[:61], train_y[:61]), serial, 1e-6))
+"""
+
+
+def test_a_wrong_step_is_told_from_the_right_one():
+    right = source("parallel-gradient")
+    assert all(was in right for was, _ in WRONG.values())
+    steps = {name: right.replace(was, becomes) for name, (was, becomes) in WRONG.items()}
+    found = checks(2, f"STEPS = {steps | {'right': right}!r}\n{FOR_EACH}")
+    assert found == {"right": True} | dict.fromkeys(WRONG, False)
