@@ -1,0 +1,86 @@
+"""The model of scaling against hand-worked figures, the published points, the pictures and the explorer."""
+
+import numpy as np
+import pytest
+
+from pi2zero import costs, plots
+from pi2zero.widgets import ScalingExplorer
+
+MODEL = {"compute": 0.1, "nbytes": 100e6, "alpha": 1e-6, "beta": 1e-9}
+
+
+def test_step_on_one_rank_is_computing():
+    assert costs.step_seconds(1, **MODEL) == 0.1
+    assert costs.scaling_efficiency(1, **MODEL, scatter=0.01) == 1
+
+
+def test_step_by_hand():
+    # two ranks: 2 messages of 50 MB: 2e-6 + 0.1 s of ring, none, half, or all of it hidden
+    assert costs.step_seconds(2, **MODEL) == pytest.approx(0.200002)
+    assert costs.step_seconds(2, **MODEL, overlap=0.5) == pytest.approx(0.150002)
+    assert costs.step_seconds(2, **(MODEL | {"nbytes": 50e6}), overlap=0.67) == pytest.approx(0.1)
+    assert costs.throughput(2, 32, **MODEL) == pytest.approx(64 / 0.200002)
+
+
+def test_slowest_rank_matches_simulation():
+    p, scatter = 64, 0.01
+    slowest = np.random.default_rng(0).normal(0.1, scatter, (20_000, p)).max(axis=1).mean()
+    model = costs.step_seconds(p, 0.1, 0, 0, 0, scatter=scatter)
+    assert slowest < model < slowest * 1.05  # an upper bound, and near
+
+
+def test_allowed_beta_inverts_the_model():
+    beta = costs.allowed_beta(512, 0.2, 98e6, 5e-6, 0.9, overlap=0.3)
+    assert costs.scaling_efficiency(512, 0.2, 98e6, 5e-6, beta, overlap=0.3) == pytest.approx(0.9)
+    with pytest.raises(ValueError, match="cannot be had"):
+        costs.allowed_beta(2048, 0.001, 1e6, 1e-3, 0.9)
+
+
+def test_measured_efficiency():
+    assert costs.rate_efficiency(2, 632.8, 334.0) == pytest.approx(0.947, abs=5e-4)
+    assert costs.rate_efficiency(16, 125, 93, base_ranks=4) == pytest.approx(0.336, abs=5e-4)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [({"ranks": 0}, "ranks"), ({"compute": 0}, "compute"), ({"overlap": 2}, "overlap"), ({"scatter": -1}, "scatter")],
+)
+def test_bad_arguments(bad, message):
+    with pytest.raises(ValueError, match=message):
+        costs.step_seconds(**({"ranks": 2} | MODEL | bad))
+
+
+def test_published_data_is_sane_and_sourced():
+    assert {2, 512, 1536, 2048} <= {point.ranks for point in costs.PUBLISHED}
+    for point in costs.PUBLISHED:
+        assert point.source
+        assert point.efficiency is None or 0 < point.efficiency <= 1
+    minutes = [record.minutes for record in costs.IMAGENET_RECORDS]
+    assert minutes == sorted(minutes, reverse=True)
+    assert all("arXiv:" in record.source for record in costs.IMAGENET_RECORDS)
+
+
+def test_pictures_show_their_data():
+    ax = plots.scaling_model([1, 2, 2048], {"model": [1, 0.9, 0.5]}, costs.PUBLISHED)
+    assert list(ax.lines[0].get_ydata()) == [100, 90, 50]
+    shown = {text.get_text() for text in ax.get_legend().get_texts()}
+    assert shown == {"model"} | {p.name for p in costs.PUBLISHED if p.efficiency}
+    assert len(plots.imagenet_records(costs.IMAGENET_RECORDS).collections) == len(costs.IMAGENET_RECORDS)
+    ideal = plots.rates({"weak": ([1, 2], [10, 15])}).lines[1]
+    assert list(ideal.get_ydata()) == [10, 20]
+    assert len(plots.step_parts([1, 2], 0.1, [0, 0.05]).patches) == 4
+
+
+def test_explorer_says_what_costs_says():
+    explorer = ScalingExplorer()
+    before, picture = explorer.text.value, explorer.picture.value
+    explorer.bandwidth.value = 1.0
+    assert explorer.text.value != before
+    assert explorer.picture.value != picture
+    expected = costs.scaling_efficiency(64, 0.2, 98 * 2**20, 5e-6, 1e-9)
+    assert explorer.efficiency == pytest.approx(expected)
+    assert f"{expected:.1%}" in explorer.text.value
+    explorer.ranks.value = 1
+    assert "100.0%" in explorer.sentence
+    with pytest.raises(ValueError, match="compute"):
+        ScalingExplorer(compute=0)
