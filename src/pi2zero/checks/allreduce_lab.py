@@ -141,8 +141,8 @@ def _judge_gathered(case, rank, x, right, chunks):
         own = "its own good chunk, " * (chunk == (rank + 1) % len(chunks))
         if np.all(values == -1):
             raise CheckFailed(f"{case}, rank {rank}: {own}chunk {chunk} holds what was there before; nothing good arrived in it.")
-        if np.any(values < 0):
-            raise CheckFailed(f"{case}, rank {rank}: {own}chunk {chunk} holds {shown(values[0])}. Copy here; do not add.")
+        if np.array_equal(values, right[start:stop] - 1):
+            raise CheckFailed(f"{case}, rank {rank}: {own}chunk {chunk} is added to what was there. Copy here; do not add.")
         raise CheckFailed(f"{case}, rank {rank}: {own}chunk {chunk} holds numbers of another chunk.")
 
 

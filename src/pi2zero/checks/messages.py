@@ -116,10 +116,12 @@ class MessageComm(MPI.Intracomm):
 
     def recv(self, buf=None, source=MPI.ANY_SOURCE, tag=MPI.ANY_TAG, status=None):
         self._allow("recv")
-        found = self._until(lambda: self.Improbe(source, tag), f"in recv{_from(source)}")
-        obj = found.recv()
+        length = MPI.Status()
+        found = self._until(lambda: self.Improbe(source, tag, length), f"in recv{_from(source)}")
+        data = bytearray(length.Get_count(MPI.BYTE))
+        found.Recv([data, MPI.BYTE])
         self.received += 1
-        return obj
+        return pickle.loads(data)
 
     def sendrecv(self, sendobj, dest, sendtag=0, recvbuf=None, source=MPI.ANY_SOURCE, recvtag=MPI.ANY_TAG, status=None):
         request = self._start("sendrecv", _Pickled(sendobj), dest, sendtag)
