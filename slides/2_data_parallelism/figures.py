@@ -37,20 +37,6 @@ V100 = {1: 334.0, 2: 632.8}  # images/s. Source: Ohio State University, talk on 
 # Source: argonne-lcf/ai-science-training-series, 06_distributedTraining/README.md.
 ALCF = {1: (281.22, 75.79), 2: (382.01, 8.42), 4: (689.22, 77.78), 8: (1341.25, 52.51)}
 
-# Year, first author, devices, global batch, minutes, top-1 accuracy in % of ResNet-50 on ImageNet, as published:
-# arXiv:1512.03385 (its time as in the next paper), 1706.02677, 1711.00489, 1711.04325, 1807.11205, 1811.06992,
-# 1811.05233, 1903.12650.
-RECORDS = [
-    (2016, "He", "8 P100", 256, 29 * 60, 75.3),
-    (2017, "Goyal", "256 P100", 8_192, 60, 76.3),
-    (2017, "Smith", "256 TPU v2", 16_384, 30, 76.1),
-    (2017, "Akiba", "1,024 P100", 32_768, 15, 74.9),
-    (2018, "Jia", "2,048 P40", 65_536, 6.6, 75.8),
-    (2018, "Ying", "1,024 TPU v3", 32_768, 2.2, 76.3),
-    (2018, "Mikami", "3,456 V100", 55_296, 122 / 60, 75.3),
-    (2019, "Yamazaki", "2,048 V100", 81_920, 74.7 / 60, 75.1),
-]
-
 
 def facts():
     """The numbers in the deck's text, computed here."""
@@ -64,9 +50,7 @@ def facts():
         "days": f"{EPOCHS * epoch / 86400:.1f}",
         "pair": f"{pair:.2f}",
         "pair_percent": f"{100 * pair / 2:.0f}",
-        "records_gain": f"{RECORDS[0][4] / RECORDS[-1][4]:,.0f}",
-        "records_lowest": f"{min(row[5] for row in RECORDS):g}",
-        "records_highest": f"{max(row[5] for row in RECORDS):g}",
+        "records_gain": f"{costs.IMAGENET_RECORDS[0].minutes / costs.IMAGENET_RECORDS[-1].minutes:,.0f}",
         "alcf_rows": "\n".join(
             f"| {p} | {rate:g} | {off:.0f} | {rate / p:.0f} | {100 * rate / p / ALCF[1][0]:.0f} % |"
             for p, (rate, off) in ALCF.items()
@@ -220,30 +204,25 @@ def sampler():
 # --- scaling and large batches ---------------------------------------------------------------------------------------
 
 
+def model_curve(ranks, batch, beta=BETA, hidden=0.0):
+    """Weak efficiency of ResNet-50 by the model of notebook 07, for `batch` images a GPU, in the slides' network."""
+    return costs.scaling_efficiency(ranks, batch / V100[1], 4 * PARAMETERS, ALPHA, beta, overlap=hidden)
+
+
 def model():
-    return model_efficiency([128, 32, 8], figsize=(6.0, 4.9)).figure
-
-
-def model_efficiency(batches, figsize):
-    """Weak efficiency of ResNet-50 in the slide's model, for these numbers of images a GPU."""
     ranks = 2.0 ** np.arange(12)
-    comm = costs.ring_allreduce_seconds(4 * PARAMETERS, ranks, ALPHA, BETA)
-    series = {f"{batch} a GPU": batch / V100[1] + np.maximum(0, comm - batch / V100[1] / 2) for batch in batches}
-    axes = plots.efficiency(ranks, series, weak=True, figsize=figsize)
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(4.0 ** np.arange(6), [f"{4**k:,}" for k in range(6)])
-    axes.minorticks_off()
-    return axes
+    curves = {f"{batch} images a GPU": model_curve(ranks, batch, hidden=0.5) for batch in (128, 32, 8)}
+    return plots.scaling_model(ranks, curves, figsize=(6.2, 4.9)).figure
 
 
 def published():
-    """Published weak efficiencies beside the slide's model for 64 images a GPU."""
-    axes = model_efficiency([64], figsize=(9.6, 4.9))
-    points = {"ResNet-50, V100": (2, V100[2] / V100[1] / 2), "Inception V3, ResNet-101": (512, 0.90), "VGG-16": (512, 0.68)}
-    for (name, (gpus, share)), marker in zip(points.items(), "osD", strict=True):
-        axes.plot(gpus, 100 * share, marker, markersize=13, color=plots.RANK_COLORS[4], label=f"published: {name}")
-    axes.legend(loc="lower left")
-    return axes.figure
+    ranks = 2.0 ** np.arange(12)
+    curves = {
+        "10 GB/s, after backward": model_curve(ranks, 64),
+        "25 Gbit/s, after backward": model_curve(ranks, 64, beta=8 / 25e9),
+        "10 GB/s, half hidden": model_curve(ranks, 64, hidden=0.5),
+    }
+    return plots.scaling_model(ranks, curves, costs.PUBLISHED, figsize=(11.9, 5.0)).figure
 
 
 def warmup():
@@ -261,16 +240,4 @@ def warmup():
 
 
 def records():
-    """Minutes of the published trainings, one bar each, with devices and global batch."""
-    axes = plt.subplots(figsize=(11.9, 5.0))[1]
-    for y, (year, who, devices, batch, minutes, _) in enumerate(RECORDS):
-        axes.barh(y, minutes, height=0.7, color=plots.RANK_COLORS[5 if "TPU" in devices else 0])
-        took = f"{minutes / 60:g} h" if minutes >= 60 else f"{minutes:.2g} min"
-        axes.text(minutes * 1.12, y, f"{took}:  {devices}, batch {batch:,}", va="center")
-        axes.text(0.92, y, f"{who} {year}", va="center", ha="right")
-    axes.set(xscale="log", xlim=(1, 40000), xlabel="minutes", yticks=[], xticks=[1, 10, 60, 600])
-    axes.set_xticklabels(["1", "10", "60", "600"])
-    axes.minorticks_off()
-    axes.spines["left"].set_visible(False)
-    axes.invert_yaxis()
-    return axes.figure
+    return plots.imagenet_records(costs.IMAGENET_RECORDS, figsize=(11.8, 5.0)).figure
