@@ -44,6 +44,11 @@ def alone(_mpi):
     return train("python", SINGLE)
 
 
+@pytest.fixture(scope="module")
+def two(_mpi):
+    return train("mpirun", HOROVOD)
+
+
 def same_curve(ours, theirs, tolerance=TOLERANCE):
     assert len(ours) == len(theirs) == 3, "two epochs and the fingerprint, by one rank"
     for one, other in zip(ours[:-1], theirs[:-1], strict=True):
@@ -51,27 +56,26 @@ def same_curve(ours, theirs, tolerance=TOLERANCE):
         assert one["accuracy"] == pytest.approx(other["accuracy"], abs=1.5 / 360), "at most one image on the edge"
 
 
-@pytest.mark.parametrize("launcher", ["mpirun", "horovodrun"])
-def test_two_ranks_follow_the_serial_curve(alone, launcher):
-    same_curve(train(launcher, HOROVOD), alone)
+def test_two_ranks_follow_the_serial_curve(alone, two):
+    same_curve(two, alone)
+    same_curve(train("horovodrun", HOROVOD), alone)
 
 
 def test_one_rank_is_the_serial_program_bit_by_bit(alone):
     assert train("python", HOROVOD) == alone
 
 
-def test_fp16_is_near_but_not_the_same(alone):
+def test_fp16_is_near_but_not_the_same(alone, two):
     """fp16 keeps 11 bits of each gradient: the loss may move in the third digit, and must move at all."""
     half = train("mpirun", HOROVOD, "--fp16")
     same_curve(half, alone, tolerance=0.02)
-    assert half[-1] != train("mpirun", HOROVOD)[-1]
+    assert half[-1] != two[-1]
 
 
-def test_resumed_run_ends_as_the_whole_one(tmp_path):
+def test_resumed_run_ends_as_the_whole_one(tmp_path, two):
     file = tmp_path / "digits.pt"
-    whole = train("mpirun", HOROVOD)
     train("mpirun", HOROVOD, "--epochs", 1, "--checkpoint", file)
-    assert train("mpirun", HOROVOD, "--checkpoint", file, "--resume") == whole[1:]
+    assert train("mpirun", HOROVOD, "--checkpoint", file, "--resume") == two[1:]
 
 
 def test_horovod_is_single_plus_fewer_than_60_tagged_lines():
@@ -86,13 +90,10 @@ def test_horovod_is_single_plus_fewer_than_60_tagged_lines():
     assert all(line in rest for line in kept), "without the tagged lines, train_single.py's own lines remain, in order"
 
 
-@pytest.mark.parametrize("script", [HOROVOD, KERAS])
-def test_help_and_bad_options(script):
+@pytest.mark.parametrize("script", [HOROVOD, KERAS, SCRIPTS / "elastic_horovod.py"])
+def test_help(script):
     shown = run(sys.executable, script, "--help")
-    assert shown.returncode == 0 and "--batch-size" in shown.stdout
-    done = run(sys.executable, script, "--batch-size", "1438")
-    assert done.returncode == 1 and "--batch-size 1438 is too large: there are 1437 training images" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert shown.returncode == 0 and script.name in shown.stdout
 
 
 def test_batch_that_does_not_divide_is_refused():
@@ -100,11 +101,10 @@ def test_batch_that_does_not_divide_is_refused():
     assert done.returncode != 0 and "--batch-size 63 is not a multiple of the 2 ranks" in done.stderr
 
 
-@pytest.mark.parametrize("script", [HOROVOD, KERAS])
-def test_without_horovod_the_script_says_what_to_do(script, tmp_path):
+def test_without_horovod_the_script_says_what_to_do(tmp_path):
     (tmp_path / "horovod").mkdir()
     (tmp_path / "horovod" / "__init__.py").write_text("raise ImportError('Extension has not been built')\n")
-    done = run(sys.executable, script, env=dict(os.environ, PYTHONPATH=str(tmp_path)))
+    done = run(sys.executable, HOROVOD, env=dict(os.environ, PYTHONPATH=str(tmp_path)))
     assert done.returncode == 1 and "Run: make horovod" in done.stderr and "Traceback" not in done.stderr
 
 
