@@ -7,14 +7,14 @@ from . import right, wrong
 
 
 @right(4)
-def median_of_nine(comm, nbytes):
+def smallest_of_nine(comm, nbytes):
     out, into, times = np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8), []
     for _ in range(9):
         comm.Barrier()
         start = MPI.Wtime()
         comm.Sendrecv(out, (comm.rank + 1) % comm.size, recvbuf=into, source=(comm.rank - 1) % comm.size)
         times.append(MPI.Wtime() - start)
-    return np.median(times)
+    return np.min(times)
 
 
 @wrong(4, "take the smallest time, not the mean")
