@@ -16,9 +16,9 @@ def ink_on(rank):
 
 def network():
     """64 inputs, 128 hidden values, 10 outputs; a few of each are drawn."""
-    figure, axes = canvas(640, 390)
+    figure, axes = canvas(640, 430)
     columns = [(90, 6, "64 pixels", PALE), (320, 8, "128 values", ACCENT), (550, 5, "10 scores", WARM)]
-    places = [[(x, 212 + 44 * (i - (n - 1) / 2)) for i in range(n)] for x, n, _, _ in columns]
+    places = [[(x, 225 + 46 * (i - (n - 1) / 2)) for i in range(n)] for x, n, _, _ in columns]
     for left, right in pairwise(places):
         for start in left:
             for end in right:
@@ -86,16 +86,16 @@ def ring():
 
 def parameter_server():
     """Workers push gradients to the server, which keeps the weights and sends them back."""
-    figure, axes = canvas(640, 430)
-    box(axes, 180, 310, 260, 96, "server\nkeeps the weights", ACCENT, "white", weight="bold")
+    figure, axes = canvas(600, 430)
+    box(axes, 170, 310, 260, 96, "server\nkeeps the weights", ACCENT, "white", weight="bold")
     for rank in range(4):
-        x, color = 20 + 152 * rank, plots.rank_color(rank)
+        x, color = 10 + 150 * rank, plots.rank_color(rank)
         box(axes, x, 20, 130, 90, f"worker {rank}", color, ink_on(rank), size=17)
-        top = 226 + 56 * rank
+        top = 215 + 56 * rank
         arrow(axes, (x + 52, 112), (top - 9, 308), color=WARM)
         arrow(axes, (top + 9, 308), (x + 78, 112), color=ACCENT)
-    label(axes, 80, 235, "gradients up", color=WARM, size=17)
-    label(axes, 558, 235, "weights down", color=ACCENT, size=17)
+    label(axes, 62, 235, "gradients up", color=WARM, size=17)
+    label(axes, 535, 235, "weights down", color=ACCENT, size=17)
     return figure
 
 
@@ -106,7 +106,7 @@ def overlap():
         label(axes, 150, y + 28, name, ha="right", weight="bold")
         bar(axes, 175, y, 180, 52, "forward", PALE)
         for i in range(3):
-            bar(axes, 355 + 120 * i, y, 120, 52, f"back {3 - i}", ACCENT, "white", size=15)
+            bar(axes, 355 + 120 * i, y, 120, 52, f"backward {3 - i}", ACCENT, "white", size=15)
     bar(axes, 715, 216, 330, 52, "all-reduce 3, 2, 1", WARM, "white")
     bar(axes, 1045, 216, 85, 52, "step", PALE)
     for i in range(3):
