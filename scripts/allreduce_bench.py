@@ -236,6 +236,10 @@ def main():
             print(f"{row['bytes']:12,} {row['algorithm']:>10} {row['seconds'] * 1e6:12.1f} {bandwidths}", flush=True)
     if options.json and comm.rank == 0:
         print(json.dumps({"ranks": comm.size, "warmups": options.warmups, "repeats": options.repeats, "results": results}))
+    if "torch" in sys.modules:
+        from pi2zero import ranks
+
+        ranks.leave()
 
 
 if __name__ == "__main__":

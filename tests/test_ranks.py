@@ -21,10 +21,11 @@ dist.all_gather_object(ports, os.environ["MASTER_PORT"])
 assert len(set(ports)) == 1 and int(ports[0]) > 0
 if me.rank == 0:
     print(me.backend, x.tolist())
-dist.destroy_process_group()
+ranks.leave()
 me = ranks.join()  # and after an end, it joins anew
 dist.barrier()
-dist.destroy_process_group()
+ranks.leave()
+ranks.leave()  # nothing to leave
 """
 
 
