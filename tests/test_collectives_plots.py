@@ -8,6 +8,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from matplotlib.patches import FancyArrowPatch
+from pictures import assert_nothing_is_cut_off
 
 from pi2zero import costs, plots
 
@@ -27,11 +28,7 @@ PICTURES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _close():
-    yield
-    plt.close("all")
-    plots.use_style()
+pytestmark = pytest.mark.usefixtures("close_pictures")
 
 
 @pytest.mark.parametrize("font_size", [12, 18])
@@ -40,10 +37,7 @@ def test_no_text_is_cut_off_and_the_given_axes_are_used(name, font_size):
     plots.use_style(font_size)
     figure, ax = plt.subplots(figsize=(11, 6))
     assert PICTURES[name](ax=ax) is ax
-    figure.canvas.draw()
-    drawn, page = figure.get_tightbbox(), figure.bbox_inches.padded(0.05)
-    assert page.x0 <= drawn.x0 and drawn.x1 <= page.x1, f"drawn {drawn} is wider than the page {page}"
-    assert page.y0 <= drawn.y0 and drawn.y1 <= page.y1, f"drawn {drawn} is higher than the page {page}"
+    assert_nothing_is_cut_off(figure, margin=0.05)
     assert PICTURES[name](figsize=(8, 5)).figure.get_size_inches() == pytest.approx([8, 5])
 
 

@@ -7,6 +7,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from pictures import assert_nothing_is_cut_off
+from test_training_plots import PICTURES as TRAINING
 
 from pi2zero import plots
 
@@ -24,25 +26,18 @@ PICTURES = {
     "amdahl": lambda **k: plots.amdahl([0.01, 0.1], 64, **k),
     "spans": lambda **k: plots.spans({"1 rank": {"start-up": 1, "computing": 2}, "2 ranks": {"computing": 1}}, **k),
     "collective": lambda **k: plots.collective("Bcast", [["N"], [], []], [["N"], ["N"], ["N"]], **k),
+    **TRAINING,
 }
 
 
-@pytest.fixture(autouse=True)
-def _close():
-    yield
-    plt.close("all")
-    plots.use_style()
+pytestmark = pytest.mark.usefixtures("close_pictures")
 
 
 @pytest.mark.parametrize("font_size", [12, 18])
 @pytest.mark.parametrize("name", PICTURES)
 def test_no_text_is_cut_off(name, font_size):
     plots.use_style(font_size)
-    figure = PICTURES[name]().figure
-    figure.canvas.draw()
-    drawn, page = figure.get_tightbbox(), figure.bbox_inches.padded(0.02)
-    assert page.x0 <= drawn.x0 and drawn.x1 <= page.x1, f"drawn {drawn} is wider than the page {page}"
-    assert page.y0 <= drawn.y0 and drawn.y1 <= page.y1, f"drawn {drawn} is higher than the page {page}"
+    assert_nothing_is_cut_off(PICTURES[name]().figure, margin=0.02)
 
 
 @pytest.mark.parametrize("name", PICTURES)

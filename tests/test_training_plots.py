@@ -4,7 +4,6 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
@@ -15,42 +14,13 @@ SPANS = [
     [("compute", 10.0, 10.2), ("wait", 10.2, 10.5), ("communicate", 10.5, 10.6)],
     [("compute", 10.0, 10.5), ("communicate", 10.5, 10.6), ("load", 10.6, 10.7)],
 ]
-PICTURES = {
+pytestmark = pytest.mark.usefixtures("close_pictures")
+PICTURES = {  # test_plots.py checks what holds of every picture
     "images": lambda **k: plots.images(np.random.default_rng(1).random((7, 64)), range(7), 5, **k),
     "loss_curves": lambda **k: plots.loss_curves({"right": [2, 1, 0.5], "too high": ([0, 10, 20], [2, 9, np.nan])}, **k),
     "timeline": lambda **k: plots.timeline(SPANS, **k),
     "bytes_by_ranks": lambda **k: plots.bytes_by_ranks({"a": lambda n: 100 * n}, {"a": {2: 200, 3: 300}}, range(2, 9), **k),
 }
-
-
-@pytest.fixture(autouse=True)
-def _close():
-    yield
-    plt.close("all")
-    plots.use_style()
-
-
-@pytest.mark.parametrize("font_size", [12, 18])
-@pytest.mark.parametrize("name", PICTURES)
-def test_no_text_is_cut_off(name, font_size):
-    plots.use_style(font_size)
-    figure = PICTURES[name]().figure
-    figure.canvas.draw()
-    drawn, page = figure.get_tightbbox(), figure.bbox_inches.padded(0.02)
-    assert page.x0 <= drawn.x0 and drawn.x1 <= page.x1, f"drawn {drawn} is wider than the page {page}"
-    assert page.y0 <= drawn.y0 and drawn.y1 <= page.y1, f"drawn {drawn} is higher than the page {page}"
-
-
-@pytest.mark.parametrize("name", PICTURES)
-def test_draws_on_the_axes_that_are_given(name):
-    figure, ax = plt.subplots()
-    assert PICTURES[name](ax=ax) is ax
-    assert plt.get_fignums() == [figure.number], "a second figure was made"
-
-
-@pytest.mark.parametrize("name", PICTURES)
-def test_size_can_be_chosen(name):
-    assert PICTURES[name](figsize=(5, 3)).figure.get_size_inches() == pytest.approx([5, 3])
 
 
 def bars(ax):

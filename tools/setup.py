@@ -19,7 +19,7 @@ from setup_pip import Pip, say, stop
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 WANTED = (3, 11)
-NEED_GB = 3.0  # .venv is 1.6 GB; pip unpacks beside it
+NEED_GB = 3.0  # .venv is 2.1 GB; pip unpacks beside it
 NEED_GB_CUDA = 12.0  # torch's CUDA build brings several GB of NVIDIA's libraries
 
 

@@ -90,8 +90,7 @@ class MPICluster:
         if not self._engines.controller_runs():
             self.stop()
             raise ClusterError(f"This cluster was ended from outside (a reset?). Start one: pi2zero.start(n={self.n})")
-        if outcome.dead or outcome.deaf:
-            outcome.restarted = True
+        if outcome.restarted:
             self._mended.clear()
             # In the background: the learner reads the report meanwhile.
             threading.Thread(target=self._mend, name="pi2zero mender", daemon=True).start()

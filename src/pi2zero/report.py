@@ -47,11 +47,15 @@ class Outcome:
     finished: list[int] = field(default_factory=list)
     seconds_still: float = 0.0  # how long no rank moved, if that ended the cell
     interrupted: bool = False
-    restarted: bool = False
 
     @property
     def good(self) -> bool:
         return not (self.errors or self.dead or self.stuck or self.interrupted)
+
+    @property
+    def restarted(self) -> bool:
+        """Whether the ranks have to be restarted: one is gone, or cannot be interrupted."""
+        return bool(self.dead or self.deaf)
 
 
 def parse_stack(text: str) -> list[Frame]:

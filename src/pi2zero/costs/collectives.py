@@ -47,7 +47,7 @@ BUS_FACTORS = {
 
 def message_seconds(nbytes, alpha, beta):
     """One message of nbytes between two ranks: alpha + n beta. alpha: s; beta: s per byte; both 0 or more. Returns s."""
-    return _not_negative("alpha", alpha) + _not_negative("nbytes", nbytes) * _not_negative("beta", beta)
+    return valid.not_negative("alpha", alpha) + valid.not_negative("nbytes", nbytes) * valid.not_negative("beta", beta)
 
 
 def ring_reduce_scatter_seconds(nbytes, ranks, alpha, beta, gamma=0.0):
@@ -57,7 +57,7 @@ def ring_reduce_scatter_seconds(nbytes, ranks, alpha, beta, gamma=0.0):
     """
     p = valid.ranks(ranks)
     return (p - 1) * (
-        message_seconds(np.asarray(nbytes) / p, alpha, beta) + np.asarray(nbytes) / p * _not_negative("gamma", gamma)
+        message_seconds(np.asarray(nbytes) / p, alpha, beta) + np.asarray(nbytes) / p * valid.not_negative("gamma", gamma)
     )
 
 
@@ -79,7 +79,7 @@ def ring_allreduce_seconds(nbytes, ranks, alpha, beta, gamma=0.0):
 def ring_allreduce_bytes(nbytes, ranks):
     """Bytes that each rank sends (and receives) in a ring all-reduce of nbytes: 2 (p-1)/p n; below 2n however many ranks."""
     p = valid.ranks(ranks)
-    return 2 * (p - 1) / p * _not_negative("nbytes", nbytes)
+    return 2 * (p - 1) / p * valid.not_negative("nbytes", nbytes)
 
 
 def naive_allreduce_seconds(nbytes, ranks, alpha, beta, gamma=0.0):
@@ -87,8 +87,8 @@ def naive_allreduce_seconds(nbytes, ranks, alpha, beta, gamma=0.0):
 
     One after another, because rank 0 has one link. It grows with the ranks; so does a parameter server on one rank.
     """
-    n, p = _not_negative("nbytes", nbytes), valid.ranks(ranks)
-    return (p - 1) * (2 * message_seconds(n, alpha, beta) + n * _not_negative("gamma", gamma))
+    n, p = valid.not_negative("nbytes", nbytes), valid.ranks(ranks)
+    return (p - 1) * (2 * message_seconds(n, alpha, beta) + n * valid.not_negative("gamma", gamma))
 
 
 def tree_bcast_seconds(nbytes, ranks, alpha, beta):
@@ -98,7 +98,7 @@ def tree_bcast_seconds(nbytes, ranks, alpha, beta):
 
 def tree_reduce_seconds(nbytes, ranks, alpha, beta, gamma=0.0):
     """The tree of the broadcast backwards, adding up: ceil(log2 p) (alpha + n (beta + gamma)). Returns s."""
-    return _tree_steps(ranks) * (message_seconds(nbytes, alpha, beta) + np.asarray(nbytes) * _not_negative("gamma", gamma))
+    return _tree_steps(ranks) * (message_seconds(nbytes, alpha, beta) + np.asarray(nbytes) * valid.not_negative("gamma", gamma))
 
 
 def tree_allreduce_seconds(nbytes, ranks, alpha, beta, gamma=0.0):
@@ -112,8 +112,8 @@ def recursive_doubling_allreduce_seconds(nbytes, ranks, alpha, beta, gamma=0.0):
     The fewest messages: best for short arrays. Where p is no power of two, the ranks above the next lower one hand their
     array to a partner first and get the sum last: two messages more (Thakur, Rabenseifner, Gropp 2005, section 4.5).
     """
-    n, doublings, folded = _not_negative("nbytes", nbytes), *_doublings(ranks)
-    added = n * _not_negative("gamma", gamma)
+    n, doublings, folded = valid.not_negative("nbytes", nbytes), *_doublings(ranks)
+    added = n * valid.not_negative("gamma", gamma)
     return (doublings + 2 * folded) * message_seconds(n, alpha, beta) + (doublings + folded) * added
 
 
@@ -123,9 +123,9 @@ def halving_doubling_allreduce_seconds(nbytes, ranks, alpha, beta, gamma=0.0):
     2 log2 p alpha + 2 (p-1)/p n beta + (p-1)/p n gamma: the ring's bytes in fewer messages. Where p is no power of two, two
     messages of n more, as for recursive doubling.
     """
-    n, doublings, folded = _not_negative("nbytes", nbytes), *_doublings(ranks)
+    n, doublings, folded = valid.not_negative("nbytes", nbytes), *_doublings(ranks)
     q = 2.0**doublings
-    added = ((q - 1) / q + folded) * n * _not_negative("gamma", gamma)
+    added = ((q - 1) / q + folded) * n * valid.not_negative("gamma", gamma)
     moved = message_seconds((2 * (q - 1) / q + 2 * folded) * n, 0, beta)
     return message_seconds(0, alpha, beta) * 2 * (doublings + folded) + moved + added
 
@@ -153,7 +153,7 @@ def fit_alpha_beta(nbytes, seconds, model=message_seconds, **options):
     e.g. `fit_alpha_beta(n, t, ring_allreduce_seconds, ranks=4)`. Least squares of the *relative* errors: in absolute ones a
     64 MiB message would drown all short ones, and alpha with them.
     """
-    n, t = np.atleast_1d(_not_negative("nbytes", nbytes)), np.atleast_1d(valid.positive("seconds", seconds))
+    n, t = np.atleast_1d(valid.not_negative("nbytes", nbytes)), np.atleast_1d(valid.positive("seconds", seconds))
     if n.ndim != 1 or n.shape != t.shape:
         raise ValueError(f"nbytes and seconds: one time for each size; got the shapes {n.shape} and {t.shape}.")
     if np.unique(n).size < 2:
@@ -176,13 +176,6 @@ def _least_squares(matrix):
         both = min(edges, key=lambda edge: np.sum((scaled @ edge - 1) ** 2))
     alpha, beta = both / scale
     return float(alpha), float(beta)
-
-
-def _not_negative(name, value):
-    array = np.asarray(value, dtype=float)[()]
-    if not np.all(array >= 0):
-        raise ValueError(f"{name}: no value may be below 0; got {value!r}.")
-    return array
 
 
 def _tree_steps(ranks):

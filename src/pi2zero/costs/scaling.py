@@ -35,7 +35,7 @@ def step_seconds(ranks, compute, nbytes, alpha, beta, overlap=0.0, scatter=0.0):
     share of backward). scatter: standard deviation of a rank's computing time, s. All but ranks may be 0 except compute.
     """
     p, c = valid.ranks(ranks), valid.positive("compute", compute)
-    share, s = _share(overlap), _not_negative("scatter", scatter)
+    share, s = valid.fraction("overlap", overlap), valid.not_negative("scatter", scatter)
     ring = ring_allreduce_seconds(nbytes, p, alpha, beta)
     return c + s * np.sqrt(2 * np.log(p)) + np.maximum(0, ring - share * c)
 
@@ -62,13 +62,13 @@ def allowed_beta(ranks, compute, nbytes, alpha, wanted, overlap=0.0):
 
     wanted: above 0, at most 1. Raises ValueError where latency alone already costs more.
     """
-    share = _share(overlap)
+    share = valid.fraction("overlap", overlap)
     if not 0 < wanted <= 1:
         raise ValueError(f"wanted: an efficiency above 0 and at most 1; got {wanted!r}.")
     p, c, n = valid.ranks(ranks), valid.positive("compute", compute), valid.positive("nbytes", nbytes)
     if np.any(p < 2):
         raise ValueError("ranks: 2 or more; one rank sends nothing, any bandwidth will do.")
-    room = c * (1 / wanted - 1 + share) - 2 * (p - 1) * _not_negative("alpha", alpha)
+    room = c * (1 / wanted - 1 + share) - 2 * (p - 1) * valid.not_negative("alpha", alpha)
     if np.any(room <= 0):
         raise ValueError(f"wanted: {wanted:.0%} cannot be had: latency alone takes longer. Give smaller alpha, or fewer ranks.")
     return room / (2 * (p - 1) / p * n)
@@ -118,24 +118,10 @@ class Record:
 
 
 IMAGENET_RECORDS = (
-    Record("He", 2016, 8, "P100", 256, 29 * 60, "arXiv:1512.03385; time as in the table of arXiv:1811.05233"),
+    Record("He", 2016, 8, "P100", 256, 29 * 60, "arXiv:1512.03385; 29 h by NVIDIA's developer blog on arXiv:1706.02677"),
     Record("Goyal", 2017, 256, "P100", 8_192, 60, "arXiv:1706.02677"),
     Record("You", 2017, 2_048, "KNL", 32_768, 20, "arXiv:1709.05011"),
     Record("Akiba", 2017, 1_024, "P100", 32_768, 15, "arXiv:1711.04325"),
     Record("Jia", 2018, 2_048, "P40", 65_536, 6.6, "arXiv:1807.11205"),
     Record("Yamazaki", 2019, 2_048, "V100", 81_920, 74.7 / 60, "arXiv:1903.12650"),
 )
-
-
-def _share(value):
-    array = np.asarray(value, dtype=float)[()]
-    if not np.all((array >= 0) & (array <= 1)):
-        raise ValueError(f"overlap: a share between 0 and 1, such as 0.67 for two thirds; got {value!r}.")
-    return array
-
-
-def _not_negative(name, value):
-    array = np.asarray(value, dtype=float)[()]
-    if not np.all(array >= 0):
-        raise ValueError(f"{name}: no value may be below 0; got {value!r}.")
-    return array

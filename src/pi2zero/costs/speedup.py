@@ -37,7 +37,7 @@ def amdahl(serial_fraction, ranks):
     serial_fraction: s in 0..1, the share of the *one-rank* time that only one rank can do. ranks: p, 1 or more.
     The limit for many ranks is 1 / s. Source: G. M. Amdahl, AFIPS 1967, doi:10.1145/1465482.1465560.
     """
-    s = valid.fraction(serial_fraction)
+    s = valid.fraction("serial_fraction", serial_fraction)
     return 1.0 / (s + (1.0 - s) / valid.ranks(ranks))
 
 
@@ -47,7 +47,7 @@ def gustafson(serial_fraction, ranks):
     serial_fraction: s in 0..1, the share of the *p-rank* time spent in the serial part. ranks: p, 1 or more.
     Source: J. L. Gustafson, Communications of the ACM 31(5), 1988, doi:10.1145/42411.42415.
     """
-    s = valid.fraction(serial_fraction)
+    s = valid.fraction("serial_fraction", serial_fraction)
     return s + (1.0 - s) * valid.ranks(ranks)
 
 

@@ -19,9 +19,17 @@ def ranks(value):
     return array
 
 
-def fraction(value):
+def not_negative(name, value):
+    """value as float, no element below 0."""
+    array = np.asarray(value, dtype=float)[()]
+    if not np.all(array >= 0):
+        raise ValueError(f"{name}: no value may be below 0; got {value!r}.")
+    return array
+
+
+def fraction(name, value):
     """Shares in 0..1 as float."""
     array = np.asarray(value, dtype=float)[()]
     if not np.all((array >= 0) & (array <= 1)):
-        raise ValueError(f"serial_fraction: a share between 0 and 1, such as 0.05 for 5 %; got {value!r}.")
+        raise ValueError(f"{name}: a share between 0 and 1, such as 0.05 for 5 %; got {value!r}.")
     return array
