@@ -3,7 +3,7 @@ PY := .venv/bin/python
 .DEFAULT_GOAL := help
 # Modules of clusters set these for another Python.
 unexport PYTHONPATH PYTHONHOME
-.PHONY: help lab test test-fast labs notebooks slides browser bench doctor reset clean set-up
+.PHONY: help lab test test-fast labs notebooks slides browser bench doctor reset clean set-up horovod
 
 help:           ## this list
 	@echo "From π to ZeRO. make TARGET, where TARGET is one of:"
@@ -30,11 +30,16 @@ slides: set-up  ## build the decks: HTML that needs no network, and PDF if there
 browser: set-up ## open every notebook in JupyterLab in a headless Chromium, run it, keep pictures in build/screens/
 	@$(PY) -m pytest -q tests/browser
 
-bench: set-up   ## measure, and write benchmarks/pi.md
+bench: set-up   ## measure, and write the pages in benchmarks/ (about 15 minutes; leave the machine alone)
 	@$(PY) benchmarks/bench.py
+	@$(PY) benchmarks/bench_collectives.py
+	@$(PY) benchmarks/bench_training.py
 
 doctor: set-up  ## what this machine has, what is missing, and what to do about it
 	@$(PY) -m pi2zero doctor
+
+horovod: OPTIONS := --horovod
+horovod: set-up ## try again to build Horovod, if `make lab` could not
 
 reset: set-up   ## end everything of yours that the kit has started, and nothing else
 	@$(PY) -m pi2zero reset
@@ -47,6 +52,6 @@ clean:          ## remove what can be made again: .venv, built slides, caches
 # Quick when .venv is there already. PYTHON=/path/to/python3.11 chooses the interpreter.
 set-up:
 	@for python in "$(PYTHON)" python3.11 python3; do \
-	  if command -v "$$python" >/dev/null 2>&1; then PYTHON="$(PYTHON)" exec "$$python" tools/setup.py; fi; done; \
+	  if command -v "$$python" >/dev/null 2>&1; then PYTHON="$(PYTHON)" exec "$$python" tools/setup.py $(OPTIONS); fi; done; \
 	echo "set-up stopped: there is no python3 on the PATH." >&2; \
 	echo "What to do: install Python 3.11 (Debian 12: apt-get install python3.11 python3.11-venv), then run make again." >&2; exit 1

@@ -2,7 +2,7 @@
 
     python slides/build.py                  all decks, into slides/build/
     python slides/build.py 1_pi_and_mpi     one deck
-    python slides/build.py --no-pdf         only the HTML (a few seconds, no browser needed)
+    python slides/build.py --no-pdf         only the HTML (about 20 seconds, no browser needed)
 
 The HTML is presented by reveal.js: arrows to move, S for the speaker's view with notes and clock, F for full screen,
 O for all slides. Chromium or Chrome prints the PDFs.

@@ -1,8 +1,10 @@
 """Code and output for the slides, taken from where they live, so that a slide cannot drift from its notebook."""
 
 import ast
+import base64
 import json
 import re
+import struct
 from functools import cache
 from pathlib import Path
 
@@ -30,7 +32,7 @@ def tagged_cell(path, tag):
         if cell["cell_type"] == "code" and tag in [cell.get("id"), *cell.get("metadata", {}).get("tags", [])]
     ]
     if len(cells) != 1:
-        raise SlideError(f"{path}: {len(cells)} code cells carry the tag {tag!r}; expected exactly one.")
+        raise SlideError(f"{path}: {len(cells)} code cells carry the tag {tag!r} or have it as their id; expected exactly one.")
     return cells[0]
 
 
@@ -53,6 +55,15 @@ def cell_output(path, tag):
     if not text:
         raise SlideError(f"{path}: the cell tagged {tag!r} has no text output. Run the notebook and commit its outputs.")
     return text
+
+
+def cell_picture(path, tag):
+    """(PNG bytes, width, height in pixels) of the picture that the cell left in the notebook."""
+    for output in tagged_cell(path, tag)["outputs"]:
+        if "image/png" in output.get("data", {}):
+            png = base64.b64decode("".join(output["data"]["image/png"]))
+            return png, *struct.unpack(">II", png[16:24])
+    raise SlideError(f"{path}: the cell {tag!r} has no picture. Run the notebook and commit its outputs.")
 
 
 def printed_table(path, tag, first_column):
@@ -98,6 +109,23 @@ def between(text, first, last, where):
             margin = min((len(line) - len(line.lstrip()) for line in block if line.strip()), default=0)
             return "\n".join(line[margin:] for line in block)
     raise SlideError(f"{where}: no line after {first!r} contains {last!r}.")
+
+
+def picked(text, parts, where, width=86):
+    """The lines that contain each of `parts` (separated by |), dedented, without `# NEW` comments, broken at commas."""
+    lines = text.splitlines()
+    chosen = []
+    for part in parts.split("|"):
+        found = next((line for line in lines if part in line), None)
+        if found is None:
+            raise SlideError(f"{where}: no line contains {part!r}.")
+        line = found.split("  # NEW")[0].strip()
+        while len(line) > width and ", " in line[:width]:
+            cut = line.rindex(", ", 0, width) + 1
+            chosen.append(line[:cut])
+            line = "    " + line[cut:].strip()
+        chosen.append(line)
+    return "\n".join(chosen)
 
 
 def heading_ids(path):

@@ -7,7 +7,7 @@ import re
 import shlex
 
 import matplotlib
-from extract import ROOT, SlideError, between, cell_output, cell_source, function_source, heading_ids
+from extract import ROOT, SlideError, between, cell_output, cell_picture, cell_source, function_source, heading_ids, picked
 from markdown_it import MarkdownIt
 from matplotlib import pyplot
 from matplotlib.font_manager import FontProperties
@@ -22,6 +22,8 @@ from pygments.lexers import get_lexer_by_name
 
 PX_PER_INCH = 96  # CSS; so a figure's 18 pt text is 24 px high on a 1280 x 720 slide
 INK = "#1c2331"
+# The notebooks' pictures have 12 pt text at 110 dots per inch, which is 18 px: made larger, but not larger than a slide's body.
+PICTURE_ZOOM, PICTURE_ZOOM_LEAST, PICTURE_ROOM = 1.1, 1.04, (1150, 520)
 
 
 def make_markdown(figures):
@@ -63,13 +65,18 @@ def math(tex, display):
 
 
 def image(token, figures):
-    """`![alt](figure:name)`: draw it, check that it has an alternative text, embed it at its true size."""
+    """`![alt](figure:name)`: draw it, check that it has an alternative text, embed it at its true size.
+
+    `![alt](picture:notebooks/x.ipynb#tag)` is the picture that a cell left in a notebook, made larger.
+    """
     source = token.attrs["src"]
-    if not source.startswith("figure:"):
+    if not source.startswith(("figure:", "picture:")):
         raise SlideError(f"the image {source!r} is not a figure:name; slides draw their figures, they load none.")
-    name = source.removeprefix("figure:")
+    kind, name = source.split(":", 1)
     if not token.content.strip():
-        raise SlideError(f"the figure {name!r} has no alternative text: write ![what it shows](figure:{name}).")
+        raise SlideError(f"the figure {name!r} has no alternative text: write ![what it shows]({kind}:{name}).")
+    if kind == "picture":
+        return picture(name, html.escape(token.content))
     figure = draw(figures, name)
     width, height = figure.get_size_inches() * PX_PER_INCH
     buffer = io.BytesIO()
@@ -78,6 +85,17 @@ def image(token, figures):
         f'<img class="figure" data-figure="{name}" width="{width:.0f}" height="{height:.0f}" '
         f'alt="{html.escape(token.content)}" src="{data_uri(buffer.getvalue(), "image/svg+xml")}">'
     )
+
+
+def picture(source, alt):
+    path, _, tag = source.partition("#")
+    png, *size = cell_picture(path, tag)
+    zoom = min(PICTURE_ZOOM, *(room / pixels for room, pixels in zip(PICTURE_ROOM, size, strict=True)))
+    if zoom < PICTURE_ZOOM_LEAST:
+        raise SlideError(f"{path}: the picture of {tag!r}, {size[0]} x {size[1]} px, is too large to be legible on a slide.")
+    width, height = (round(zoom * pixels) for pixels in size)
+    where = f'data-figure="{html.escape(source)}" width="{width}" height="{height}"'
+    return f'<img class="figure" {where} alt="{alt}" src="{data_uri(png, "image/png")}">'
 
 
 def draw(figures, name):
@@ -91,7 +109,7 @@ def draw(figures, name):
 
 
 def fence(token):
-    """A code block: written here, or `from=FILE` with `tag=`, `def=`, and optionally `first=` and `last=` lines."""
+    """A code block: written here, or `from=FILE` with `tag=`, `def=`, and optionally `first=` and `last=` lines, or `pick=`."""
     language, *words = shlex.split(token.info.strip()) or ["text"]
     options = dict(word.split("=", 1) for word in words)
     code, caption = token.content.rstrip("\n"), ""
@@ -113,6 +131,8 @@ def included(language, options):
         code = function_source(path, options["def"])
     else:
         code = (ROOT / path).read_text(encoding="utf-8")
+    if "pick" in options:
+        code = picked(code, options["pick"], path)
     if "first" in options:
         code = between(code, options["first"], options.get("last", options["first"]), path)
     return code

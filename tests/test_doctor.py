@@ -15,7 +15,7 @@ import pytest
 from pi2zero import doctor, machine, processes
 from pi2zero.probes import Probe
 
-NAMES = ["Python", "MPI", "MPI world of 4", "spawn", "ipyparallel", "torch", "accelerator"]
+NAMES = ["Python", "MPI", "MPI world of 4", "spawn", "ipyparallel", "torch", "accelerator", "Horovod"]
 NAMES += ["cores", "memory", "disk", "leftover processes"]
 
 
@@ -122,6 +122,22 @@ def test_torch_that_cannot_be_imported(probe, tmp_path, monkeypatch):
     torch, accelerator = doctor.check_torch(probe)
     assert "file too short" in sick(torch).detail
     sick(accelerator, "warning")
+
+
+def test_horovod_that_was_not_built(probe, tmp_path, monkeypatch):
+    """A package whose compiled part is missing is what a failed or foreign build leaves."""
+    (tmp_path / "horovod").mkdir()
+    (tmp_path / "horovod" / "__init__.py").write_text("raise ImportError('Extension horovod.torch has not been built')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    result = sick(doctor.check_horovod(probe, tmp_path / "note"), "warning")
+    assert "has not been built" in result.detail and result.remedy == "Run: make horovod"
+    (tmp_path / "note").write_text("key\nits build failed: there is no g++\n")
+    assert "there is no g++" in sick(doctor.check_horovod(probe, tmp_path / "note"), "warning").detail
+
+
+def test_horovod_that_adds_wrongly():
+    result = doctor.check_horovod(lambda name: ({"version": "0.28.1", "sum": 6}, ""))
+    assert "gave 6" in sick(result, "warning").detail
 
 
 def test_slow_torch_is_only_a_warning():

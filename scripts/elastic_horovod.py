@@ -1,0 +1,62 @@
+#!/usr/bin/env python
+"""Train while workers come and go: Horovod's elastic mode. The digits and the network are those of train_single.py.
+
+echo "localhost:1" > hosts.txt; printf '#!/bin/sh\\ncat hosts.txt\\n' > discover.sh; chmod +x discover.sh
+horovodrun --gloo --network-interface lo -np 1 --min-np 1 --max-np 2 --host-discovery-script ./discover.sh \\
+    python scripts/elastic_horovod.py --steps 60
+echo "localhost:2" > hosts.txt          (in another terminal, while it runs: a second worker joins)
+"""
+
+import argparse
+import time
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from train_single import check, digits
+
+try:
+    import horovod.torch as hvd
+except ImportError as error:
+    raise SystemExit(f"Horovod is not there ({error}). Run: make horovod") from None
+
+
+def main():
+    args = parse()
+    check(args.steps >= 1 and args.pause >= 0, "--steps must be at least 1 and --pause at least 0")
+    hvd.init()
+    torch.manual_seed(0)
+    images, labels = digits()[0].tensors
+    model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+
+    @hvd.elastic.run  # after a change of the world: init again, state.sync(), call this function again
+    def train(state):
+        print(f"rank {hvd.rank()} of {hvd.size()} starts at step {state.step}", flush=True)
+        while state.step < args.steps:
+            batch = torch.arange(64 * state.step, 64 * (state.step + 1)) % len(images)  # the global batch stays 64
+            mine = batch[hvd.rank() :: hvd.size()]
+            loss = F.cross_entropy(model(images[mine]), labels[mine])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            mean = hvd.allreduce(loss.detach()).item()
+            if hvd.rank() == 0:
+                print(f"step {state.step} workers {hvd.size()} loss {mean:.4f}", flush=True)
+            time.sleep(args.pause)
+            state.step += 1
+            state.commit()  # what a new worker gets, and what is gone back to if one dies; the world changes only here
+
+    train(hvd.elastic.TorchState(model=model, optimizer=optimizer, step=0))
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=60, help="training steps (default: 60)")
+    parser.add_argument("--pause", type=float, default=0.2, help="s to wait after a step, as if it were larger (default: 0.2)")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

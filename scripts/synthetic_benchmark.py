@@ -1,0 +1,202 @@
+#!/usr/bin/env python
+"""Images per second of data-parallel training, on random images and random weights: no data set, no download.
+
+  python scripts/synthetic_benchmark.py                                             one rank
+  mpirun -n 2 python scripts/synthetic_benchmark.py --method ddp                    also: hand, horovod, single
+  torchrun --standalone --nproc-per-node 2 scripts/synthetic_benchmark.py --method hand
+  horovodrun -np 2 --gloo python scripts/synthetic_benchmark.py --method horovod
+
+methods: ddp (torch DistributedDataParallel), horovod (DistributedOptimizer), hand (one flat all-reduce after backward),
+single (no communication: on several ranks these are independent runs side by side, the ceiling for all others).
+A step is forward, backward, reduction and update. The step of the whole is that of its slowest rank. Warm-up is not counted.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # weights are random; nothing is to be fetched
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from transformers import ResNetConfig, ResNetForImageClassification
+
+MODELS = {
+    "resnet50": {},  # the library's default: 25.6 M parameters
+    "resnet18": {"hidden_sizes": [64, 128, 256, 512], "depths": [2, 2, 2, 2], "layer_type": "basic"},
+    "small": {"embedding_size": 32, "hidden_sizes": [32, 64, 128, 256], "depths": [1, 1, 1, 1], "layer_type": "basic"},
+    "tiny": {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic"},
+}
+
+
+def main():
+    args = parse()
+    torch.set_num_threads(args.threads)
+    rank, ranks, device = join(args.method)
+    torch.manual_seed(0)  # the same weights on every rank
+    model = ResNetForImageClassification(ResNetConfig(num_labels=1000, **MODELS[args.model])).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    step = stepper(args.method, model, optimizer)
+
+    torch.manual_seed(1 + rank)  # other images on every rank
+    images = torch.randn(args.batch_size, 3, args.image_size, args.image_size, device=device)
+    labels = torch.randint(1000, (args.batch_size,), device=device)
+    seconds = torch.zeros(args.iterations, dtype=torch.float64)
+    for number in range(-args.warmup, args.iterations):
+        start = time.perf_counter()
+        step(images, labels)
+        if device.type == "cuda":
+            torch.cuda.synchronize()  # a GPU call only starts the work
+        if number >= 0:
+            seconds[number] = time.perf_counter() - start
+    everyone = gather(args.method, seconds.to(device), ranks).cpu()  # (ranks, iterations)
+    if rank == 0:
+        tell(args, everyone.numpy(), sum(p.numel() for p in model.parameters()), device)
+    leave(args.method)
+
+
+def join(method):
+    """Enter the launcher's world. Returns rank, number of ranks, and this rank's device."""
+    launcher = {"OMPI_COMM_WORLD_SIZE": "mpirun", "TORCHELASTIC_RUN_ID": "torchrun", "HOROVOD_SIZE": "horovodrun"}
+    started = next((name for variable, name in launcher.items() if variable in os.environ), None)
+    if method == "horovod":
+        check(started != "torchrun", "--method horovod: torchrun does not start Horovod's ranks; use mpirun or horovodrun")
+        hvd = horovod()
+        hvd.init()
+        return hvd.rank(), hvd.size(), pick_device(hvd.local_rank(), hvd.local_size())
+    check(started != "horovodrun", f"--method {method}: horovodrun starts Horovod's ranks only; use mpirun or torchrun")
+    if started == "mpirun":
+        from pi2zero import ranks
+
+        here = ranks.join()
+        return here.rank, here.world_size, torch.device(here.device)
+    device = pick_device(int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
+    alone = {} if started else {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", **alone)
+    return dist.get_rank(), dist.get_world_size(), device
+
+
+def pick_device(local_rank, local_ranks):
+    """This rank's own GPU if each rank of the host has one, else the CPU."""
+    if torch.cuda.device_count() < local_ranks:
+        return torch.device("cpu")
+    torch.cuda.set_device(local_rank)
+    return torch.device("cuda", local_rank)
+
+
+def stepper(method, model, optimizer):
+    """step(images, labels): one step of training by the method."""
+    forward, aggregate = model, lambda: None
+    if method == "ddp":
+        # Buffers are BatchNorm's averages. DDP sends rank 0's before each forward unless told not to; the others never do.
+        ids = [model.device.index] if model.device.type == "cuda" else None
+        forward = torch.nn.parallel.DistributedDataParallel(model, ids, broadcast_buffers=False, gradient_as_bucket_view=True)
+    elif method == "horovod":
+        hvd = horovod()
+        optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+        hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    elif method == "hand":
+        aggregate = lambda: average_gradients(model)  # noqa: E731
+
+    def step(images, labels):
+        loss = F.cross_entropy(forward(images).logits, labels)
+        optimizer.zero_grad()
+        loss.backward()
+        aggregate()
+        optimizer.step()
+
+    return step
+
+
+def average_gradients(model):
+    """All gradients in one flat array, one all-reduce, and back."""
+    gradients = [p.grad for p in model.parameters()]
+    flat = torch.cat([g.reshape(-1) for g in gradients])
+    dist.all_reduce(flat)
+    flat /= dist.get_world_size()
+    for gradient, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+        gradient.copy_(mean.view_as(gradient))
+
+
+def gather(method, seconds, ranks):
+    """Every rank's times, (ranks, iterations), on all ranks."""
+    if method == "horovod":
+        return horovod().allgather(seconds[None], name="seconds")
+    everyone = [torch.zeros_like(seconds) for _ in range(ranks)]
+    dist.all_gather(everyone, seconds)
+    return torch.stack(everyone)
+
+
+def leave(method):
+    if method == "horovod":
+        horovod().shutdown()
+    else:
+        dist.barrier()  # nothing of the gathering may be left to gloo's threads when Python ends
+        dist.destroy_process_group()
+
+
+def horovod():
+    try:
+        import horovod.torch as hvd
+    except ImportError as error:
+        sys.exit(
+            f"--method horovod: Horovod is not installed ({error}); `make horovod` builds it, the other methods work without"
+        )
+    return hvd
+
+
+def tell(args, seconds, parameters, device):
+    """Print images/s of each rank and in all, mean and standard deviation over the iterations. seconds: (ranks, iterations)."""
+    rates = [mean_sd(args.batch_size / own) for own in seconds]
+    mean, sd = mean_sd(args.batch_size * len(seconds) / seconds.max(axis=0))
+    report = {
+        **vars(args), "ranks": len(seconds), "device": device.type, "parameters": parameters,
+        "step_seconds": statistics.median(seconds.max(axis=0).tolist()),
+        "images_per_second": mean, "images_per_second_sd": sd,
+        "per_rank": [{"images_per_second": m, "sd": s} for m, s in rates],
+    }  # fmt: skip
+    if args.json:
+        print(json.dumps(report), flush=True)
+        return
+    print(f"{args.model} ({parameters / 1e6:.2f} M parameters), {args.method}, {len(seconds)} ranks on {device.type}, ", end="")
+    print(f"{args.batch_size} images of {args.image_size} x {args.image_size} per rank, {args.threads} threads per rank")
+    for rank, (m, s) in enumerate(rates):
+        print(f"rank {rank}: {m:8.1f} ± {s:.1f} images/s")
+    print(f"in all: {mean:8.1f} ± {sd:.1f} images/s, {1e3 * report['step_seconds']:.1f} ms a step (median of {args.iterations})")
+
+
+def mean_sd(values):
+    return float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else 0.0
+
+
+def check(true, message):
+    """End the program with the message unless it is true."""
+    if not true:
+        raise SystemExit(message)
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--method", choices=("single", "ddp", "horovod", "hand"), default="single", help="(default: single)")
+    parser.add_argument("--model", choices=MODELS, default="resnet50", help="all are ResNets (default: resnet50)")
+    parser.add_argument("--batch-size", type=int, default=8, help="images in a step on EACH rank (default: 8)")
+    parser.add_argument("--image-size", type=int, default=224, help="pixels, height and width (default: 224)")
+    parser.add_argument("--threads", type=int, default=1, help="per rank, on the CPU (default: 1)")
+    parser.add_argument("--iterations", type=int, default=10, help="steps that are counted (default: 10)")
+    parser.add_argument("--warmup", type=int, default=3, help="steps before, not counted (default: 3)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    args = parser.parse_args()
+    for name in ("batch_size", "threads", "iterations"):
+        check(getattr(args, name) >= 1, f"--{name.replace('_', '-')} has to be 1 or more; got {getattr(args, name)}")
+    check(args.warmup >= 0, f"--warmup has to be 0 or more; got {args.warmup}")
+    check(args.image_size >= 32, f"--image-size has to be 32 or more (a ResNet halves it five times); got {args.image_size}")
+    check(args.batch_size > 1 or args.image_size > 32, "BatchNorm needs 2 values a channel: --batch-size 2, or larger images")
+    return args
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,243 @@
+"""Figures and numbers of the deck "Data parallelism". Data figures are drawn by pi2zero.plots, as in the notebooks."""
+
+import time
+
+import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from diagrams import way as stairs
+from diagrams_training import (  # noqa: F401, drawn by their names in deck.md
+    accumulation,
+    network,
+    overlap,
+    parameter_server,
+    prefetch,
+    readers,
+    ring,
+    splits,
+    three_steps,
+)
+from live import drawn_by_cells, on_threads, run_cells
+from matplotlib.patches import Rectangle
+
+from pi2zero import costs, plots
+
+NOTEBOOK_3, NOTEBOOK_4 = "notebooks/03_collectives.ipynb", "notebooks/04_training_by_hand.ipynb"
+BEGIN = "px-imports,data,network"  # cells of notebook 04 that everything else in it needs
+STYLE = {"font.size": 18, "figure.dpi": 96}
+
+# The models' network, of the order of a cluster's; every slide that uses it says so.
+ALPHA, BETA = 10e-6, 1 / 10e9  # s a message, s a byte
+# ResNet-50: parameters, tensors of them, images of ImageNet's training set, epochs of the usual training.
+# Sources: K. He and others, arXiv:1512.03385 (network, ImageNet 2012); torchvision's resnet50 (25,557,032 in 161 tensors).
+PARAMETERS, TENSORS, IMAGES, EPOCHS = 25_557_032, 161, 1_281_167, 90
+V100 = {1: 334.0, 2: 632.8}  # images/s. Source: Ohio State University, talk on MVAPICH2-GDR.
+# Images/s and their standard deviation over 10 steps of ResNet-34 with Horovod on GPUs of one node.
+# Source: argonne-lcf/ai-science-training-series, 06_distributedTraining/README.md.
+ALCF = {1: (281.22, 75.79), 2: (382.01, 8.42), 4: (689.22, 77.78), 8: (1341.25, 52.51)}
+
+
+def facts():
+    """The numbers in the deck's text, computed here."""
+    epoch = IMAGES / V100[1]
+    pair = V100[2] / V100[1]
+    return {
+        "parameters": f"{64 * 128 + 128 + 128 * 10 + 10:,}",
+        "steps": 1437 // 64,
+        "resnet_mb": f"{4 * PARAMETERS / 1e6:.0f}",
+        "epoch_minutes": f"{epoch / 60:.0f}",
+        "days": f"{EPOCHS * epoch / 86400:.1f}",
+        "pair": f"{pair:.2f}",
+        "pair_percent": f"{100 * pair / 2:.0f}",
+        "records_gain": f"{costs.IMAGENET_RECORDS[0].minutes / costs.IMAGENET_RECORDS[-1].minutes:,.0f}",
+        "alcf_rows": "\n".join(
+            f"| {p} | {rate:g} | {off:.0f} | {rate / p:.0f} | {100 * rate / p / ALCF[1][0]:.0f} % |"
+            for p, (rate, off) in ALCF.items()
+        ),
+        "vgg_gpus": f"{0.68 * 512:.0f}",
+        "vgg_lost": f"{0.32 * 512:.0f}",
+    }
+
+
+# --- deep learning: the cells of notebook 04 that need no ranks, run here ------------------------------------------------
+
+
+def digits():
+    return drawn_by_cells(NOTEBOOK_4, f"{BEGIN},slide-digits", (11.4, 3.6))
+
+
+def learning_rates():
+    return drawn_by_cells(NOTEBOOK_4, f"{BEGIN},train,accuracy,slide-learning-rates", (7.0, 5.0))
+
+
+def batch_sizes():
+    cells = f"{BEGIN},gradient-of,train,accuracy,noise,batch-sizes,slide-batch-size"
+    return drawn_by_cells(NOTEBOOK_4, cells, (11.9, 4.2), time=time)
+
+
+def stale():
+    """Losses of serial trainings whose gradients are late, at the learning rate where it hurts: notebook 04's functions."""
+    names = run_cells(NOTEBOOK_4, f"{BEGIN},count,gradient-of,loss-of,delayed")
+    model, fill = names["new_model"](), names["vector_to_parameters"]
+
+    def loss(weights):
+        fill(torch.from_numpy(weights), model.parameters())
+        return names["loss_of"](model)
+
+    curves = {
+        ("on time" if delay == 0 else f"{delay} steps late"): [loss(w) for w in names["delayed"](delay, lr=0.5)]
+        for delay in (0, 2, 8)
+    }
+    axes = plots.loss_curves(curves, "loss of all images", log=True, figsize=(6.6, 5.0))
+    axes.legend(loc="lower center", bbox_to_anchor=(0.45, 1), ncols=3, columnspacing=1)
+    return axes.figure
+
+
+def way():
+    return stairs(1)
+
+
+# --- why many devices ------------------------------------------------------------------------------------------------
+
+
+def days():
+    """Days for the usual training of ResNet-50: measured throughput of 1 and 2 V100, ideal for more."""
+    one = EPOCHS * IMAGES / V100[1]
+    rows = {"1 GPU": one, "2 GPUs": EPOCHS * IMAGES / V100[2]}
+    rows |= {f"{p} GPUs, ideal": one / p for p in (8, 64, 512)}
+    axes = plots.time_bars(rows, unit=1 / 3600, xlabel="hours", figsize=(6.6, 4.4))
+    return axes.figure
+
+
+# --- collectives -----------------------------------------------------------------------------------------------------
+
+
+def message():
+    axes = plt.subplots(figsize=(6.0, 4.9))[1]
+    nbytes = np.geomspace(1, 1e8, 200)
+    axes.plot(nbytes, 1e6 * costs.message_seconds(nbytes, ALPHA, BETA), color=plots.RANK_COLORS[0])
+    axes.axvline(ALPHA / BETA, linestyle="--", color=plots.FAINT)
+    axes.text(0.6 * ALPHA / BETA, 4e3, "α/β = 100 kB", ha="right")
+    axes.set(xscale="log", yscale="log", xlabel="bytes", ylabel="µs", ylim=(1, 1e5))
+    axes.grid(True)
+    return axes.figure
+
+
+def busiest():
+    """Half of what the busiest rank sends and receives, over the number of ranks."""
+    n, ranks = 4 * PARAMETERS, np.arange(1, 17)
+    axes = plt.subplots(figsize=(6.3, 4.9))[1]
+    axes.plot(ranks, 2 * (ranks - 1) * n / 2e9, "o-", color=plots.RANK_COLORS[4], label="naive, at the root")
+    axes.plot(ranks, costs.ring_allreduce_bytes(n, ranks) / 1e9, "s-", color=plots.RANK_COLORS[0], label="ring, each rank")
+    axes.set(xlabel="ranks", ylabel="GB through one cable", xticks=[1, 4, 8, 12, 16])
+    axes.legend()
+    axes.grid(True)
+    return axes.figure
+
+
+def halves():
+    with matplotlib.rc_context({"font.size": 15}):  # so that a sum fits its box
+        return drawn_by_cells(NOTEBOOK_3, "reduce-scatter-picture", (11.9, 3.4))
+
+
+def ring_steps():
+    """The picture of notebook 03, from its own ring: here its four ranks are threads."""
+    ranks = on_threads(NOTEBOOK_3, "ring-allreduce,watched", 4)
+    with matplotlib.rc_context({"font.size": 22}):  # its boxes are x-small
+        return plots.ring_steps([names["seen"] for names in ranks], figsize=(11.9, 5.1)).figure
+
+
+def winner():
+    """The map of notebook 03, by its own cell, for the slides' network."""
+    models = {"ring": costs.ring_allreduce_seconds, "naive": costs.naive_allreduce_seconds}
+    n = 2.0 ** np.arange(3, 31)
+    figure = drawn_by_cells(NOTEBOOK_3, "fastest", (6.8, 5.0), alpha=ALPHA, beta=BETA, n=n, **models)
+    axes = figure.axes[0]
+    axes.legend(handles=axes.get_legend().legend_handles, loc="lower center", bbox_to_anchor=(0.45, 1), ncols=2)
+    axes.set_title("")
+    return figure
+
+
+# --- libraries -------------------------------------------------------------------------------------------------------
+
+
+def fusion():
+    """Ring all-reduces of ResNet-50's gradient: one a tensor, and one for all. The bytes are the same."""
+    n, ranks = 4 * PARAMETERS, [8, 64, 512]
+    one = [costs.ring_allreduce_seconds(n, p, ALPHA, BETA) for p in ranks]
+    each = [t + (TENSORS - 1) * costs.ring_allreduce_seconds(0, p, ALPHA, BETA) for t, p in zip(one, ranks, strict=True)]
+    axes = plt.subplots(figsize=(6.2, 4.8))[1]
+    for shift, (values, label, color) in enumerate([(each, "one by one", 4), (one, "fused", 0)]):
+        bars = axes.bar(np.arange(3) + 0.42 * (shift - 0.5), values, 0.4, color=plots.RANK_COLORS[color], label=label)
+        axes.bar_label(bars, fmt=lambda v: f"{1e3 * v:.0f} ms", padding=3, fontsize=17)
+    axes.set(yscale="log", ylabel="seconds a step", xticks=range(3), ylim=(5e-3, 9))
+    axes.set_xticklabels([f"{p} ranks" for p in ranks])
+    axes.legend(loc="upper left")
+    return axes.figure
+
+
+def sampler():
+    """Which rank gets which image, by torch's own sampler: a row an epoch, a column an image."""
+    from torch.utils.data import DistributedSampler
+
+    figure, both = plt.subplots(1, 2, figsize=(11.9, 3.5), sharey=True)
+    for axes, moves in zip(both, (False, True), strict=True):
+        samplers = [DistributedSampler(range(24), num_replicas=4, rank=rank, seed=0) for rank in range(4)]
+        for epoch in range(3):
+            for rank, one in enumerate(samplers):
+                if moves:
+                    one.set_epoch(epoch)
+                for place, image in enumerate(one):
+                    color = plots.rank_color(rank)
+                    axes.add_patch(Rectangle((image, epoch), 0.92, 0.88, color=color))
+                    ink = "black" if rank in (1, 3) else "white"
+                    axes.text(image + 0.46, epoch + 0.44, place + 1, ha="center", va="center", color=ink, fontsize=15)
+        title = "with set_epoch(epoch)" if moves else "without set_epoch"
+        axes.set(xlim=(-0.1, 24), ylim=(3, -0.1), title=title, xlabel="image (number: in which step it is used)")
+        axes.set(xticks=[], yticks=np.arange(3) + 0.45, yticklabels=["epoch 0", "epoch 1", "epoch 2"])
+        axes.spines[:].set_visible(False)
+        axes.tick_params(length=0)
+    return figure
+
+
+# --- scaling and large batches ---------------------------------------------------------------------------------------
+
+
+def model_curve(ranks, batch, beta=BETA, hidden=0.0):
+    """Weak efficiency of ResNet-50 by the model of notebook 07, for `batch` images a GPU, in the slides' network."""
+    return costs.scaling_efficiency(ranks, batch / V100[1], 4 * PARAMETERS, ALPHA, beta, overlap=hidden)
+
+
+def model():
+    ranks = 2.0 ** np.arange(12)
+    curves = {f"{batch} images a GPU": model_curve(ranks, batch, hidden=0.5) for batch in (128, 32, 8)}
+    return plots.scaling_model(ranks, curves, figsize=(6.2, 4.9)).figure
+
+
+def published():
+    ranks = 2.0 ** np.arange(12)
+    curves = {
+        "10 GB/s, after backward": model_curve(ranks, 64),
+        "25 Gbit/s, after backward": model_curve(ranks, 64, beta=8 / 25e9),
+        "10 GB/s, half hidden": model_curve(ranks, 64, hidden=0.5),
+    }
+    return plots.scaling_model(ranks, curves, costs.PUBLISHED, figsize=(11.9, 5.0)).figure
+
+
+def warmup():
+    """The learning rate of Goyal and others, for batches of 256 and 8,192."""
+    epochs = np.linspace(0, 90, 1801)
+    decay = 0.1 ** sum((epochs >= at).astype(int) for at in (30, 60, 80))
+    large = np.where(epochs < 5, 0.1 + (3.2 - 0.1) * epochs / 5, 3.2) * decay
+    axes = plt.subplots(figsize=(6.2, 4.8))[1]
+    axes.plot(epochs, large, color=plots.RANK_COLORS[4], label="batch 8,192: 32 × 0.1")
+    axes.plot(epochs, 0.1 * decay, color=plots.RANK_COLORS[0], label="batch 256: 0.1")
+    axes.set(yscale="log", xlabel="epoch", ylabel="learning rate", ylim=(5e-5, 300))
+    axes.legend(loc="upper right")
+    axes.grid(True)
+    return axes.figure
+
+
+def records():
+    return plots.imagenet_records(costs.IMAGENET_RECORDS, figsize=(11.8, 5.0)).figure

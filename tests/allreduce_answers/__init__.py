@@ -1,0 +1,19 @@
+"""Answers to lab 2 as learners write them. `right` may differ from the solution and is right all the same.
+
+Each wrong one comes with words that the check has to say. The functions are sent to real ranks as text, after SOLUTION's
+functions of the same names, so that an answer to task 3 can use right halves.
+"""
+
+RIGHT = {number: [] for number in range(1, 7)}
+WRONG = {number: [] for number in range(1, 7)}
+
+
+def right(number):
+    return lambda function: RIGHT[number].append(function) or function
+
+
+def wrong(number, words):
+    return lambda function: WRONG[number].append((function, words)) or function
+
+
+from . import cost, ring  # noqa: E402, F401 - they register their answers here

@@ -1,0 +1,78 @@
+"""Answers to tasks 4 and 5: a step measured, the ring predicted."""
+
+import numpy as np
+from mpi4py import MPI
+
+from . import right, wrong
+
+
+@right(4)
+def smallest_of_nine(comm, nbytes):
+    out, into, times = np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8), []
+    for _ in range(9):
+        comm.Barrier()
+        start = MPI.Wtime()
+        comm.Sendrecv(out, (comm.rank + 1) % comm.size, recvbuf=into, source=(comm.rank - 1) % comm.size)
+        times.append(MPI.Wtime() - start)
+    return np.min(times)
+
+
+@wrong(4, "take the smallest time, not the mean")
+def mean_of_ten(comm, nbytes):
+    out, into, start = np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8), MPI.Wtime()
+    for _ in range(10):
+        comm.Sendrecv(out, (comm.rank + 1) % comm.size, recvbuf=into, source=(comm.rank - 1) % comm.size)
+    return (MPI.Wtime() - start) / 10
+
+
+@wrong(4, "a single one may be disturbed")
+def measured_once(comm, nbytes):
+    out, into, start = np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8), MPI.Wtime()
+    comm.Sendrecv(out, (comm.rank + 1) % comm.size, recvbuf=into, source=(comm.rank - 1) % comm.size)
+    return MPI.Wtime() - start
+
+
+@wrong(4, "np.empty(nbytes, np.uint8) bytes")
+def numbers_for_bytes(comm, nbytes):
+    out, into, times = np.zeros(nbytes), np.zeros(nbytes), []
+    for _ in range(5):
+        start = MPI.Wtime()
+        comm.Sendrecv(out, (comm.rank + 1) % comm.size, recvbuf=into, source=(comm.rank - 1) % comm.size)
+        times.append(MPI.Wtime() - start)
+    return min(times)
+
+
+@wrong(4, "Are those milliseconds?")
+def milliseconds(comm, nbytes):
+    out, into, times = np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8), []
+    for _ in range(5):
+        start = MPI.Wtime()
+        comm.Sendrecv(out, (comm.rank + 1) % comm.size, recvbuf=into, source=(comm.rank - 1) % comm.size)
+        times.append(1000 * (MPI.Wtime() - start))
+    return min(times)
+
+
+@right(5)
+def latency_and_bandwidth_apart(nbytes, ranks, alpha, beta):
+    return 2 * (ranks - 1) * alpha + 2 * (ranks - 1) / ranks * nbytes * beta
+
+
+@wrong(5, "That is one half of the ring")
+def reduce_scatter_only(nbytes, ranks, alpha, beta):
+    return (ranks - 1) * (alpha + nbytes / ranks * beta)
+
+
+@wrong(5, "In a step a rank sends one chunk")
+def whole_array_each_step(nbytes, ranks, alpha, beta):
+    return 2 * (ranks - 1) * (alpha + nbytes * beta)
+
+
+@wrong(5, "One rank sends nothing")
+def p_steps(nbytes, ranks, alpha, beta):
+    return 2 * ranks * (alpha + nbytes / ranks * beta)
+
+
+@wrong(5, "raised ZeroDivisionError")
+def per_step_of_none(nbytes, ranks, alpha, beta):
+    steps = ranks - 1
+    return 2 * steps * alpha + 2 * nbytes * beta / (1 + 1 / steps)

@@ -1,0 +1,75 @@
+"""scripts/synthetic_benchmark.py as a user starts it: mpirun, torchrun, alone, and with bad options."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+import pi2zero
+
+SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "synthetic_benchmark.py"
+SMALL = ["--model", "tiny", "--image-size", "32", "--batch-size", "4", "--iterations", "3", "--warmup", "1"]
+
+
+@pytest.fixture(autouse=True)
+def _mpi():
+    with mock.patch.dict(os.environ):
+        pi2zero.mpi_env()
+        yield
+
+
+def run(*command):
+    return subprocess.run([*command], check=False, capture_output=True, text=True, timeout=90)
+
+
+def check_report(text, method, ranks):
+    report = json.loads(text)
+    assert (report["method"], report["ranks"], report["batch_size"]) == (method, ranks, 4)
+    assert len(report["per_rank"]) == ranks
+    assert all(0 < own["images_per_second"] < 1e6 and own["sd"] >= 0 for own in report["per_rank"])
+    # The whole moves at the pace of its slowest rank, so it cannot beat the sum of its ranks.
+    assert 0 < report["images_per_second"] <= sum(own["images_per_second"] for own in report["per_rank"]) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("method", ["single", "ddp", "hand", "horovod"])
+def test_two_mpi_ranks(method):
+    if method == "horovod" and importlib.util.find_spec("horovod") is None:
+        pytest.skip("Horovod is not built")
+    done = run("mpirun", "-n", "2", sys.executable, str(SCRIPT), "--method", method, "--json", *SMALL)
+    assert done.returncode == 0, done.stderr
+    check_report(done.stdout, method, 2)
+
+
+def test_torchrun():
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = run(*torchrun, str(SCRIPT), "--method", "ddp", "--json", *SMALL)
+    assert done.returncode == 0, done.stderr
+    check_report(done.stdout, "ddp", 2)
+
+
+def test_alone_in_words():
+    done = run(sys.executable, str(SCRIPT), *SMALL)
+    assert done.returncode == 0, done.stderr
+    assert "4 images of 32 x 32 per rank" in done.stdout
+    assert [line.split(":")[0] for line in done.stdout.splitlines()[1:]] == ["rank 0", "in all"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--batch-size", "0"], "--batch-size has to be 1 or more; got 0"),
+        (["--image-size", "8"], "--image-size has to be 32 or more"),
+        (["--iterations", "0"], "--iterations has to be 1 or more"),
+        (["--method", "magic"], "invalid choice: 'magic'"),
+    ],
+)
+def test_bad_options_say_what_is_wrong(options, message):
+    done = run(sys.executable, str(SCRIPT), *options)
+    assert done.returncode != 0
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,236 @@
+"""train_single.py and train_ddp.py as a user starts them: alone, with torchrun, with mpirun, killed, resumed."""
+
+import difflib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from unittest import mock
+
+import psutil
+import pytest
+
+import pi2zero
+
+SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
+SINGLE, DDP = SCRIPTS / "train_single.py", SCRIPTS / "train_ddp.py"
+# The ranks add up the same 64 gradients in another order. Float32 has 7 digits; momentum and 66 steps enlarge the difference.
+TOLERANCE = 1e-4
+
+
+@pytest.fixture(autouse=True)
+def _mpi():
+    with mock.patch.dict(os.environ, OMP_NUM_THREADS="1"):  # what mpi_env sets is taken back
+        pi2zero.mpi_env()
+        yield
+
+
+def command(launcher, ranks=2):
+    """How a script is started with that many ranks."""
+    return {
+        "single": [sys.executable, SINGLE],
+        "python": [sys.executable, DDP],
+        "mpirun": ["mpirun", "-n", ranks, sys.executable, DDP],
+        "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks, DDP],
+    }[launcher]
+
+
+def run(*parts, **options):
+    return subprocess.run([str(part) for part in parts], capture_output=True, text=True, timeout=200, **options)
+
+
+def train(launcher, *options, ranks=2):
+    """The records that a run printed: one an epoch, then the fingerprint of the parameters."""
+    done = run(*command(launcher, ranks), "--json", *options)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """Three epochs of the serial program."""
+    with mock.patch.dict(os.environ, OMP_NUM_THREADS="1"):
+        return train("single", "--epochs", 3)
+
+
+def test_single_learns(alone):
+    losses = [record["loss"] for record in alone[:-1]]
+    assert losses == sorted(losses, reverse=True)
+    assert alone[-2]["accuracy"] > 0.9
+
+
+@pytest.mark.parametrize("script", [SINGLE, DDP])
+def test_help(script):
+    shown = run(sys.executable, script, "--help")
+    assert shown.returncode == 0 and "--batch-size" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["--batch-size", "1438"], "--batch-size 1438 is too large: there are 1437 training images"),
+        (["--batch-size", "0"], "--batch-size at least 1"),
+        (["--lr", "0"], "--lr must be above 0"),
+        (["--momentum", "1"], "--momentum in 0..1, without 1"),
+        (["--resume"], "--resume needs --checkpoint FILE"),
+    ],
+)
+def test_bad_options_are_named(monkeypatch, given, says):
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    monkeypatch.setattr(sys, "argv", ["train_single.py", *given])
+    import train_single
+
+    with pytest.raises(SystemExit, match=re.escape(says)):
+        train_single.main()
+
+
+@pytest.mark.parametrize(("launcher", "ranks"), [("python", 1), ("torchrun", 2), ("mpirun", 2)])
+def test_ranks_follow_the_serial_curve(alone, launcher, ranks):
+    records = train(launcher, "--epochs", 3, ranks=ranks)
+    assert len(records) == len(alone), "one rank prints"
+    for ours, theirs in zip(records[:-1], alone[:-1], strict=True):
+        assert ours["epoch"] == theirs["epoch"]
+        assert ours["loss"] == pytest.approx(theirs["loss"], abs=TOLERANCE)
+        assert ours["accuracy"] == pytest.approx(theirs["accuracy"], abs=1.5 / 360), "at most one image on the edge"
+    if ranks == 1:
+        assert records == alone, "one rank does what the serial program does, bit by bit"
+
+
+PROBE = """
+import sys, torch, torch.distributed as dist
+sys.path.insert(0, {scripts!r})
+import train_ddp
+fingerprint, calls = train_ddp.fingerprint, []
+def write(model):
+    calls.append(1)
+    if {spoil} and len(calls) == 2 and dist.get_rank() == 1:  # after training: one bit of one number
+        model[0].weight.detach().view(torch.int32)[0, 0] ^= 1
+    with open({folder!r} + "/" + str(dist.get_rank()), "w") as file:
+        file.write(fingerprint(model))
+    return fingerprint(model)
+train_ddp.fingerprint = write
+sys.argv = ["train_ddp.py", "--epochs", "2"]
+train_ddp.main()
+"""
+
+
+@pytest.mark.parametrize("spoil", [False, True])
+def test_parameters_are_bit_equal_on_all_ranks_and_one_bit_is_noticed(tmp_path, spoil):
+    done = run("mpirun", "-n", 2, sys.executable, "-c", PROBE.format(scripts=str(SCRIPTS), folder=str(tmp_path), spoil=spoil))
+    fingerprints = {(tmp_path / rank).read_text() for rank in "01"}
+    assert len(fingerprints) == 1 + spoil
+    assert (done.returncode != 0) == spoil, done.stderr
+    assert ("differ from rank 0's" in done.stderr) == spoil
+
+
+def test_ddp_is_single_plus_fewer_than_60_tagged_lines():
+    single, ddp = SINGLE.read_text().splitlines(), DDP.read_text().splitlines()
+    delta = [line for line in difflib.ndiff(single, ddp) if line[0] in "+-" and line[2:].strip()]
+    added, removed = ([line[2:] for line in delta if line[0] == sign] for sign in "+-")
+    assert 0 < len(delta) < 60, "added and removed together"
+    assert [line for line in added if "# NEW" not in line] == []
+    assert [line for line in ddp if "# NEW" in line and line not in added] == []
+    assert not any("# NEW" in line for line in single)
+    kept = [line for line in ddp if "# NEW" not in line and line.strip()]
+    rest = iter([line for line in single if line.strip()])
+    assert all(line in rest for line in kept), "without the tagged lines, train_single.py's own lines remain, in order"
+    assert len(removed) < 15
+
+
+def test_resumed_run_ends_as_the_whole_one(tmp_path, alone):
+    file = tmp_path / "digits.pt"
+    train("single", "--epochs", 1, "--checkpoint", file)
+    assert train("single", "--epochs", 3, "--checkpoint", file, "--resume") == alone[1:]
+    file.unlink()
+    whole = train("torchrun", "--epochs", 3)
+    train("torchrun", "--epochs", 2, "--checkpoint", file)
+    assert train("torchrun", "--epochs", 3, "--checkpoint", file, "--resume") == whole[2:]
+
+
+def test_killed_rank_restarts_from_the_checkpoint_and_ends_the_same(tmp_path):
+    options = ["--epochs", 40, "--batch-size", 16, "--json"]
+    whole = train("torchrun", *options[:-1])
+    parts = [*command("torchrun")[:-1], "--max-restarts", 2, DDP, *options, "--checkpoint", tmp_path / "c.pt", "--resume"]
+    with subprocess.Popen(
+        [str(part) for part in parts], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as launcher:
+        try:
+            lines = [json.loads(next(launcher.stdout)) for _ in range(5)]
+            (victim,) = [p for p in psutil.Process(launcher.pid).children() if p.environ().get("RANK") == "1"]
+            victim.send_signal(signal.SIGKILL)
+            lines += [json.loads(line) for line in launcher.stdout]
+            assert launcher.wait(timeout=60) == 0
+        finally:
+            launcher.terminate()  # nothing, if it has ended
+    assert not victim.is_running(), "it was killed, not finished"
+    assert lines[-1] == whole[-1], "the same parameters, bit by bit"
+    assert {line["epoch"]: line for line in lines[:-1]} == {line["epoch"]: line for line in whole[:-1]}
+    epochs = [line["epoch"] for line in lines[:-1]]
+    again = len(epochs) - len(set(epochs))
+    assert again <= 1, "at most the epoch that was printed but not yet saved is done again"
+
+
+def damaged(whole, kind):
+    """The bytes of a checkpoint, damaged; the bit is one of a weight's."""
+    at = len(whole) // 4
+    return {
+        "cut short": whole[: len(whole) // 2],
+        "empty": b"",
+        "one bit": whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :],
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["cut short", "empty", "one bit"])
+def test_damaged_checkpoint_is_refused_by_the_rank_that_has_it(tmp_path, kind):
+    good, bad = tmp_path / "good", tmp_path / "bad"  # two hosts, each with a disk of its own
+    good.mkdir()
+    bad.mkdir()
+    train("single", "--epochs", 1, "--checkpoint", good / "c.pt")
+    (bad / "c.pt").write_bytes(damaged((good / "c.pt").read_bytes(), kind))
+    options = [sys.executable, DDP, "--checkpoint", "c.pt", "--resume"]
+    done = run("mpirun", "-n", 1, "-wdir", good, *options, ":", "-n", 1, "-wdir", bad, *options)
+    assert done.returncode != 0
+    assert "Cannot resume: c.pt is damaged" in done.stderr and "(rank 1: " in done.stderr and "(rank 0: " not in done.stderr
+    done = run(sys.executable, SINGLE, *options[2:], cwd=bad)
+    assert done.returncode == 1 and done.stderr.startswith("Cannot resume: c.pt is damaged") and "Traceback" not in done.stderr
+
+
+def test_ranks_with_different_checkpoints_are_refused(tmp_path):
+    one, two = tmp_path / "1", tmp_path / "2"
+    for folder, epochs in [(one, 1), (two, 2)]:
+        folder.mkdir()
+        train("single", "--epochs", epochs, "--checkpoint", folder / "c.pt")
+    options = [sys.executable, DDP, "--checkpoint", "c.pt", "--resume"]
+    done = run("mpirun", "-n", 1, "-wdir", one, *options, ":", "-n", 1, "-wdir", two, *options)
+    assert done.returncode != 0 and "rank 0 elsewhere: share one checkpoint" in done.stderr
+
+
+def test_batch_smaller_than_the_number_of_ranks_is_refused():
+    done = run(*command("torchrun", 2), "--batch-size", 1)
+    assert done.returncode != 0 and "--batch-size 1 is not a multiple of the 2 ranks" in done.stderr
+
+
+SAVE = """
+import sys, torch
+sys.path.insert(0, {scripts!r})
+import train_single
+def half(state, path):
+    open(path, "wb").write(b"half of it")
+    import os, signal
+    os.kill(os.getpid(), signal.SIGKILL)
+torch.save = half
+sys.argv = ["train_single.py", "--epochs", "2", "--resume", "--checkpoint", {file!r}]
+train_single.main()
+"""
+
+
+def test_kill_while_saving_leaves_the_former_checkpoint(tmp_path, alone):
+    file = tmp_path / "c.pt"
+    train("single", "--epochs", 1, "--checkpoint", file)
+    before = file.read_bytes()
+    assert run(sys.executable, "-c", SAVE.format(scripts=str(SCRIPTS), file=str(file))).returncode == -signal.SIGKILL
+    assert file.read_bytes() == before
+    assert train("single", "--epochs", 3, "--checkpoint", file, "--resume") == alone[1:]
