@@ -42,12 +42,12 @@ def main():
 
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=args.momentum)
-    done = load(args.checkpoint, model, optimizer) if args.resume and rank == 0 else 0  # NEW
+    compression = hvd.Compression.fp16 if args.fp16 else hvd.Compression.none  # NEW
+    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters(), compression=compression)  # NEW
+    done = load(args.checkpoint, model, optimizer) if args.resume and rank == 0 else 0  # NEW (wrapping would lose the momentum)
     done = hvd.broadcast_object(done, root_rank=0)  # NEW (all start from what rank 0 has)
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)  # NEW
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)  # NEW
-    compression = hvd.Compression.fp16 if args.fp16 else hvd.Compression.none  # NEW
-    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters(), compression=compression)  # NEW
 
     for epoch in range(done, args.epochs):
         sampler.set_epoch(epoch)  # NEW (a resumed run draws the same batches)
