@@ -2,7 +2,8 @@
 
 The independent runs (--method single on two ranks) do not communicate: what they lose, the machine takes (memory bandwidth,
 caches, clock), and no method can do better. The rest of a method's loss is its communication.
-Each of ROUNDS rounds runs all variants; a ratio is the median of the rounds' ratios.
+Each of ROUNDS rounds runs all variants, and one rank alone before and after each, because a machine's pace drifts within
+minutes: a variant is compared with the mean of its two neighbours. A ratio is the median of the rounds' ratios.
 """
 
 import argparse
@@ -23,24 +24,40 @@ from pi2zero.processes import mpi_env
 
 HERE = Path(__file__).parent
 SCRIPT = HERE.parent / "scripts" / "synthetic_benchmark.py"
-NAMES = {"single": "two independent runs (ceiling)", "hand": "by hand", "ddp": "DDP", "horovod": "Horovod"}
+MPIRUN, HOROVODRUN = ["mpirun", "-n", "{ranks}", "--bind-to", "none"], ["horovodrun", "--gloo", "-np", "{ranks}"]
+VARIANTS = {  # name in the page: method, launcher, environment
+    "two independent runs (ceiling)": ("single", MPIRUN, {}),
+    "by hand": ("hand", MPIRUN, {}),
+    "DDP": ("ddp", MPIRUN, {}),
+    "Horovod, MPI": ("horovod", MPIRUN, {}),
+    "Horovod, MPI that yields": ("horovod", MPIRUN, {"OMPI_MCA_mpi_yield_when_idle": "1"}),
+    "Horovod, gloo": ("horovod", HOROVODRUN, {}),
+}
+CEILING = next(iter(VARIANTS))
 
 
-def measure(method, ranks, args):
+def measure(variant, ranks, args):
     """The script's report for one run."""
-    command = ["mpirun", "-n", str(ranks), "--bind-to", "none", sys.executable, str(SCRIPT), "--json", "--threads", "1"]
+    method, launcher, settings = VARIANTS[variant]
+    command = [part.format(ranks=ranks) for part in launcher] + [sys.executable, str(SCRIPT), "--json", "--threads", "1"]
     command += ["--method", method, "--model", args.model, "--batch-size", str(args.batch_size)]
     command += ["--image-size", str(args.image_size), "--iterations", str(args.iterations), "--warmup", "2"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=600)
+    environment = dict(os.environ, **settings)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=600, env=environment)
     if done.returncode:
         sys.exit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr}")
-    return json.loads(done.stdout)
+    return json.loads(done.stdout[done.stdout.index("{") :])  # horovodrun writes [0]<stdout>: before it
 
 
-def one_round(methods, args):
-    """{method: ratio of images/s of 2 ranks to 1}, and the step of one rank in s. Rates by the median step."""
-    alone = measure("single", 1, args)["step_seconds"]
-    return {method: 2 * alone / measure(method, 2, args)["step_seconds"] for method in methods}, alone
+def one_round(variants, args):
+    """{variant: ratio of images/s of 2 ranks to 1}, and the step of one rank in s. Rates by the median step."""
+    alone = [measure(CEILING, 1, args)["step_seconds"]]
+    ratios = {}
+    for variant in variants:
+        together = measure(variant, 2, args)["step_seconds"]
+        alone.append(measure(CEILING, 1, args)["step_seconds"])
+        ratios[variant] = (alone[-2] + alone[-1]) / together
+    return ratios, statistics.median(alone)
 
 
 def page(rounds, args, load):
@@ -58,12 +75,12 @@ def page(rounds, args, load):
         "| 2 ranks | times 1 rank: median | min | max | efficiency | share of the ceiling |",
         "|---|---|---|---|---|---|",
     ]
-    for method in rounds[0][0]:
-        ratios = [ratio[method] for ratio, _ in rounds]
-        of_ceiling = statistics.median(ratio[method] / ratio["single"] for ratio, _ in rounds)
+    for variant in rounds[0][0]:
+        ratios = [ratio[variant] for ratio, _ in rounds]
+        of_ceiling = statistics.median(ratio[variant] / ratio[CEILING] for ratio, _ in rounds)
         median = statistics.median(ratios)
         lines.append(
-            f"| {NAMES[method]} | {median:.2f} | {min(ratios):.2f} | {max(ratios):.2f} | {median / 2:.0%} | {of_ceiling:.0%} |"
+            f"| {variant} | {median:.2f} | {min(ratios):.2f} | {max(ratios):.2f} | {median / 2:.0%} | {of_ceiling:.0%} |"
         )
     return "\n".join([*lines, "", (HERE / "training_explained.md").read_text()])
 
@@ -81,8 +98,9 @@ def main():
         parser.error(f"--rounds has to be 1 or more; got {args.rounds}")
     load = os.getloadavg()[0]
     mpi_env()
-    methods = [m for m in NAMES if m != "horovod" or importlib.util.find_spec("horovod")]
-    rounds = [one_round(methods, args) for _ in range(args.rounds)]
+    there = importlib.util.find_spec("horovod")
+    variants = [name for name, (method, *_) in VARIANTS.items() if there or method != "horovod"]
+    rounds = [one_round(variants, args) for _ in range(args.rounds)]
     args.output.write_text(page(rounds, args, load))
     print(args.output.read_text())
 
