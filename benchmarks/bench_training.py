@@ -88,9 +88,9 @@ def page(rounds, args, load):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="small", help="as in synthetic_benchmark.py (default: small)")
-    parser.add_argument("--batch-size", type=int, default=32, help="per rank (default: 32)")
+    parser.add_argument("--batch-size", type=int, default=96, help="per rank (default: 96)")
     parser.add_argument("--image-size", type=int, default=96, help="pixels (default: 96)")
-    parser.add_argument("--iterations", type=int, default=10, help="steps that are counted (default: 10)")
+    parser.add_argument("--iterations", type=int, default=6, help="steps that are counted (default: 6)")
     parser.add_argument("--rounds", type=int, default=5, help="(default: 5)")
     parser.add_argument("--output", type=Path, default=HERE / "training.md", help="(default: benchmarks/training.md)")
     args = parser.parse_args()

@@ -37,6 +37,13 @@ def cases(answers):
     return {"argvalues": flat, "ids": names}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _horovod_ends(cluster):
+    """Horovod's thread polls for as long as it lives: the tests of other files would share their cores with four of them."""
+    yield
+    cluster.run("import horovod.torch as hvd\nhvd.shutdown()")
+
+
 @pytest.fixture
 def check(cluster, capsys):
     """Run a task's check with an answer on all ranks; what rank 0 prints."""

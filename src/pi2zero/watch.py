@@ -111,7 +111,7 @@ class Watch:
             if rank in self.outcome.dead or not result.done():
                 continue
             try:
-                result.get(0)
+                result.get(10)  # done, but perhaps not yet unpacked by ipyparallel's thread: at 0 it may say "not ready"
             except RemoteError as error:
                 interrupted_by_us = error.ename == "KeyboardInterrupt" and rank in self.outcome.stuck
                 engine_gone = error.ename == "EngineError"  # `death_notes` says why

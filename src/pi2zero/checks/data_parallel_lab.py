@@ -182,6 +182,7 @@ def task2(with_horovod):
         return
     horovod.torch.init()
     _task2(with_horovod)
+    horovod.torch.shutdown()  # its thread polls, and the next tasks need the cores
 
 
 @task(2)
