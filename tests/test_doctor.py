@@ -16,7 +16,7 @@ from pi2zero import doctor, machine, processes
 from pi2zero.probes import Probe
 
 NAMES = ["Python", "MPI", "MPI world of 4", "spawn", "ipyparallel", "torch", "accelerator", "Horovod"]
-NAMES += ["cores", "memory", "disk", "leftover processes"]
+NAMES += ["DeepSpeed", "cores", "memory", "disk", "leftover processes"]
 
 
 @pytest.fixture
@@ -133,6 +133,16 @@ def test_horovod_that_was_not_built(probe, tmp_path, monkeypatch):
     assert "has not been built" in result.detail and result.remedy == "Run: make horovod"
     (tmp_path / "note").write_text("key\nits build failed: there is no g++\n")
     assert "there is no g++" in sick(doctor.check_horovod(probe, tmp_path / "note"), "warning").detail
+
+
+def test_deepspeed_that_is_broken_or_compiles_or_steps_wrongly(probe, tmp_path, monkeypatch):
+    (tmp_path / "deepspeed").mkdir()
+    (tmp_path / "deepspeed" / "__init__.py").write_text("raise ImportError('no such operator')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert "no such operator" in sick(doctor.check_deepspeed(probe), "warning").detail
+    assert "compiled" in sick(doctor.check_deepspeed(lambda name: (None, "it did not end in time")), "warning").detail
+    wrong = doctor.check_deepspeed(lambda name: ({"version": "0.19.8", "accelerator": "cpu", "error": 0.01}, ""))
+    assert "0.01 away" in sick(wrong, "warning").detail
 
 
 def test_horovod_that_adds_wrongly():

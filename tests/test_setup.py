@@ -141,7 +141,7 @@ def start_setup(folder, **options):
     """tools/setup.py of a copy, running; its output up to the line where pip is at work is read."""
     command = [sys.executable, str(folder / "tools" / "setup.py"), "--venv", str(folder / "venv")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)
-    assert any(line.startswith("[3/4]") for line in process.stdout)
+    assert any(line.startswith("[3/5]") for line in process.stdout)
     return process
 
 
@@ -165,7 +165,7 @@ def test_twice_and_after_an_interruption(copy):
     assert run_setup(copy, script=script).stdout == ""  # nothing left to do
     assert time.monotonic() - start < 2
     (copy / "requirements.txt").write_text(pin_of("setuptools") + "\n")
-    assert "[3/4]" in run_setup(copy, script=script).stdout  # other pins
+    assert "[3/5]" in run_setup(copy, script=script).stdout  # other pins
 
 
 def test_two_at_once(copy):
@@ -173,7 +173,7 @@ def test_two_at_once(copy):
     first = start_setup(copy)
     second = run_setup(copy, script=copy / "tools" / "setup.py")
     first.wait()
-    assert "Waiting for it" in second.stdout and "[3/4]" not in second.stdout
+    assert "Waiting for it" in second.stdout and "[3/5]" not in second.stdout
     assert first.returncode == second.returncode == 0
     (copy / "venv" / "pi2zero-set-up").unlink()
     killed = start_setup(copy)

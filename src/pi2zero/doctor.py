@@ -186,6 +186,20 @@ def check_horovod(probe: Probe, note: Path | None = None) -> Result:
     return Result("Horovod", "warning", f"not there, only notebook 05 needs it: {why}", "Run: make horovod")
 
 
+def check_deepspeed(probe: Probe) -> Result:
+    """DeepSpeed; on CPUs its compiled operators, too."""
+    seen, why = probe("deepspeed")
+    if seen and seen.get("error", 0.0) < 1e-6:
+        what = "its Adam for CPUs equal to torch's" if "error" in seen else f"on {seen['accelerator']}"
+        return Result("DeepSpeed", "ok", f"{seen['version']}, {what}")
+    if seen:
+        why = f"a step of its Adam for CPUs is {seen['error']:g} away from torch's"
+    elif "in time" in why:
+        why = "its operators are being compiled, or a killed compiler has left its lock"
+    remedy = f"A minute from now: make doctor. It needs g++. All its words: {sys.executable} -m pi2zero.probes deepspeed"
+    return Result("DeepSpeed", "warning", f"only notebooks 08 and 09 need it: {why}", remedy)
+
+
 def check_cores(limits: Limits) -> Result:
     found = machine.cores()
     if found < limits.cores_low:
@@ -233,10 +247,11 @@ def run(limits: Limits | None = None, budget: float = BUDGET) -> list[Result]:
     with ThreadPoolExecutor() as pool:
         torch = pool.submit(timed, lambda: check_torch(probe))
         horovod = pool.submit(timed, lambda: check_horovod(probe))
+        deepspeed = pool.submit(timed, lambda: check_deepspeed(probe))
         ranks = pool.submit(check_ranks, probe)
         first = timed(check_python)
         last = [*timed(lambda: check_cores(limits)), *timed(lambda: check_memory(limits)), *timed(lambda: check_disk(limits))]
-    return [*first, *ranks.result(), *torch.result(), *horovod.result(), *last, *left]
+    return [*first, *ranks.result(), *torch.result(), *horovod.result(), *deepspeed.result(), *last, *left]
 
 
 def check_ranks(probe: Probe) -> list[Result]:

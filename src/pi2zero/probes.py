@@ -113,7 +113,35 @@ def horovod() -> dict:
     return {"version": horovod.__version__, "sum": hvd.allreduce(torch.tensor([3.0]), op=hvd.Sum).item()}
 
 
-PROBES = {probe.__name__: probe for probe in (mpi, world, rank, spawn, cluster, torch, horovod)}
+def deepspeed() -> dict:
+    """DeepSpeed's version. On CPUs also its two compiled operators, and how far its Adam's step is from torch's.
+
+    The first time, the operators are compiled (about a minute) and kept in torch's cache of extensions; the set-up does that.
+    """
+    import deepspeed
+    import torch
+    from deepspeed.accelerator import get_accelerator
+    from deepspeed.ops.adam import DeepSpeedCPUAdam
+
+    from pi2zero import operators
+    from pi2zero.processes import mpi_env
+
+    mpi_env()  # ninja is in the environment's bin
+    found = {"version": deepspeed.__version__, "accelerator": get_accelerator().device_name()}
+    if found["accelerator"] != "cpu":
+        return found
+    for builder in ("ShareMemCommBuilder", "CPUAdamBuilder"):
+        operators.load(get_accelerator().create_op_builder(builder))
+    steps = []
+    for kind in (torch.optim.AdamW, DeepSpeedCPUAdam):
+        weights = torch.nn.Parameter(torch.linspace(-1, 1, 1000))
+        weights.grad = torch.linspace(1, -2, 1000)
+        kind([weights], lr=0.01, weight_decay=0.0).step()
+        steps.append(weights.detach())
+    return found | {"error": (steps[0] - steps[1]).abs().max().item()}
+
+
+PROBES = {probe.__name__: probe for probe in (mpi, world, rank, spawn, cluster, torch, horovod, deepspeed)}
 
 
 class Probe:

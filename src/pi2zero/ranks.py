@@ -63,12 +63,14 @@ class Rank:
     backend: str
 
 
-def join() -> Rank:
+def join(deepspeed: bool = False) -> Rank:
     """Make the MPI ranks a `torch.distributed` world too, with the same rank numbers. All ranks call it.
 
     What torchrun does for its processes, done through MPI: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT are
     set, and the process group is made: nccl if every rank on every host has a GPU of its own, else gloo on the CPU.
     Called again, it changes nothing. Source of the names: torch.distributed, "Environment variable initialization".
+
+    deepspeed: make DeepSpeed's own start as well, without its words about compilers and accelerators.
     """
     import torch
     import torch.distributed as dist
@@ -76,7 +78,8 @@ def join() -> Rank:
 
     comm = MPI.COMM_WORLD
     local = comm.Split_type(MPI.COMM_TYPE_SHARED)  # the ranks on this host
-    local_rank, local_size = local.rank, local.size
+    # Open MPI numbers the ranks of a host its own way where they are more than the cores, and DeepSpeed insists on that.
+    local_rank, local_size = int(os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", local.rank)), local.size
     local.Free()
     has_gpu = comm.allreduce(torch.cuda.device_count() >= local_size, op=MPI.LAND)
     device = f"cuda:{local_rank}" if has_gpu else "cpu"
@@ -88,7 +91,29 @@ def join() -> Rank:
         os.environ.update(RANK=str(comm.rank), WORLD_SIZE=str(comm.size), LOCAL_RANK=str(local_rank))
         os.environ.update(MASTER_ADDR=store.host, MASTER_PORT=str(store.port))
         dist.init_process_group(backend, store=store, rank=comm.rank, world_size=comm.size)
+    if deepspeed:
+        _start_deepspeed(comm, "cuda" if has_gpu else "cpu", first=local_rank == 0)
     return Rank(comm.rank, comm.size, local_rank, device, dist.get_backend())
+
+
+def _start_deepspeed(comm, accelerator: str, first: bool) -> None:
+    """`deepspeed.init_distributed()` on ranks that are a world already; what DeepSpeed prints meanwhile goes nowhere."""
+    import contextlib
+    import io
+    import warnings
+
+    from pi2zero import operators
+
+    os.environ.setdefault("DS_ACCELERATOR", accelerator)  # else it looks for one, and warns that there is none
+    # DeepSpeed 0.19 calls torch's collectives by names that torch 2.13 calls old, at every step.
+    warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed.c10d_logger")
+    if first:
+        operators.drop_stale_locks()
+    comm.Barrier()
+    with contextlib.redirect_stdout(io.StringIO()):
+        import deepspeed
+
+        deepspeed.init_distributed(dist_init_required=False)
 
 
 def leave() -> None:

@@ -1,7 +1,4 @@
-"""What is measured on live ranks: when a rank computed and when it waited, which bytes it sent.
-
-Nothing here wraps or patches a library: a meter counts what the program hands to it, in lines that the reader sees.
-"""
+"""When a rank computed and when it waited, and which bytes it sent."""
 
 import time
 from contextlib import contextmanager

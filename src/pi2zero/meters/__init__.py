@@ -1,0 +1,16 @@
+"""What is measured on live ranks: time, bytes sent (traffic.py), bytes held (memory.py).
+
+Nothing here wraps or patches a library: a meter counts what the program hands to it, in lines that the reader sees.
+"""
+
+from pi2zero.meters.traffic import Timeline, Traffic
+
+__all__ = ["Memory", "Timeline", "Traffic"]
+
+
+def __getattr__(name):
+    if name != "Memory":
+        raise AttributeError(f"module 'pi2zero.meters' has no attribute {name!r}")
+    from pi2zero.meters.memory import Memory  # needs torch; the meters of the MPI notebooks do not
+
+    return Memory

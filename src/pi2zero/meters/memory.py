@@ -1,0 +1,151 @@
+"""Which bytes a rank holds, by what they are for: parameters, gradients, master copy, moments, activations, in flight.
+
+Works for torch, DistributedDataParallel, ZeroRedundancyOptimizer, FSDP2 and DeepSpeed at each ZeRO stage. Bytes are those of
+tensors' storages, each counted once, whoever looks at it. What the process holds besides them (Python, libraries, what
+the allocator keeps for later) is in `resident`.
+"""
+
+import gc
+import weakref
+from contextlib import contextmanager
+
+import psutil
+import torch
+
+__all__ = ["COMPONENTS", "Memory"]
+
+COMPONENTS = ("parameters", "gradients", "master", "moments", "activations", "in flight")
+# DeepSpeed 0.19's names for the shards of the fp32 copy (stages 1 and 2; 3) and of reduced gradients (1 and 2; 1 and 2; 3).
+MASTER = ("single_partition_of_fp32_groups", "fp32_partitioned_groups_flat")
+REDUCED = ("averaged_gradients", "grads_in_partition", "grad_partitions_flat_buffer")
+
+
+class Memory:
+    """Bytes that this rank holds, by component, at moments that the program names.
+
+        memory = Memory()
+        engine, *_ = deepspeed.initialize(...)
+        memory.note("initialize", engine)
+        with memory.activations():
+            loss = engine(x)
+        memory.note("forward", engine)
+
+    `samples` maps each moment to a dict of the COMPONENTS in bytes, and "resident" (unique set size of the process) and, on a
+    GPU, "allocated" (torch.cuda.memory_allocated). A moment that is noted again keeps the sample with the larger sum.
+
+    "in flight" is all that has no home yet or not for long: buckets, layers gathered for computing, gradients that wait to
+    be reduced, inputs. Tensors from before `Memory()` do not count unless the model or the optimizer holds them.
+    """
+
+    def __init__(self):
+        self.samples: dict[str, dict[str, int]] = {}
+        self._before = set(_alive())
+        self._saved = weakref.WeakSet()
+
+    @contextmanager
+    def activations(self):
+        """In the block, what autograd saves for backward is counted for as long as it is kept.
+
+        Source: torch.autograd.graph.saved_tensors_hooks.
+        """
+
+        def pack(tensor):
+            # A parameter as itself: stage 3 takes its storage away, and a second tensor would hold on to it.
+            saved = _Saved(tensor if tensor.is_leaf else tensor.detach())
+            self._saved.add(saved)
+            return saved
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved.tensor):
+            yield
+
+    def note(self, moment: str, model, optimizer=None) -> None:
+        """Measure now. model: a torch module or a DeepSpeed engine (which knows its optimizer). Can be called in hooks."""
+        engine = model if hasattr(model, "zero_optimization_stage") else None
+        sample = self._measure(engine.module if engine else model, engine.optimizer if engine else optimizer)
+        former = self.samples.get(moment)
+        if former is None or total(sample) >= total(former):
+            self.samples[moment] = sample
+
+    def _measure(self, model, optimizer):
+        sample = dict.fromkeys(COMPONENTS, 0)
+        seen = set()
+        for component, tensors in _homes(model, optimizer, [saved.tensor for saved in self._saved]):
+            for storage in map(_storage, tensors):
+                if storage and storage[0] not in seen:
+                    seen.add(storage[0])
+                    sample[component] += storage[1]
+        alive = _alive()
+        sample["in flight"] += sum(size for place, size in alive.items() if place not in seen | self._before)
+        sample["resident"] = psutil.Process().memory_full_info().uss
+        if torch.cuda.is_available():
+            sample["allocated"] = torch.cuda.memory_allocated()
+        return sample
+
+
+class _Saved:
+    """One tensor that autograd keeps for backward."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+
+def total(sample: dict[str, int]) -> int:
+    """Bytes of all components of a sample."""
+    return sum(sample[component] for component in COMPONENTS)
+
+
+def _homes(model, optimizer, saved):
+    """(component, tensors), the surest home first: a storage counts where it is found first."""
+    parameters = list(model.parameters())
+    base = _unwrap(optimizer)
+    groups = [p for group in base.param_groups for p in group["params"]] if base else []
+    partitioned = [p.ds_tensor for p in parameters if hasattr(p, "ds_tensor")]  # stage 3: the shard is here, p.data is gathered
+    yield "parameters", partitioned or parameters
+    yield "moments", [t for state in (base.state.values() if base else ()) for t in state.values()]
+    master = [*groups, *_tensors([getattr(optimizer, name, None) for name in MASTER])]
+    yield "master", master
+    yield "gradients", [p.grad for p in master] if not _same(groups, parameters) else []
+    yield "in flight", [t for bucket in getattr(optimizer, "ipg_buckets", {}).values() for t in _tensors(bucket.buffer)]
+    yield "gradients", _tensors([getattr(optimizer, name, None) for name in REDUCED])
+    whole = _tensors([[p.grad, getattr(p, "grad_accum", None)] for p in parameters])
+    # From stage 2 on, a whole gradient is on its way to the rank that keeps it.
+    yield "in flight" if partitioned or getattr(optimizer, "partition_gradients", False) else "gradients", whole
+    yield "in flight", [p.data for p in parameters]
+    yield "activations", saved
+
+
+def _unwrap(optimizer):
+    """The torch optimizer inside DeepSpeed's or ZeroRedundancyOptimizer's."""
+    for inner in ("optimizer", "optim"):
+        if isinstance(getattr(optimizer, inner, None), torch.optim.Optimizer):
+            return _unwrap(getattr(optimizer, inner))
+    return optimizer
+
+
+def _same(some, others):
+    return {id(p) for p in some} <= {id(p) for p in others}
+
+
+def _tensors(tree):
+    """All tensors in lists and dicts of any depth."""
+    if isinstance(tree, torch.Tensor):
+        return [tree]
+    if isinstance(tree, dict):
+        tree = tree.values()
+    return [t for branch in tree for t in _tensors(branch)] if isinstance(tree, list | tuple | type({}.values())) else []
+
+
+def _storage(tensor):
+    """(address, bytes) of what a tensor looks at; None if that is empty, or not a tensor."""
+    tensor = getattr(tensor, "_local_tensor", tensor)  # of a DTensor, this rank's shard
+    if not isinstance(tensor, torch.Tensor) or tensor.device.type == "meta":
+        return None
+    storage = tensor.untyped_storage()
+    return (storage.data_ptr(), storage.nbytes()) if storage.nbytes() else None
+
+
+def _alive():
+    """Address -> bytes of all storages that a Python tensor looks at. Tensors that only C++ holds are not among them."""
+    gc.collect()
+    tensors = [o for o in gc.get_objects() if issubclass(type(o), torch.Tensor)]
+    return dict(filter(None, map(_storage, tensors)))

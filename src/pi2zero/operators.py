@@ -1,0 +1,40 @@
+"""DeepSpeed's compiled operators: loaded without the wait that a killed compiler leaves behind.
+
+torch.utils.cpp_extension marks a build with a file `lock`, also when all is compiled already. Who is killed meanwhile leaves it,
+and everybody who loads that operator afterwards waits for ever. It keeps the file open: so a lock that nobody has open is stale.
+(On this host. A compiler on another host that shares the home folder is not seen; `make lab` compiles before ranks start.)
+"""
+
+import contextlib
+from pathlib import Path
+
+import psutil
+
+__all__ = ["drop_stale_locks", "load"]
+
+
+def load(builder):
+    """Load an operator by its DeepSpeed builder, compiled if need be. Returns its module."""
+    drop_stale_locks()
+    return builder.load()
+
+
+def drop_stale_locks() -> list[Path]:
+    """Remove the locks in torch's folder of extensions that no process of this host has open. Returns them."""
+    from torch.utils.cpp_extension import _get_build_directory
+
+    folder = Path(_get_build_directory("deepspeed_shm_comm", False)).parent
+    locks = {lock.resolve() for lock in folder.glob("*/lock")}
+    stale = locks - open_files() if locks else set()
+    for lock in stale:
+        lock.unlink(missing_ok=True)
+    return sorted(stale)
+
+
+def open_files() -> set[Path]:
+    """The files that processes of this user have open."""
+    found = set()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            found |= {Path(file.path) for file in process.open_files()}
+    return found
