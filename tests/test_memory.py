@@ -3,71 +3,42 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from pi2zero import costs
 from pi2zero.processes import mpi_env
 
-# 32 layers of 256 x 256 weights: 2.1 million parameters in bf16, Adam, buckets of one layer.
-PROGRAM = """
-import json, sys
-import torch
-from torch import nn
-from pi2zero import ranks
-from pi2zero.meters import Memory
-me = ranks.join(deepspeed=True)
-import deepspeed
-found = {}
-for stage in range(4):
-    net = nn.Sequential(*(nn.Linear(256, 256, bias=False) for _ in range(32)))
-    zero = {"stage": stage, "overlap_comm": False, "reduce_bucket_size": 2**16, "allgather_bucket_size": 2**16}
-    zero |= {"stage3_prefetch_bucket_size": 2**16, "stage3_max_live_parameters": 2**16, "stage3_max_reuse_distance": 0}
-    zero |= {"stage3_param_persistence_threshold": 0}
-    adam = {"type": "Adam", "params": {"lr": 1e-3, "torch_adam": True}}
-    config = {"train_micro_batch_size_per_gpu": 4, "bf16": {"enabled": True}, "optimizer": adam, "zero_optimization": zero}
-    memory = Memory()
-    first = net[0].weight.register_post_accumulate_grad_hook(lambda p: memory.note("backward", engine))
-    engine, *_ = deepspeed.initialize(model=net, config=config, model_parameters=net.parameters())
-    memory.note("initialize", engine)
-    for _ in range(2):
-        with memory.activations():
-            loss = engine(torch.ones(4, 256, dtype=torch.bfloat16)).sum()
-        memory.note("forward", engine)
-        engine.backward(loss)
-        engine.step()
-        memory.note("step", engine)
-    found[stage] = memory.samples
-    first.remove()
-    engine.destroy()
-    del engine, net, loss
-if me.rank == me.world_size - 1:
-    print(json.dumps(found))
-ranks.leave()
-"""
+SCRIPT = Path(__file__).parents[1] / "scripts" / "zero_check_mem.py"
 PSI = 32 * 256 * 256  # parameters
 LAYER = 2 * 256 * 256  # bytes of one layer in bf16
 
 
-@pytest.fixture(scope="module", params=[1, 2])
-def measured(request):
+def run(ranks, *options):
     mpi_env()
-    command = ["mpirun", "-n", str(request.param), sys.executable, "-c", PROGRAM]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    command = ["mpirun", "-n", str(ranks), sys.executable, SCRIPT, *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=200)
+
+
+@pytest.fixture(scope="module", params=[1, 2, 4])
+def measured(request):
+    """(ranks, {stage: what the last rank held})"""
+    done = run(request.param, "--params", str(PSI), "--json")
     assert done.returncode == 0, done.stderr
-    (line,) = done.stdout.splitlines()  # and no word of DeepSpeed's
+    results = [json.loads(line) for line in done.stdout.splitlines()]  # and no word of DeepSpeed's
     assert not done.stderr.strip()
-    return request.param, {int(stage): samples for stage, samples in json.loads(line).items()}
+    assert [(r["stage"], r["rank"]) for r in results] == [(s, r) for s in range(4) for r in range(request.param)]
+    assert all(r["parameters"] == PSI and r["ranks"] == request.param for r in results)
+    return request.param, {r["stage"]: r["samples"] for r in results}
 
 
 def test_every_component_is_the_papers_within_3_percent(measured):
     ranks, stages = measured
     for stage, samples in stages.items():
         held = samples["backward"]
-        share = {part: ranks if stage >= first else 1 for part, first in {"adam": 1, "gradients": 2, "parameters": 3}.items()}
-        assert held["parameters"] == pytest.approx(2 * PSI / share["parameters"], rel=0.03), stage
-        assert held["gradients"] == pytest.approx(2 * PSI / share["gradients"], rel=0.03), stage
-        assert held["master"] == pytest.approx(4 * PSI / share["adam"], rel=0.03), stage
-        assert held["moments"] == pytest.approx(8 * PSI / share["adam"], rel=0.03), stage
+        for part, size in costs.zero_bytes(PSI, ranks, stage).items():
+            assert held[part] == pytest.approx(size, rel=0.03), (stage, part)
         # The bucket, the gradient that enters it, and at stage 3 the layer gathered for computing.
         assert held["in flight"] <= 3.1 * LAYER, stage
 
@@ -80,6 +51,32 @@ def test_moments_of_a_step(measured):
         assert samples["forward"]["activations"] == pytest.approx(32 * 4 * 256 * 2, rel=0.05)
         assert samples["step"]["activations"] == 0
         assert samples["step"]["resident"] > 16 * PSI / ranks
+        # Adam reads fp32 gradients of its shard: 4 more bytes for each of its parameters, and at stage 0 for all.
+        assert samples["update"]["gradients"] >= 4 * PSI / ranks
+
+
+def test_every_option_is_honoured():
+    done = run(1, "--stage", "1", "3", "--params", "1M", "--layers", "4", "--bucket", "3M", "--batch", "8")
+    text = " ".join(done.stdout.split())
+    assert text.count("1,000,000 parameters") == 2 and "stage 1, 1 ranks" in text and "stage 3, 1 ranks" in text, done.stderr
+    (forward, *_) = [line.split() for line in done.stdout.splitlines() if "forward" in line]
+    assert float(forward[6]) == pytest.approx(4 * 8 * 500 * 2 / 1e6, abs=0.01), "activations of 4 layers, 8 samples"
+    (backward, *_) = [line.split() for line in done.stdout.splitlines() if "backward" in line]
+    assert 0.5 <= float(backward[7]) <= 7, "in flight: what DeepSpeed has made of its bucket by then"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--stage", "4"], "invalid choice: 4"),
+        (["--params", "many"], "a number such as 25M"),
+        (["--params", "1K"], "give 256 parameters to each layer"),
+        (["--layers", "0"], "--layers"),
+    ],
+)
+def test_bad_options_say_what_is_expected(options, words):
+    done = subprocess.run([sys.executable, SCRIPT, *options], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and words in done.stderr
 
 
 def test_torch_and_what_was_there_before():

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from pictures import assert_nothing_is_cut_off
 from test_training_plots import PICTURES as TRAINING
+from test_zero_pictures import PICTURES as ZERO
 
 from pi2zero import plots
 
@@ -27,6 +28,7 @@ PICTURES = {
     "spans": lambda **k: plots.spans({"1 rank": {"start-up": 1, "computing": 2}, "2 ranks": {"computing": 1}}, **k),
     "collective": lambda **k: plots.collective("Bcast", [["N"], [], []], [["N"], ["N"], ["N"]], **k),
     **TRAINING,
+    **ZERO,
 }
 
 

@@ -6,15 +6,27 @@ and everybody who loads that operator afterwards waits for ever. It keeps the fi
 """
 
 import contextlib
+import os
+import sys
 from pathlib import Path
 
 import psutil
 
-__all__ = ["drop_stale_locks", "load"]
+__all__ = ["drop_stale_locks", "load", "use_folder"]
+
+
+def use_folder() -> None:
+    """Keep operators inside the environment, unless TORCH_EXTENSIONS_DIR says where. Before DeepSpeed is imported.
+
+    In the home folder, where torch keeps them otherwise, two environments would compile them anew at each change of use.
+    """
+    if os.access(sys.prefix, os.W_OK):
+        os.environ.setdefault("TORCH_EXTENSIONS_DIR", os.path.join(sys.prefix, "torch_extensions"))
 
 
 def load(builder):
     """Load an operator by its DeepSpeed builder, compiled if need be. Returns its module."""
+    use_folder()
     drop_stale_locks()
     return builder.load()
 

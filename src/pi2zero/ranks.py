@@ -107,6 +107,7 @@ def _start_deepspeed(comm, accelerator: str, first: bool) -> None:
     os.environ.setdefault("DS_ACCELERATOR", accelerator)  # else it looks for one, and warns that there is none
     # DeepSpeed 0.19 calls torch's collectives by names that torch 2.13 calls old, at every step.
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed.c10d_logger")
+    operators.use_folder()
     if first:
         operators.drop_stale_locks()
     comm.Barrier()

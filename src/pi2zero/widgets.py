@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from pi2zero import costs, plots
 
-__all__ = ["ScalingExplorer"]
+__all__ = ["ScalingExplorer", "ZeroExplorer"]
 
 MiB = 2**20
 
@@ -65,6 +65,85 @@ class ScalingExplorer(widgets.VBox):
         ax, p = figure.subplots(), 2 ** np.arange(12)
         plots.scaling_model(p, {"model": costs.scaling_efficiency(p, **self.model)}, ax=ax)
         ax.plot(self.ranks.value, 100 * self.efficiency, "o", color=plots.RANK_COLORS[1], markersize=10)
+        self.picture.value = _png(figure)
+        self.text.value = f"<b>{self.sentence}</b>"
+
+
+class ZeroExplorer(widgets.VBox):
+    """Menus and sliders for ZeRO; a picture of the bytes on one device by stage, and sentences that say what fits.
+
+    The controls are attributes: parameters (billions), ranks, stage, precision, optimizer, offload, memory (GB of a device) and
+    reserve (% of it kept free for activations and buffers); `sentence` is the text, its figures are from costs.
+    """
+
+    def __init__(self, parameters=7.5, ranks=64, stage=1, memory=32):
+        wide = {"style": {"description_width": "11em"}, "layout": {"width": "30em"}}
+        slide = wide | {"continuous_update": False}
+        self.parameters = widgets.FloatLogSlider(parameters, base=10, min=-2, max=3, description="parameters, billions", **slide)
+        self.ranks = widgets.SelectionSlider(options=[2**k for k in range(12)], value=ranks, description="ranks", **slide)
+        self.stage = widgets.ToggleButtons(options=range(4), value=stage, description="stage", style={"button_width": "3em"})
+        self.precision = widgets.Dropdown(options=list(costs.PRECISIONS), description="precision", **wide)
+        self.optimizer = widgets.Dropdown(options=list(costs.OPTIMIZERS), description="optimizer", **wide)
+        self.offload = widgets.Checkbox(False, description="offload the optimizer to the host", **wide)
+        self.memory = widgets.SelectionSlider(
+            options=[4, 8, 16, 24, 32, 40, 80, 141, 192], value=memory, description="GB", **slide
+        )
+        self.reserve = widgets.IntSlider(0, min=0, max=90, step=5, description="kept free, %", **slide)
+        self.picture, self.text = widgets.Image(format="png", layout={"width": "34em"}), widgets.HTML()
+        controls = (
+            self.parameters,
+            self.ranks,
+            self.stage,
+            self.precision,
+            self.optimizer,
+            self.offload,
+            self.memory,
+            self.reserve,
+        )
+        super().__init__([widgets.HBox([widgets.VBox(controls), self.picture]), self.text])
+        for control in controls:
+            control.observe(self._draw, names="value")
+        self._draw()
+
+    def options(self, stage):
+        """The options of costs.zero_bytes. At stage 0 nothing is offloaded."""
+        return {
+            "precision": self.precision.value,
+            "optimizer": self.optimizer.value,
+            "offload": self.offload.value and stage > 0,
+        }
+
+    @property
+    def reserved(self):
+        return self.memory.value * 1e9 * self.reserve.value / 100
+
+    @property
+    def largest(self):
+        """Parameters of the largest model that fits at the chosen stage on the chosen ranks."""
+        stage = self.stage.value
+        return float(costs.largest_model(self.memory.value * 1e9, self.ranks.value, stage, self.reserved, **self.options(stage)))
+
+    @property
+    def needed(self):
+        """The fewest ranks for the chosen model and stage, or None."""
+        psi, stage = self.parameters.value * 1e9, self.stage.value
+        return costs.ranks_needed(psi, self.memory.value * 1e9, stage, self.reserved, **self.options(stage))
+
+    @property
+    def sentence(self):
+        where = f"{self.ranks.value:,} x {self.memory.value} GB at stage {self.stage.value}"
+        needs = f"on {self.needed:,} or more" if self.needed else "on no number of them: what is not divided is too large"
+        largest, asked = self.largest / 1e9, self.parameters.value
+        return f"{where}: the largest model has {largest:,.2f} billion parameters. {asked:,.3g} billion fit {needs}."
+
+    def _draw(self, _change=None):
+        psi, ranks = self.parameters.value * 1e9, self.ranks.value
+        rows = {f"stage {stage}": costs.zero_bytes(psi, ranks, stage, **self.options(stage)) for stage in range(4)}
+        figure = Figure(figsize=(6.4, 3.2), layout="constrained")
+        ax = plots.memory_bars(rows, unit=1e9, ax=figure.subplots())
+        ax.axvline(self.memory.value - self.reserved / 1e9, color=plots.INK, linestyle="--")
+        ax.get_yticklabels()[self.stage.value].set_weight("bold")
+        ax.set_xlabel("GB on one device; dashed: what it has for them")
         self.picture.value = _png(figure)
         self.text.value = f"<b>{self.sentence}</b>"
 

@@ -7,3 +7,4 @@ from pi2zero.costs.collectives import *  # noqa: F403
 from pi2zero.costs.pi import *  # noqa: F403
 from pi2zero.costs.scaling import *  # noqa: F403
 from pi2zero.costs.speedup import *  # noqa: F403
+from pi2zero.costs.zero import *  # noqa: F403
