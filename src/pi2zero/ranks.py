@@ -1,5 +1,6 @@
 """What a rank is, seen from inside: functions that run on the engines."""
 
+import contextlib
 import faulthandler
 import os
 import signal
@@ -98,7 +99,6 @@ def join(deepspeed: bool = False) -> Rank:
 
 def _start_deepspeed(comm, accelerator: str, first: bool) -> None:
     """`deepspeed.init_distributed()` on ranks that are a world already; what DeepSpeed prints meanwhile goes nowhere."""
-    import contextlib
     import io
     import warnings
 
@@ -111,10 +111,26 @@ def _start_deepspeed(comm, accelerator: str, first: bool) -> None:
     if first:
         operators.drop_stale_locks()
     comm.Barrier()
-    with contextlib.redirect_stdout(io.StringIO()):
+    with contextlib.redirect_stdout(io.StringIO()), _silent():
         import deepspeed
 
         deepspeed.init_distributed(dist_init_required=False)
+
+
+@contextlib.contextmanager
+def _silent():
+    """What programs started meanwhile print goes nowhere: DeepSpeed tries what the compiler can link."""
+    kept = {descriptor: os.dup(descriptor) for descriptor in (1, 2)}
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        for descriptor in kept:
+            os.dup2(nowhere, descriptor)
+        yield
+    finally:
+        for descriptor, former in kept.items():
+            os.dup2(former, descriptor)
+            os.close(former)
+        os.close(nowhere)
 
 
 def leave() -> None:
