@@ -1,7 +1,7 @@
 """Two ranks against one, one thread each: DDP, Horovod, by hand, and two independent runs. Writes benchmarks/training.md.
 
 The independent runs (--method single on two ranks) do not communicate: what they lose, the machine takes (memory bandwidth,
-caches, clock), and no method can do better. The rest of a method's loss is its communication.
+caches, clock), and no method can do better. Where a method loses the rest, training_explained.md says.
 Each of ROUNDS rounds runs all variants, and one rank alone before and after each, because a machine's pace drifts within
 minutes: a variant is compared with the mean of its two neighbours. A ratio is the median of the rounds' ratios.
 """

@@ -79,6 +79,40 @@ def test_bad_options_say_what_is_expected(options, words):
     assert done.returncode == 2 and words in done.stderr
 
 
+FSDP = """
+import json
+import torch
+from torch.distributed.fsdp import fully_shard
+from pi2zero import ranks
+from pi2zero.meters import Memory
+me, memory = ranks.join(), Memory()
+net = torch.nn.Linear(256, 256, bias=False)
+fully_shard(net, reshard_after_forward=False)
+adam = torch.optim.Adam(net.parameters())
+for _ in range(2):
+    loss = net(torch.ones(4, 256)).sum()
+    memory.note("forward", net, adam)
+    loss.backward()
+    adam.step()
+    memory.note("step", net, adam)
+if me.rank == 0:
+    print(json.dumps(memory.samples))
+ranks.leave()
+"""
+
+
+def test_fsdp2_holds_shards_and_its_gathered_parameters_are_in_flight():
+    mpi_env()
+    command = ["mpirun", "-n", "2", sys.executable, "-c", FSDP]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    samples, psi = json.loads(done.stdout.splitlines()[-1]), 256 * 256
+    for moment in ("forward", "step"):
+        assert samples[moment]["parameters"] == 4 * psi / 2 and samples[moment]["master"] == 0
+        assert samples[moment]["moments"] == pytest.approx(8 * psi / 2, rel=0.01)
+    assert samples["forward"]["in flight"] == pytest.approx(4 * psi, rel=0.05)
+
+
 def test_torch_and_what_was_there_before():
     import torch
 

@@ -57,7 +57,7 @@ class Loaded(HTMLParser):
 
 
 def test_there_is_a_deck():
-    assert {"1_pi_and_mpi", "2_data_parallelism"} <= set(DECKS)
+    assert {"1_pi_and_mpi", "2_data_parallelism", "3_deepspeed_and_zero"} <= set(DECKS)
 
 
 def test_pages_load_nothing_from_anywhere(built):
@@ -84,7 +84,11 @@ def test_every_slide_has_notes_and_minutes(built):
     assert notes.count('<div class="said">') == len(deck.slides)
 
 
-SIZES = {"1_pi_and_mpi": (20, 30, 40, 50), "2_data_parallelism": (40, 52, 60, 80)}  # slides from, to; minutes from, to
+SIZES = {  # slides from, to; minutes from, to
+    "1_pi_and_mpi": (20, 30, 40, 50),
+    "2_data_parallelism": (40, 52, 60, 80),
+    "3_deepspeed_and_zero": (30, 40, 48, 62),
+}
 
 
 def test_a_deck_keeps_its_number_of_slides_and_its_time(built):

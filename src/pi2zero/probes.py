@@ -124,9 +124,7 @@ def deepspeed() -> dict:
     from deepspeed.ops.adam import DeepSpeedCPUAdam
 
     from pi2zero import operators
-    from pi2zero.processes import mpi_env
 
-    mpi_env()  # ninja is in the environment's bin
     found = {"version": deepspeed.__version__, "accelerator": get_accelerator().device_name()}
     if found["accelerator"] != "cpu":
         return found

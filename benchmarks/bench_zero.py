@@ -1,0 +1,101 @@
+"""ZeRO on two ranks: a step of each stage against DDP's; the largest model under a limit of memory. Writes benchmarks/zero.md.
+
+Step times: all variants in one process after another, ROUNDS times; a variant is compared with DDP of the same round.
+Largest model: each rank may add LIMIT bytes of address space (setrlimit) to what it has when DeepSpeed is loaded. A model of
+layers of 1024 x 1024 is built and trained for two steps; bisection over the number of layers, to STEP of the prediction.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+from pi2zero import costs, machine
+from pi2zero.processes import mpi_env
+
+HERE = Path(__file__).parent
+LIMIT = 2**31
+STEP = 0.05
+SIZES = {"2 million": ["--width", "512", "--layers", "8"], "25 million": ["--width", "1024", "--layers", "24"]}
+
+
+def worker(ranks, *options, timeout=300):
+    """The worker's report, or None if it did not end well."""
+    command = ["mpirun", "-n", str(ranks), sys.executable, str(HERE / "zero_worker.py"), *map(str, options)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+    except subprocess.TimeoutExpired:
+        return None
+    return json.loads(done.stdout) if done.returncode == 0 else None
+
+
+def step_rows(rounds):
+    """Lines of the table of step times."""
+    rows = []
+    for size, options in SIZES.items():
+        found = [worker(2, "steps", *options) for _ in range(rounds)]
+        parameters = int(options[1]) ** 2 * int(options[3])
+        for variant in found[0]:
+            ratios = [one[variant][0] / one["DDP"][0] for one in found]
+            milliseconds = 1e3 * statistics.median(one[variant][0] for one in found)
+            sent = found[0][variant][1] / (4 * parameters)
+            rows.append(
+                f"| {size} | {variant} | {milliseconds:.0f} | {statistics.median(ratios):.2f} | {min(ratios):.2f} to "
+                f"{max(ratios):.2f} | {sent:.2f} |"
+            )
+    return rows
+
+
+def largest(ranks, stage):
+    """(predicted parameters, largest that was trained)"""
+    predicted = float(costs.largest_model(LIMIT, ranks, stage))
+    layers = [max(1, round(share * STEP * predicted / 2**20)) for share in range(round(1 / STEP) + 1)]
+    low, high = 0, len(layers)  # the first fits, the last (beyond the prediction) does not
+    while high - low > 1:
+        middle = (low + high) // 2
+        options = ("fits", "--width", 1024, "--layers", layers[middle], "--stage", stage, "--batch", 4, "--limit", LIMIT)
+        low, high = (middle, high) if worker(ranks, *options) else (low, middle)
+    return predicted, layers[low] * 2**20
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5, help="(default: 5)")
+    parser.add_argument("--output", type=Path, default=HERE / "zero.md", help="(default: benchmarks/zero.md)")
+    args = parser.parse_args()
+    load = os.getloadavg()[0]
+    mpi_env()
+    lines = [
+        "# ZeRO: time of a step, and the largest model",
+        "",
+        f"{datetime.date.today()}, {platform.system()}, {machine.cores():.0f} cores, torch {torch.__version__.split('+')[0]}, "
+        f"1 thread a rank, gloo. Load of the machine before the start: {load:.1f} (0 is idle).",
+        "",
+        f"## A step on 2 ranks, fp32, Adam, 64 samples a rank; {args.rounds} rounds, medians",
+        "",
+        "| parameters | variant | ms | times DDP | min to max | bytes sent / bytes of the model |",
+        "|---|---|---|---|---|---|",
+        *step_rows(args.rounds),
+        "",
+        "## The largest model under 2 GiB a rank, bf16, Adam; millions of parameters",
+        "",
+        "| ranks | stage | predicted | trained | share |",
+        "|---|---|---|---|---|",
+    ]
+    for ranks in (1, 2, 4):
+        for stage in range(4):
+            predicted, trained = largest(ranks, stage)
+            lines.append(f"| {ranks} | {stage} | {predicted / 1e6:.0f} | {trained / 1e6:.0f} | {trained / predicted:.0%} |")
+    args.output.write_text("\n".join([*lines, "", (HERE / "zero_explained.md").read_text()]))
+    print(args.output.read_text())
+
+
+if __name__ == "__main__":
+    main()
