@@ -1,5 +1,6 @@
 """What the pages and notebooks point to is there, and the README names every notebook, lab and make target that it promises."""
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -41,3 +42,9 @@ def test_every_make_target_that_a_page_names_is_there():
     pages = [ROOT / name for name in PAGES if name.endswith(".md")]
     named = {word for page in pages for word in re.findall(r"`make ([a-z-]+)`", page.read_text())}
     assert named and named <= targets
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if name.endswith(".ipynb")])
+def test_no_output_tells_where_a_clone_or_its_python_lies(name):
+    outputs = [cell.get("outputs", []) for cell in nbformat.read(ROOT / name, as_version=4).cells]
+    assert not re.findall(r"(?<![\w.])/[\w./-]+/(?:site-packages|lib/python3)[^\s\"\\]*", json.dumps(outputs))

@@ -9,6 +9,7 @@ diff shows what changed. If a cell fails, the file stays as it was, and the mess
 """
 
 import argparse
+import json
 import sys
 import tempfile
 import time
@@ -73,9 +74,11 @@ def account(path, client, error):
 
 
 def clean(book):
-    """Remove what is different on every machine and at every run."""
+    """Remove what is different on every machine and at every run: also where this clone lies, which tracebacks tell."""
     book.metadata = nbformat.from_dict(METADATA)
     for cell in book.cells:
+        if cell.get("outputs"):
+            cell.outputs = [nbformat.from_dict(o) for o in json.loads(json.dumps(cell.outputs).replace(f"{ROOT}/", ""))]
         kept = {key: cell.metadata[key] for key in ("tags", "slideshow") if cell.metadata.get(key)}
         cell.metadata = nbformat.from_dict(kept)
 
