@@ -23,17 +23,20 @@ from pi2zero.processes import mpi_env
 HERE = Path(__file__).parent
 LIMIT = 2**31
 STEP = 0.05
+OUT_OF_MEMORY = ("MemoryError", "not enough memory", "bad_alloc", "allocate memory")
 SIZES = {"2 million": ["--width", "512", "--layers", "8"], "25 million": ["--width", "1024", "--layers", "24"]}
 
 
 def worker(ranks, *options, timeout=300):
-    """The worker's report, or None if it did not end well."""
-    command = ["mpirun", "-n", str(ranks), sys.executable, str(HERE / "zero_worker.py"), *map(str, options)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
-    except subprocess.TimeoutExpired:
+    """The worker's report, or None if its memory did not suffice."""
+    # mpi4py's own runner ends all ranks when one fails; else the others would wait for it.
+    command = ["mpirun", "-n", str(ranks), sys.executable, "-m", "mpi4py", str(HERE / "zero_worker.py"), *map(str, options)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+    if done.returncode == 0:
+        return json.loads(done.stdout)
+    if any(word in done.stderr for word in OUT_OF_MEMORY):
         return None
-    return json.loads(done.stdout) if done.returncode == 0 else None
+    sys.exit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr}")
 
 
 def step_rows(rounds):
@@ -57,12 +60,12 @@ def largest(ranks, stage):
     """(predicted parameters, largest that was trained)"""
     predicted = float(costs.largest_model(LIMIT, ranks, stage))
     layers = [max(1, round(share * STEP * predicted / 2**20)) for share in range(round(1 / STEP) + 1)]
-    low, high = 0, len(layers)  # the first fits, the last (beyond the prediction) does not
+    low, high = -1, len(layers)  # beyond both ends: nothing, and more than was predicted
     while high - low > 1:
         middle = (low + high) // 2
         options = ("fits", "--width", 1024, "--layers", layers[middle], "--stage", stage, "--batch", 4, "--limit", LIMIT)
         low, high = (middle, high) if worker(ranks, *options) else (low, middle)
-    return predicted, layers[low] * 2**20
+    return predicted, layers[low] * 2**20 if low >= 0 else 0
 
 
 def main():
@@ -70,7 +73,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5, help="(default: 5)")
     parser.add_argument("--output", type=Path, default=HERE / "zero.md", help="(default: benchmarks/zero.md)")
     args = parser.parse_args()
-    load = os.getloadavg()[0]
+    load, explained = os.getloadavg()[0], (HERE / "zero_explained.md").read_text()
     mpi_env()
     lines = [
         "# ZeRO: time of a step, and the largest model",
@@ -84,7 +87,7 @@ def main():
         "|---|---|---|---|---|---|",
         *step_rows(args.rounds),
         "",
-        "## The largest model under 2 GiB a rank, bf16, Adam; millions of parameters",
+        "## The largest model under 2 GiB a rank, bf16, Adam, buckets of a quarter of the model; millions of parameters",
         "",
         "| ranks | stage | predicted | trained | share |",
         "|---|---|---|---|---|",
@@ -93,7 +96,7 @@ def main():
         for stage in range(4):
             predicted, trained = largest(ranks, stage)
             lines.append(f"| {ranks} | {stage} | {predicted / 1e6:.0f} | {trained / 1e6:.0f} | {trained / predicted:.0%} |")
-    args.output.write_text("\n".join([*lines, "", (HERE / "zero_explained.md").read_text()]))
+    args.output.write_text("\n".join([*lines, "", explained]))
     print(args.output.read_text())
 
 

@@ -59,6 +59,7 @@ def settings(stage, args):
     args.bucket = args.width**2 * max(1, args.layers // 4)
     made = config(stage, args)
     made["bf16"]["enabled"] = args.bf16
+    made["optimizer"]["params"]["adam_w_mode"] = False  # else "Adam" is AdamW, with weight decay
     return made
 
 

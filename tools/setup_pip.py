@@ -28,6 +28,12 @@ def say(text):
     sys.stdout.flush()
 
 
+def pins(requirements):
+    """How many packages a file of pins lists."""
+    with open(requirements) as f:
+        return sum("==" in line and not line.startswith("#") for line in f)
+
+
 class Pip:
     """pip of one environment. Its own words go to the file `log`; `lock` is a descriptor that stays open while pip lives."""
 
@@ -56,6 +62,10 @@ class Pip:
         if self.run(command, Packages(self.installed, total)):
             self.explain()
         return time.time() - start
+
+    def install_pins(self, requirements):
+        """Install what a file of pins lists. Returns the seconds."""
+        return self.install(["-r", requirements], pins(requirements))
 
     def run(self, arguments, follow):
         """Run pip; its words go to the log and to `follow`. Returns its exit status."""

@@ -27,13 +27,13 @@ def main():
     check_disk(NEED_GB)
     lock = take_lock(args.venv)
     make_environment(python, args.venv)
-    pip = Pip(args.venv, os.path.join(args.venv, "set-up.log"), lock)
+    log = os.path.join(args.venv, "set-up.log")
+    open(log, "w").close()
+    pip = Pip(args.venv, log, lock)
     pip.mend()
-    with open(REQUIREMENTS) as f:
-        total = sum("==" in line and not line.startswith("#") for line in f)
     name = os.path.relpath(args.venv, ROOT)
     say("[1/2] Installing TensorFlow and what it needs in %s (pip's own words are in %s/set-up.log)" % (name, name))
-    pip.install(["-r", REQUIREMENTS], total)
+    pip.install_pins(REQUIREMENTS)
     say("[2/2] Horovod for TensorFlow")
     if not Horovod(args.venv, lock, "tensorflow").ensure(asked=True):
         sys.exit(1)

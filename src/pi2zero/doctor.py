@@ -195,9 +195,9 @@ def check_deepspeed(probe: Probe) -> Result:
     if seen:
         why = f"a step of its Adam for CPUs is {seen['error']:g} away from torch's"
     elif "in time" in why:
-        why = "its operators are being compiled, or a killed compiler has left its lock"
-    remedy = f"A minute from now: make doctor. It needs g++. All its words: {sys.executable} -m pi2zero.probes deepspeed"
-    return Result("DeepSpeed", "warning", f"only notebooks 08 and 09 need it: {why}", remedy)
+        why = "compiling its operators takes longer than this check may"
+    remedy = f"Compile them (a minute; it needs g++): {sys.executable} -m pi2zero.probes deepspeed"
+    return Result("DeepSpeed", "warning", f"only notebooks 08, 09, 09b and lab 04 need it: {why}", remedy)
 
 
 def check_cores(limits: Limits) -> Result:

@@ -40,11 +40,20 @@ def drop_stale_locks() -> list[Path]:
     from torch.utils.cpp_extension import _get_build_directory
 
     folder = Path(_get_build_directory("deepspeed_shm_comm", False)).parent
-    locks = {lock.resolve() for lock in folder.glob("*/lock")}
-    stale = locks - open_files() if locks else set()
+    before = {lock.resolve(): made(lock) for lock in folder.glob("*/lock")}
+    unused = set(before) - (open_files() if before else set())
+    # Looking took a moment. A lock that was made meanwhile, at the same place, is somebody's.
+    stale = [lock for lock in sorted(unused) if before[lock] and made(lock) == before[lock]]
     for lock in stale:
         lock.unlink(missing_ok=True)
-    return sorted(stale)
+    return stale
+
+
+def made(lock: Path) -> int:
+    """When the file was made, in ns; 0 if it is not there."""
+    with contextlib.suppress(OSError):
+        return lock.stat().st_mtime_ns
+    return 0
 
 
 def open_files() -> set[Path]:

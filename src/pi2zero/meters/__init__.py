@@ -1,6 +1,7 @@
 """What is measured on live ranks: time, bytes sent (traffic.py), bytes held (memory.py).
 
 Nothing here wraps or patches a library: a meter counts what the program hands to it, in lines that the reader sees.
+`Memory` looks at all living tensors; it changes none.
 """
 
 from pi2zero.meters.traffic import Timeline, Traffic

@@ -1,0 +1,55 @@
+"""What the tests of all labs' checks share: answers are functions, sent to real ranks as text."""
+
+import inspect
+import re
+import textwrap
+import time
+
+import pytest
+
+from pi2zero import RankError
+
+
+def source_of(function):
+    """A function's text, without decorators, at the left margin."""
+    return re.sub(r"^@.*\n", "", textwrap.dedent(inspect.getsource(function)))
+
+
+def cases(answers):
+    """Arguments of parametrize: one test case (number, answer) for each answer, named after it. answers: {task: [...]}."""
+    flat = [(number, answer) for number, given in answers.items() for answer in given]
+    names = [f"task{number}-{(answer[0] if isinstance(answer, tuple) else answer).__name__}" for number, answer in flat]
+    return {"argnames": ("number", "answer"), "argvalues": flat, "ids": names}
+
+
+def runner(cluster, capsys):
+    """A function that runs a task's check with an answer on all ranks, and returns what they print."""
+
+    def run(number, function):
+        capsys.readouterr()
+        cluster.run(f"{source_of(function)}\ncheck.task{number}({function.__name__})")
+        return capsys.readouterr().out
+
+    return run
+
+
+def assert_right(check, number, answer):
+    """The check accepts the answer, in two lines from rank 0 only."""
+    printed = check(number, answer)
+    assert printed.startswith(f"[stdout:0] Task {number} is right.\n[stdout:0] ")
+    assert printed.count("\n") == 2
+
+
+def assert_wrong(cluster, check, number, answer, seconds=20):
+    """The check rejects the answer with its words, soon, without a traceback, and the ranks can go on."""
+    function, words = answer
+    start = time.monotonic()
+    with pytest.raises(RankError) as caught:
+        check(number, function)
+    assert time.monotonic() - start < seconds, "the check has to end by itself, before %%px ends the cell"
+    report = caught.value.report
+    assert f"Task {number} is not right yet." in report
+    assert words in report
+    assert "Traceback" not in report
+    assert "The ranks kept their variables" in report
+    cluster.run("assert MPI.COMM_WORLD.allreduce(1) == 4")  # and the ranks still talk to each other
