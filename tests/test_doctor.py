@@ -140,7 +140,7 @@ def test_deepspeed_that_is_broken_or_compiles_or_steps_wrongly(probe, tmp_path, 
     (tmp_path / "deepspeed" / "__init__.py").write_text("raise ImportError('no such operator')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert "no such operator" in sick(doctor.check_deepspeed(probe), "warning").detail
-    assert "compiled" in sick(doctor.check_deepspeed(lambda name: (None, "it did not end in time")), "warning").detail
+    assert "compiling" in sick(doctor.check_deepspeed(lambda name: (None, "it did not end in time")), "warning").detail
     wrong = doctor.check_deepspeed(lambda name: ({"version": "0.19.8", "accelerator": "cpu", "error": 0.01}, ""))
     assert "0.01 away" in sick(wrong, "warning").detail
 
