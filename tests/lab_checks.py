@@ -15,6 +15,19 @@ def source_of(function):
     return re.sub(r"^@.*\n", "", textwrap.dedent(inspect.getsource(function)))
 
 
+def register(tasks):
+    """Two dicts {task: [answer, ...]} for right and wrong answers, tasks 1 to `tasks`, and the decorators that fill them."""
+    given, rejected = ({number: [] for number in range(1, tasks + 1)} for _ in range(2))
+
+    def right(number):
+        return lambda function: given[number].append(function) or function
+
+    def wrong(number, words):
+        return lambda function: rejected[number].append((function, words)) or function
+
+    return given, rejected, right, wrong
+
+
 def cases(answers):
     """Arguments of parametrize: one test case (number, answer) for each answer, named after it. answers: {task: [...]}."""
     flat = [(number, answer) for number, given in answers.items() for answer in given]

@@ -4,16 +4,9 @@ Each wrong one comes with words that the check has to say. The functions are sen
 functions of the same names, so that an answer to task 3 can use right halves.
 """
 
-RIGHT = {number: [] for number in range(1, 7)}
-WRONG = {number: [] for number in range(1, 7)}
+from lab_checks import register
 
-
-def right(number):
-    return lambda function: RIGHT[number].append(function) or function
-
-
-def wrong(number, words):
-    return lambda function: WRONG[number].append((function, words)) or function
+RIGHT, WRONG, right, wrong = register(tasks=6)
 
 
 from . import cost, ring  # noqa: E402, F401 - they register their answers here

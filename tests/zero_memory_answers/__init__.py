@@ -3,16 +3,9 @@
 Each wrong one comes with words that the check has to say. The functions are sent to real ranks as text.
 """
 
-RIGHT = {number: [] for number in range(1, 6)}
-WRONG = {number: [] for number in range(1, 6)}
+from lab_checks import register
 
-
-def right(number):
-    return lambda function: RIGHT[number].append(function) or function
-
-
-def wrong(number, words):
-    return lambda function: WRONG[number].append((function, words)) or function
+RIGHT, WRONG, right, wrong = register(tasks=5)
 
 
 from . import paper, together  # noqa: E402, F401 - they register their answers here
