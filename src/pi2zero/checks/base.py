@@ -22,6 +22,20 @@ class TaskNotDone(NotImplementedError):
         return str(self).splitlines()
 
 
+def failures(error: Exception | None) -> dict[int, Exception]:
+    """Every rank tells how its answer failed, or None. Returns {rank: exception}, the same on all; all ranks call it.
+
+    Raises TaskNotDone on all of them if the answer of one is not written yet.
+    """
+    from mpi4py import MPI
+
+    failed = {rank: raised for rank, raised in enumerate(MPI.COMM_WORLD.allgather(error)) if raised}
+    for raised in failed.values():
+        if isinstance(raised, TaskNotDone):
+            raise raised
+    return failed
+
+
 def task(number: int):
     """Make the check of a task from a judge.
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from mpi4py import MPI
 from torch import nn
 
-from pi2zero.checks.base import CheckFailed, TaskNotDone, answer, listed, task
+from pi2zero.checks.base import CheckFailed, TaskNotDone, answer, failures, listed, task
 from pi2zero.checks.data_parallel_bugs import task4, task5, task6, task7  # noqa: F401 - all are called through this module
 from pi2zero.checks.rehearsal import on_ranks
 from pi2zero.report import name_ranks
@@ -151,25 +151,21 @@ def task1(by_hand):
 
 def _in_the_world(function):
     """Run an answer on all ranks as they are; the same outcome on all of them."""
-    comm, model, outcome = MPI.COMM_WORLD, Seen(seed=100 + MPI.COMM_WORLD.rank), None
+    comm, model, outcome, error = MPI.COMM_WORLD, Seen(seed=100 + MPI.COMM_WORLD.rank), None, None
     if comm.size < 2:
         raise CheckFailed("This check needs at least 2 ranks. Start them: pi2zero.start(n=4).")
     if BATCH % comm.size:
         raise CheckFailed(f"This check's batch of {BATCH} does not divide by {comm.size} ranks. Take 2, 3, 4 or 6.")
     try:
         outcome = _after(answer(function, model, batches()), model)
-    except (CheckFailed, TaskNotDone) as error:
-        outcome = error
-    outcomes = comm.allgather(outcome)
-    failed = {rank: error for rank, error in enumerate(outcomes) if isinstance(error, Exception)}
-    if any(isinstance(error, TaskNotDone) for error in failed.values()):
-        raise next(error for error in failed.values() if isinstance(error, TaskNotDone))
-    if failed:
+    except (CheckFailed, TaskNotDone) as raised:
+        error = raised
+    if failed := failures(error):
         groups = {}
-        for rank, error in failed.items():
-            groups.setdefault(str(error), []).append(rank)
+        for rank, raised in failed.items():
+            groups.setdefault(str(raised), []).append(rank)
         raise CheckFailed("\n".join(f"{name_ranks(ranks)}: {text}" for text, ranks in groups.items()))
-    _judge(comm.size, outcomes)
+    _judge(comm.size, comm.allgather(outcome))
 
 
 def task2(with_horovod):

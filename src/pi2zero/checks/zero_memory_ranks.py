@@ -9,7 +9,7 @@ from mpi4py import MPI
 from torch import nn
 
 from pi2zero import costs, ranks
-from pi2zero.checks.base import CheckFailed, TaskNotDone, answer, is_whole, task
+from pi2zero.checks.base import CheckFailed, TaskNotDone, answer, failures, is_whole, task
 from pi2zero.meters import Memory
 from pi2zero.report import name_ranks
 
@@ -26,10 +26,7 @@ def everywhere(part, *args):
         outcome = part(*args)
     except (CheckFailed, TaskNotDone) as raised:
         error = raised
-    failed = {rank: raised for rank, raised in enumerate(MPI.COMM_WORLD.allgather(error)) if raised}
-    for raised in failed.values():
-        if isinstance(raised, TaskNotDone):
-            raise raised
+    failed = failures(error)
     texts = {str(raised) for raised in failed.values()}
     if len(texts) == 1 and len(failed) == MPI.COMM_WORLD.size:
         raise CheckFailed(texts.pop())
