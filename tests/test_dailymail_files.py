@@ -1,0 +1,227 @@
+"""Local copies, in each form that is read, and every way in which a story can be bad."""
+
+import hashlib
+import json
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from pi2zero import data
+from pi2zero.data import files, readers
+
+STORY = "A ship sank\n\nNobody was hurt.\n\n@highlight\n\nShip sinks\n\n@highlight\n\nAll are well .\n"
+SPLITS = ("train", "validation", "test")
+
+
+def rows(split, count):
+    return [{"id": f"{split}{i}", "article": f"{split} story {i} .", "highlights": "One .\nTwo ."} for i in range(count)]
+
+
+def as_lines(stories):
+    return "".join(json.dumps(story) + "\n" for story in stories)
+
+
+def folder_of_lines(root, **changed):
+    """train.jsonl, validation.jsonl, test.jsonl, three good stories each; changed: {split: text or bytes of the file}."""
+    for split in SPLITS:
+        text = changed.get(split, as_lines(rows(split, 3)))
+        (root / f"{split}.jsonl").write_bytes(text if isinstance(text, bytes) else text.encode())
+    return root
+
+
+def quiet(path, **arguments):
+    return data.load(path, say=lambda text: None, **arguments)
+
+
+def sizes(stories):
+    return [len(stories.splits[split]) for split in SPLITS]
+
+
+def test_parquet(tmp_path):
+    for split, count in {"train": 2500, "validation": 3, "test": 3}.items():
+        parquet.write_table(pa.Table.from_pylist(rows(split, count)), tmp_path / f"{split}-00000-of-00001.parquet")
+    extra = [{"highlights": "One .", "article": f"more {i} .", "url": "x"} for i in range(3)]
+    parquet.write_table(pa.Table.from_pylist([*extra, dict(extra[0], article=None)]), tmp_path / "train-00001-of-00002.parquet")
+    stories = quiet(tmp_path)
+    assert sizes(stories) == [2503, 3, 3] and stories.name == str(tmp_path)
+    assert stories.why == f"{tmp_path} is in use, as you asked: parquet. 1 story was left out."
+    assert stories.splits["train"].column_names == ["id", "article", "highlights"]
+    assert stories.splits["train"][2502] == {"id": "train-00001-of-00002-3", "article": "more 2 .", "highlights": "One ."}
+    assert stories.skipped == ["train-00001-of-00002.parquet:4: 'article' is not a string but empty (null)"]
+    few = quiet(tmp_path, counts={"train": 7})
+    assert sizes(few) == [7, 3, 3] and not few.skipped and few.splits["train"][6]["id"] == "train6"
+
+
+def test_parquet_that_is_none(tmp_path):
+    for split in SPLITS:
+        parquet.write_table(pa.Table.from_pylist([{"document": "a", "highlights": "b"}]), tmp_path / f"{split}.parquet")
+    with pytest.raises(ValueError, match=r"test.parquet has no column 'article', only document, highlights\. Rename"):
+        quiet(tmp_path)
+    (tmp_path / "test.parquet").write_bytes((tmp_path / "train.parquet").read_bytes()[:-20])
+    with pytest.raises(ValueError, match=r"test.parquet is not parquet, or damaged .* Copy it again"):
+        quiet(tmp_path)
+
+
+def test_parquet_in_another_encoding(tmp_path):
+    """Arrow lets it into a column of strings."""
+    for split in SPLITS:
+        ends = pa.py_buffer(b"".join(number.to_bytes(4, "little") for number in (0, 2, 4)))
+        articles = pa.StringArray.from_buffers(2, ends, pa.py_buffer(split[:2].encode() + b"\xe9c"))
+        parquet.write_table(pa.table({"article": articles, "highlights": ["x", "y"]}), tmp_path / f"{split}.parquet")
+    stories = quiet(tmp_path)
+    assert sizes(stories) == [1, 1, 1]
+    assert stories.skipped[0] == "test.parquet:2: not UTF-8 (byte 0xe9); save the file as UTF-8"
+
+
+def test_json_lines(tmp_path):
+    more = '\n{"article": "No id", "highlights": "None"}\n{"id": 7, "article": "x", "highlights": "y"}'
+    stories = quiet(folder_of_lines(tmp_path, train="\ufeff" + as_lines(rows("train", 3)) + more))
+    assert sizes(stories) == [5, 3, 3] and "JSON lines" in stories.why
+    assert list(stories.splits["train"]["id"]) == ["train0", "train1", "train2", "train-5", "7"]
+    assert not stories.skipped
+
+
+BAD_LINES = {
+    "not JSON (": b'{"article": "cut o',
+    "not UTF-8 (byte 0xe9); save": '{"article": "café", "highlights": "x"}'.encode("latin-1"),
+    "not UTF-8: it has half a character ('\\ud800')": b'{"article": "a \\ud800", "highlights": "x"}',
+    "not a JSON object but a list": b"[1, 2]",
+    "the column 'highlights' is missing (it has 'id', 'article')": b'{"id": "5", "article": "x"}',
+    "'highlights' is not a string but a list": b'{"article": "x", "highlights": ["a", "b"]}',
+    "'article' is not a string but empty (null)": b'{"article": null, "highlights": "x"}',
+    "'id' is not a string but a list": b'{"id": [], "article": "x", "highlights": "y"}',
+    "the article is empty": b'{"article": " ", "highlights": "x"}',
+    "there are no highlights": b'{"article": "x", "highlights": ""}',
+    "the id 'train0' was in train.jsonl:1 already": b'{"id": "train0", "article": "new", "highlights": "x"}',
+    "the same article as in train.jsonl:2": b'{"id": "n", "article": "train  story 1 .", "highlights": "x"}',
+    "the same article as in test.jsonl:3, which is in test: left out": b'{"article": "test story 2 .", "highlights": "x"}',
+}
+
+
+@pytest.mark.parametrize("what", BAD_LINES)
+def test_bad_lines_are_reported_and_the_rest_is_used(what, tmp_path):
+    train = as_lines(rows("train", 2)).encode() + BAD_LINES[what] + b"\n" + as_lines(rows("train", 3)[2:]).encode()
+    stories = quiet(folder_of_lines(tmp_path, train=train))
+    assert sizes(stories) == [3, 3, 3] and len(stories.skipped) == 1
+    assert stories.skipped[0].startswith(f"train.jsonl:3: {what}")
+
+
+def test_five_are_printed(tmp_path, capsys):
+    data.load(folder_of_lines(tmp_path, train=as_lines(rows("train", 2)) + "{\n" * 7))
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].endswith("JSON lines. 7 stories were left out.")
+    assert [line[:28] for line in printed[1:6]] == [f"  skipped train.jsonl:{n}: not" for n in range(3, 8)]
+    assert printed[6:] == ["  ... and 2 more"]
+
+
+def test_nothing_left(tmp_path):
+    with pytest.raises(ValueError, match=r"no story left for train\. 2 were skipped, the first was train.jsonl:1: not JSON"):
+        quiet(folder_of_lines(tmp_path, train="{\n{\n"))
+    with pytest.raises(ValueError, match=r"holds one JSON array; expected is one JSON object a line"):
+        quiet(folder_of_lines(tmp_path, test=json.dumps(rows("test", 3))))
+
+
+def test_one_file_is_split_by_its_ids(tmp_path):
+    file = tmp_path / "all.jsonl"
+    file.write_text(as_lines([*rows("story", 400), rows("story", 1)[0]]))
+    stories = quiet(file)
+    assert sum(sizes(stories)) == 400 and 280 < sizes(stories)[0] < 360 and min(sizes(stories)) > 20
+    assert stories.skipped == ["all.jsonl:401: the id 'story0' was in all.jsonl:1 already"]
+    assert "80 % of it for training, 10 % for validation, 10 % for the test" in stories.why
+    file.write_text(as_lines(reversed(rows("story", 400))))
+    again = quiet(file)
+    assert all(set(stories.splits[split]["id"]) == set(again.splits[split]["id"]) for split in SPLITS)
+    parquet.write_table(pa.Table.from_pylist(rows("story", 400)), tmp_path / "all.parquet")
+    few = quiet(tmp_path / "all.parquet", counts={"train": 5, "test": 2, "validation": 1})
+    assert sizes(few) == [5, 1, 2]
+    assert all(set(few.splits[split]["id"]) <= set(stories.splits[split]["id"]) for split in SPLITS)
+    file.write_text(as_lines(rows("story", 2)))
+    with pytest.raises(ValueError, match=r"no story left for .* if it is one small file, make it a folder"):
+        quiet(file)
+
+
+def test_folders_of_stories(tmp_path):
+    for split in ("train", "val", "test"):
+        (tmp_path / split).mkdir()
+        for i in range(2):
+            text = STORY.replace("ship", f"ship {split} {i}")
+            (tmp_path / split / f"{i}.story").write_text(text, newline="\r\n" if i else "\n")
+    (tmp_path / "train" / "cut.story").write_text(STORY[:30])
+    stories = quiet(tmp_path)
+    assert sizes(stories) == [2, 2, 2] and stories.skipped == ["train/cut.story:3: cut off: it ends without an @highlight"]
+    article = "A ship validation 1 sank . Nobody was hurt.".replace("validation", "val")
+    assert stories.splits["validation"][1] == {"id": "1", "article": article, "highlights": "Ship sinks .\nAll are well ."}
+
+
+@pytest.mark.parametrize(
+    ("story", "line", "what"),
+    [
+        (b"Text.\n\nMore.\n", 3, "cut off: it ends without an @highlight"),
+        (STORY.encode() + b"\n@highlight\n\n", 13, "cut off: there is nothing after this @highlight"),
+        (b"Text.\n\n@highlight\n\n@highlight\n\nOne\n", 3, "cut off: there is nothing after this @highlight"),
+        (b"\n\n@highlight\n\nOne\n", 1, "the article is empty"),
+        (b"", 1, "the article is empty"),
+        ("One.\n\nA café.\n\n@highlight\n\nOne\n".encode("latin-1"), 3, "not UTF-8 (byte 0xe9); save the file as UTF-8"),
+        (STORY.encode("utf-16"), 1, "not UTF-8 (byte 0xff); save the file as UTF-8"),
+    ],
+)
+def test_bad_stories(story, line, what):
+    with pytest.raises(readers.Bad) as bad:
+        readers.parse_story(story)
+    assert (bad.value.line, bad.value.what) == (line, what)
+
+
+@pytest.mark.parametrize("place", [".", "url_lists"])
+def test_the_original_download(place, tmp_path):
+    (tmp_path / place).mkdir(exist_ok=True)
+    for number, split in enumerate(("train", "val", "test")):
+        urls = [f"http://example.org/{split}/{i}" for i in range(3)]
+        for i, url in enumerate(urls):
+            stories = tmp_path / ("cnn" if i else "dailymail") / "stories"
+            stories.mkdir(parents=True, exist_ok=True)
+            (stories / f"{hashlib.sha1(url.encode()).hexdigest()}.story").write_text(f"{number} {i}. {STORY}")
+        listed = [*urls, "http://example.org/lost", urls[0]][: 5 - 2 * number]
+        (tmp_path / place / f"all_{split}.txt").write_text("\n".join(listed))
+    stories = quiet(tmp_path)
+    assert sizes(stories) == [3, 3, 1]
+    lost, twice = stories.skipped
+    key = hashlib.sha1(b"http://example.org/lost").hexdigest()
+    assert lost.endswith(f"all_train.txt:4: no story for http://example.org/lost (expected: {key}.story)")
+    assert twice.startswith("dailymail/stories/") and " was in dailymail/stories/" in twice
+    assert stories.splits["train"][1]["article"] == "0 1. A ship sank . Nobody was hurt."
+
+
+def test_folders_that_are_no_copy(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no file or folder '.*reel'. Expected: .* Or 'auto', 'embedded' or 'real'"):
+        quiet("reel")
+    with pytest.raises(ValueError, match=r"has no stories in a form that can be read\. Expected: a folder with train"):
+        quiet(tmp_path)
+    (tmp_path / "train.jsonl").write_text("")
+    with pytest.raises(ValueError, match=r"has JSON lines, but none for test and validation\. Expected"):
+        quiet(tmp_path)
+    (tmp_path / "a.csv").write_text("")
+    with pytest.raises(ValueError, match=r"ends in '\.csv', not in \.parquet"):
+        quiet(tmp_path / "a.csv")
+
+
+def test_the_variable(tmp_path, monkeypatch):
+    monkeypatch.setenv("PI2ZERO_DAILYMAIL", str(folder_of_lines(tmp_path)))
+    stories = quiet("auto", download=False)
+    assert sizes(stories) == [3, 3, 3] and "because $PI2ZERO_DAILYMAIL names it" in stories.why
+    (tmp_path / "test.jsonl").unlink()
+    with pytest.raises(ValueError, match=r"\$PI2ZERO_DAILYMAIL names a copy .* none for test.* unset it"):
+        quiet("auto")
+    monkeypatch.setenv("PI2ZERO_DAILYMAIL", str(tmp_path / "nowhere"))
+    with pytest.raises(FileNotFoundError, match=r"\$PI2ZERO_DAILYMAIL .* no file or folder .*nowhere.* Correct"):
+        quiet("auto")
+
+
+def test_files_that_changed_are_read_again(tmp_path):
+    assert sizes(quiet(folder_of_lines(tmp_path))) == [3, 3, 3]
+    assert sizes(quiet(folder_of_lines(tmp_path, train=as_lines(rows("train", 5))))) == [5, 3, 3]
+
+
+def test_splits_of_single_files_stay():
+    """Who trained with a file yesterday tests on the same stories today."""
+    assert [files._split_of(f"story{i}") for i in range(5)] == ["validation", "train", "train", "train", "test"]
