@@ -7,6 +7,7 @@ import time
 from ipyparallel.error import RemoteError
 from IPython.display import display
 
+from pi2zero.bars import Bars
 from pi2zero.report import Outcome
 
 POLL = 0.05  # s between two looks
@@ -26,6 +27,7 @@ class Watch:
         self.engines, self.ranks, self.timeout = engines, ranks, timeout
         self.outcome = Outcome()
         self._shown = 0  # characters of the first rank's stdout that have been printed
+        self._bars = Bars()
 
     def run(self, source: str) -> Outcome:
         """Run `source` on the ranks. Ends when all are done, or when it is clear that they never will be."""
@@ -48,6 +50,7 @@ class Watch:
         unwell = {*self.outcome.errors, *self.outcome.dead, *self.outcome.stuck}
         self.outcome.finished = [rank for rank in self.ranks if rank not in unwell]
         self._stream_first_rank(final=True)
+        self._show_bars()
         return self.outcome
 
     def unfinished(self) -> list[int]:
@@ -69,6 +72,7 @@ class Watch:
             time.sleep(POLL)
             now = time.monotonic()
             self._stream_first_rank()
+            self._show_bars()
             if notes := self.engines.death_notes():
                 self.outcome.dead = notes
                 return
@@ -130,6 +134,9 @@ class Watch:
             return
         self._shown += len(fresh)
         print_labelled(fresh, "stdout", self.ranks[0], sys.stdout)
+
+    def _show_bars(self) -> None:
+        self._bars.show({rank: dict(self.metadata(rank)["data"]) for rank in self.ranks})
 
     def show_outputs(self) -> None:
         """Everything else that the ranks printed and displayed, in the order of the ranks."""

@@ -9,6 +9,7 @@ from pi2zero.plots.pi import *  # noqa: F403
 from pi2zero.plots.scaling import *  # noqa: F403
 from pi2zero.plots.speedup import *  # noqa: F403
 from pi2zero.plots.style import *  # noqa: F403
+from pi2zero.plots.summaries import *  # noqa: F403
 from pi2zero.plots.training import *  # noqa: F403
 from pi2zero.plots.zero import *  # noqa: F403
 
