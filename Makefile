@@ -30,11 +30,12 @@ slides: set-up  ## build the decks: HTML that needs no network, and PDF if there
 browser: set-up ## open every notebook in JupyterLab in a headless Chromium, run it, keep pictures in build/screens/
 	@$(PY) -m pytest -q tests/browser
 
-bench: set-up   ## measure, and write the pages in benchmarks/ (about 45 minutes; leave the machine alone)
+bench: set-up   ## measure, and write the pages in benchmarks/ (about 70 minutes; leave the machine alone)
 	@$(PY) benchmarks/bench.py
 	@$(PY) benchmarks/bench_collectives.py
 	@$(PY) benchmarks/bench_training.py
 	@$(PY) benchmarks/bench_zero.py
+	@$(PY) benchmarks/bench_summaries.py
 
 doctor: set-up  ## what this machine has, what is missing, and what to do about it
 	@$(PY) -m pi2zero doctor

@@ -9,6 +9,7 @@ torchrun and deepspeed start it as well. Killed? The same train command with --r
 """
 
 import argparse
+import dataclasses
 import json
 import math
 import os
@@ -27,9 +28,20 @@ from torch.nn.utils.rnn import pad_sequence
 from pi2zero import checkpoints, data, ranks
 from pi2zero.scores import scores, sentences
 
-SPECIAL = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}  # numbers 0, 1, 2, as T5 has them
 KEPT = "data stories start batch_size lr steps minutes seed article_tokens summary_tokens".split()  # noqa: SIM905 (as it began)
+ABOVE_0 = "article_tokens summary_tokens length beams limit steps minutes stories batch_size lr save_every every".split()  # noqa: SIM905
 IGNORED = -100  # a label that cross_entropy leaves out
+
+
+def main():
+    args = parse()
+    try:
+        args.run(args)
+    except checkpoints.Unreadable as error:  # on every rank: all read the same files
+        raise SystemExit(str(error)) from None
+    except Exception:  # on this rank, perhaps alone: at MPI's usual end it would wait for the others, and they for it
+        sys.excepthook(*sys.exc_info())
+        os._exit(1)
 
 
 def train(args):
@@ -43,14 +55,14 @@ def train(args):
     stories = load(args, me, {"train": args.stories} if args.stories else None).splits["train"]
     check(len(stories) >= args.batch_size, f"--batch-size {args.batch_size} is too large: there are {len(stories)} stories")
     torch.manual_seed(args.seed)
-    tokenizer = reader(latest or args.start, stories)
-    model = network(latest or args.start, tokenizer)
+    tokenizer, model = opened(latest or args.start, stories)
     rows = tokenized(stories, tokenizer, args, me)
     engine = start_engine(model, args)
     done, spent = resumed(engine, latest, rows, args, me) if latest else (0, 0.0)
     start = time.monotonic() - spent
     last, tokens = time.monotonic(), 0
-    while (left := 1 - max(done / args.steps, agreed(time.monotonic() - start) / (60 * args.minutes))) > 0:
+    # Rank 0's clock: all ranks end after the same step.
+    while (left := 1 - max(done / args.steps, from_first(me, lambda: time.monotonic() - start) / (60 * args.minutes))) > 0:
         loss, count = loss_of(engine, pick(rows, done, args, me), me)
         checkpoints.set_rate(engine, args.lr * min(left / 0.95, (1 - left) / 0.05 + 0.01))  # up for 5 % of the run, then down
         engine.backward(loss)
@@ -74,46 +86,24 @@ def join():
         os.environ.setdefault("DS_ACCELERATOR", "cuda" if gpu else "cpu")
         dist.init_process_group("nccl" if gpu else "gloo")
     transformers.utils.logging.disable_progress_bar()  # no bar for a model that loads in a blink
-    return ranks.join(deepspeed=True)
+    me, local = ranks.join(deepspeed=True), int(os.environ["LOCAL_RANK"])
+    device = f"cuda:{local}" if me.backend == "nccl" else "cpu"
+    torch.get_device_module(device).set_device(device)
+    # Started by torchrun or deepspeed, each rank is alone in MPI's world: torch.distributed knows who they are.
+    return dataclasses.replace(me, rank=dist.get_rank(), world_size=dist.get_world_size(), local_rank=local, device=device)
 
 
 def load(args, me, limits):
     """The stories. Rank 0 chooses the source (and fetches it, the first time); the others take the same."""
-    chosen = data.load(args.data, counts=limits, say=lambda text: tell(args, me, data=text)) if me.rank == 0 else None
-    names = [chosen and chosen.name]
-    dist.broadcast_object_list(names)
-    return chosen or data.load({"cnn_dailymail": "real"}.get(names[0], names[0]), counts=limits, say=lambda text: None)
+    kept = []
+    say = lambda text: tell(args, me, data=text)  # noqa: E731
+    name = from_first(me, lambda: kept.append(data.load(args.data, counts=limits, say=say)) or kept[0].name)
+    return kept[0] if kept else data.load({"cnn_dailymail": "real"}.get(name, name), counts=limits, say=lambda text: None)
 
 
-def reader(start, stories, words=1000):
-    """The tokenizer of a checkpoint, or from scratch: byte pairs of the first training stories, the same on every rank."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-    from transformers import AutoTokenizer, PreTrainedTokenizerFast
-
-    if str(start) != "scratch":
-        return AutoTokenizer.from_pretrained(start)
-    made = Tokenizer(models.BPE(unk_token="<unk>"))
-    cuts = [pre_tokenizers.Metaspace(), pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.Punctuation()]
-    made.pre_tokenizer, made.decoder = pre_tokenizers.Sequence(cuts), decoders.Metaspace()
-    texts = (f"{story['article']} {story['highlights']}" for story in stories.select(range(min(2000, len(stories)))))
-    made.train_from_iterator(
-        texts, trainers.BpeTrainer(vocab_size=words, special_tokens=list(SPECIAL.values()), show_progress=False)
-    )
-    made.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
-    box = [made.to_str()]
-    dist.broadcast_object_list(box)
-    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(box[0]), **SPECIAL)
-
-
-def network(start, tokenizer):
-    """The model of a checkpoint, or from scratch a T5 of a quarter of a million parameters."""
-    from transformers import T5Config, T5ForConditionalGeneration
-
-    if str(start) != "scratch":
-        return T5ForConditionalGeneration.from_pretrained(start, use_safetensors=True, dtype=torch.float32)
-    shape = {"d_model": 64, "d_kv": 16, "d_ff": 128, "num_heads": 4, "num_layers": 2, "num_decoder_layers": 2}
-    tokens = {"vocab_size": len(tokenizer), "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
-    return T5ForConditionalGeneration(T5Config(**shape, **tokens, dropout_rate=0.0, feed_forward_proj="gated-gelu"))
+def opened(start, stories=None):
+    """Tokenizer and model: from scratch, or of a checkpoint or a run's folder."""
+    return checkpoints.fresh(stories) if start == "scratch" else checkpoints.load(checkpoints.find(start) or start)
 
 
 def tokenized(stories, tokenizer, args, me):
@@ -159,13 +149,6 @@ def start_engine(model, args):
     return engine
 
 
-def agreed(seconds):
-    """Rank 0's clock: all ranks end after the same step."""
-    box = [seconds]
-    dist.broadcast_object_list(box)
-    return box[0]
-
-
 def averaged(loss, speed):
     """The mean of the ranks' losses (loss_of scaled them: it is the mean over tokens), and the sum of their tokens/s."""
     dist.all_gather_object(every := [None] * dist.get_world_size(), (loss.item(), speed))
@@ -203,34 +186,48 @@ def evaluate(args):
 def generate(args):
     """Print a summary of each file, or of the standard input."""
     me = join()
-    articles = [Path(name).read_text(encoding="utf-8") for name in args.files] or [sys.stdin.read()]
-    check(all(text.strip() for text in articles), "There is no text to summarize: a file is empty")
+    articles = from_first(me, lambda: [article(name) for name in args.files or ["-"]])
     for text in summaries(articles, args, me):
         tell(args, me, summary=text)
     ranks.leave()
 
 
+def article(name):
+    """The text of a file, or of the standard input ("-")."""
+    try:
+        text = (sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()).decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name} is not text in UTF-8 ({error})") from None
+    if not text.strip():
+        raise ValueError(f"There is no text to summarize: {name} is empty")
+    return text
+
+
 @torch.no_grad()
 def summaries(articles, args, me, batch=50):
     """A summary for each article, one sentence a line."""
-    start = checkpoints.find(args.folder) or args.folder
-    check((Path(start) / "model.safetensors").exists(), f"{args.folder} holds no checkpoint: run `summarize.py train` first")
-    tokenizer = reader(start, None)
-    model = network(start, tokenizer).to(me.device).eval()
-    texts = []
+    tokenizer, model = opened(Path(args.folder))
+    model, texts = model.to(me.device).eval(), []
     for at in range(0, len(articles), batch):
-        some = tokenizer(
-            articles[at : at + batch], max_length=args.article_tokens, truncation=True, padding=True, return_tensors="pt"
-        )
+        form = {"max_length": args.article_tokens, "truncation": True, "padding": True, "return_tensors": "pt"}
+        some = tokenizer(articles[at : at + batch], **form)
         inputs = {name: some[name].to(me.device) for name in ("input_ids", "attention_mask")}
         made = model.generate(**inputs, max_new_tokens=args.length, num_beams=args.beams, do_sample=False)
         texts += ["\n".join(sentences(text)) for text in tokenizer.batch_decode(made, skip_special_tokens=True)]
     return texts
 
 
-def resident():
-    """GiB of memory that this process has in RAM."""
-    return psutil.Process().memory_info().rss / 2**30
+def from_first(me, make):
+    """What make() gives on rank 0, on all ranks. What is wrong with a file there ends all of them, with its message."""
+    box = [None, None]
+    if me.rank == 0:
+        try:
+            box[0] = make()
+        except (OSError, ValueError) as error:
+            box[1] = str(error)
+    dist.broadcast_object_list(box)
+    check(box[1] is None, box[1])
+    return box[0]
 
 
 def same(mine, what):
@@ -241,9 +238,7 @@ def same(mine, what):
 def tell(args, me, **what):
     """Print one line on rank 0: JSON with --json, else words."""
     if me.rank == 0:
-        words = ", ".join(
-            f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for name, value in what.items()
-        )
+        words = ", ".join(f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}" for key, value in what.items())
         print(json.dumps(what) if args.json else words, flush=True)
 
 
@@ -273,7 +268,12 @@ def parse():
     one.add_argument("--split", choices=["validation", "test"], default="test", help="(default: test)")
     one.add_argument("--limit", type=int, default=500, help="stories at most (default: 500)")
     commands.choices["generate"].add_argument("files", nargs="*", help="texts in UTF-8 (default: the standard input)")
-    return parser.parse_args()
+    args = parser.parse_args()
+    for name, value in vars(args).items():
+        check(name not in ABOVE_0 or value is None or value > 0, f"--{name.replace('_', '-')} must be above 0, not {value}")
+    there = args.run is train or checkpoints.find(args.folder) or (Path(args.folder) / "model.safetensors").exists()
+    check(there, f"{args.folder} holds no checkpoint: run `summarize.py train` first")
+    return args
 
 
 def options(one):
@@ -293,5 +293,4 @@ def options(one):
 
 
 if __name__ == "__main__":
-    arguments = parse()
-    arguments.run(arguments)
+    main()

@@ -64,7 +64,14 @@ def test_the_highlights_tell_what_the_article_tells(split):
         assert 4 <= len(sentences(story["article"])) <= 9
 
 
-@pytest.mark.parametrize(("arguments", "words"), [(("dev", 0), "There is no split 'dev'"), (("test", -1), "0 or more, not -1")])
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("dev", 0), "There is no split 'dev'"),
+        (("test", -1), "0 or more, not -1"),
+        (("test", 0, 0, ("fire", "sport")), "There is no topic 'sport'. The topics are fire"),
+    ],
+)
 def test_bad_arguments_are_named(arguments, words):
     with pytest.raises(ValueError, match=words):
         news.story(*arguments)

@@ -57,7 +57,7 @@ class Loaded(HTMLParser):
 
 
 def test_there_is_a_deck():
-    assert {"1_pi_and_mpi", "2_data_parallelism", "3_deepspeed_and_zero"} <= set(DECKS)
+    assert {"1_pi_and_mpi", "2_data_parallelism", "3_deepspeed_and_zero", "4_summarization"} <= set(DECKS)
 
 
 def test_pages_load_nothing_from_anywhere(built):
@@ -88,6 +88,7 @@ SIZES = {  # slides from, to; minutes from, to
     "1_pi_and_mpi": (20, 30, 40, 50),
     "2_data_parallelism": (40, 52, 60, 80),
     "3_deepspeed_and_zero": (30, 40, 48, 62),
+    "4_summarization": (20, 30, 30, 42),
 }
 
 

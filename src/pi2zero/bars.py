@@ -54,7 +54,8 @@ class Bars:
 
 def _beside(data):
     """'step 30, loss 1.2, tokens/s 24,000'"""
-    return ", ".join(f"{name} {_short(value)}" for name, value in data.items() if name != "progress")
+    names = sorted(data.keys() - {"progress"}, key=lambda name: (name != "step", name.lower()))  # ipyparallel sorts them, too
+    return ", ".join(f"{name} {_short(data[name])}" for name in names)
 
 
 def _short(value):

@@ -9,15 +9,74 @@ import json
 import shutil
 from pathlib import Path
 
+SPECIAL = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}  # numbers 0, 1, 2, as T5 has them
 MOMENTS = ("exp_avg", "exp_avg_sq")  # Adam's
 
-__all__ = ["find", "restore", "save", "set_rate"]
+__all__ = ["Unreadable", "find", "fresh", "load", "restore", "save", "set_rate"]
+
+
+class Unreadable(Exception):
+    """A checkpoint that is not there, or a file of it is missing, cut short, or not what its name says."""
 
 
 def find(folder: str | Path) -> Path | None:
     """The folder of the last whole checkpoint in `folder`, or None."""
     latest = Path(folder) / "latest"
-    return Path(folder) / latest.read_text() if latest.exists() else None
+    return Path(folder) / latest.read_text(errors="replace") if latest.exists() else None
+
+
+def load(start: str | Path):
+    """(tokenizer, T5 in float32) of a checkpoint's folder, or of a name at the Hugging Face hub. No code from there is run."""
+    import torch
+    from transformers import AutoTokenizer, T5ForConditionalGeneration
+
+    is_ours = Path(start).is_dir() or isinstance(start, Path)
+    try:
+        if is_ours and not Path(start).is_dir():
+            raise ValueError("there is no such folder")
+        tokenizer = AutoTokenizer.from_pretrained(start, trust_remote_code=False)
+        model, found = T5ForConditionalGeneration.from_pretrained(
+            start, use_safetensors=True, dtype=torch.float32, output_loading_info=True, local_files_only=is_ours
+        )
+        if lacking := sorted(found["missing_keys"]):
+            raise ValueError(f"model.safetensors lacks {lacking[0]}")
+    except Exception as error:  # each of three libraries has its own
+        why = str(error).strip().partition("\n")[0]
+        raise Unreadable(f"{start} is damaged ({why})" if is_ours else f"There is no model {start} ({why})") from error
+    return tokenizer, model
+
+
+def fresh(stories, words: int = 1000):
+    """(tokenizer, model) from scratch: byte pairs of the first training stories, the same on every rank, and a T5."""
+    tokenizer = _reader(stories, words)
+    return tokenizer, _network(tokenizer)
+
+
+def _reader(stories, words):
+    import torch.distributed as dist
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    made = Tokenizer(models.BPE(unk_token="<unk>"))
+    cuts = [pre_tokenizers.Metaspace(), pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.Punctuation()]
+    made.pre_tokenizer, made.decoder = pre_tokenizers.Sequence(cuts), decoders.Metaspace()
+    texts = (f"{story['article']} {story['highlights']}" for story in stories.select(range(min(2000, len(stories)))))
+    made.train_from_iterator(
+        texts, trainers.BpeTrainer(vocab_size=words, special_tokens=list(SPECIAL.values()), show_progress=False)
+    )
+    made.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    box = [made.to_str()]
+    dist.broadcast_object_list(box)
+    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(box[0]), **SPECIAL)
+
+
+def _network(tokenizer):
+    """A T5 of a quarter of a million parameters."""
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    shape = {"d_model": 64, "d_kv": 16, "d_ff": 128, "num_heads": 4, "num_layers": 2, "num_decoder_layers": 2}
+    tokens = {"vocab_size": len(tokenizer), "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+    return T5ForConditionalGeneration(T5Config(**shape, **tokens, dropout_rate=0.0, feed_forward_proj="gated-gelu"))
 
 
 def save(engine, tokenizer, folder: str | Path, progress: dict) -> str | None:
@@ -48,8 +107,9 @@ def _write(folder, weights, moments, config, tokenizer, progress):
     from safetensors.torch import save_file
 
     part, done = folder / "writing", folder / f"step{progress['step']}"
-    if not done.exists():  # else a run that was killed before it could name it in `latest` has written it, whole
-        shutil.rmtree(part, ignore_errors=True)
+    if find(folder) != done:
+        for old in (part, done):  # of a run that was killed before it could name them in `latest`, perhaps with other options
+            shutil.rmtree(old, ignore_errors=True)
         part.mkdir(parents=True)
         save_file(weights, part / "model.safetensors", metadata={"format": "pt"})
         save_file(moments, part / "moments.safetensors")
@@ -60,7 +120,8 @@ def _write(folder, weights, moments, config, tokenizer, progress):
     (folder / "latest.part").write_text(done.name)
     (folder / "latest.part").replace(folder / "latest")
     for old in set(folder.glob("step*")) - {done}:
-        shutil.rmtree(old)
+        if old.name.removeprefix("step").isdecimal():  # else it is somebody's own
+            shutil.rmtree(old)
 
 
 def restore(engine, checkpoint: Path, batch: dict) -> dict:
@@ -69,25 +130,28 @@ def restore(engine, checkpoint: Path, batch: dict) -> dict:
     engine: fresh, its model read from the same checkpoint (transformers' `from_pretrained`). batch: any arguments of the model.
     """
     from deepspeed import utils
-    from safetensors import safe_open
+    from safetensors import SafetensorError, safe_open
 
+    wanted = {f"{key}/{name}" for name, _ in engine.module.named_parameters() for key in MOMENTS}
+    try:
+        weights, moments = (safe_open(checkpoint / f"{name}.safetensors", "pt") for name in ("model", "moments"))
+        progress = json.loads((checkpoint / "progress.json").read_text())
+        if lacking := sorted(wanted - set(moments.keys())):
+            raise ValueError(f"moments.safetensors lacks {lacking[0]}")
+    except (OSError, ValueError, SafetensorError) as error:
+        raise Unreadable(f"{checkpoint} is damaged ({error})") from error
     set_rate(engine, 0.0)  # a step that changes no weight: after it Adam has moments, which can be filled
     engine.backward(engine(**batch).loss)
     engine.step()
-    with (
-        safe_open(checkpoint / "model.safetensors", "pt") as weights,
-        safe_open(checkpoint / "moments.safetensors", "pt") as moments,
-    ):
-        for name, parameter in engine.module.named_parameters():
-            if _is_dealt(parameter):  # in bf16 the master copies have more digits than the model
-                utils.safe_set_full_fp32_param(parameter, weights.get_tensor(name).to(parameter.device))
-            for key in MOMENTS:
-                value = moments.get_tensor(f"{key}/{name}").to(parameter.device)
-                if _is_dealt(parameter):
-                    utils.safe_set_full_optimizer_state(parameter, value, key)
-                else:
-                    engine.optimizer.state[parameter][key].copy_(value)
-    progress = json.loads((checkpoint / "progress.json").read_text())
+    for name, parameter in engine.module.named_parameters():
+        if _is_dealt(parameter):  # in bf16 the master copies have more digits than the model
+            utils.safe_set_full_fp32_param(parameter, weights.get_tensor(name).to(parameter.device))
+        for key in MOMENTS:
+            value = moments.get_tensor(f"{key}/{name}").to(parameter.device)
+            if _is_dealt(parameter):
+                utils.safe_set_full_optimizer_state(parameter, value, key)
+            else:
+                engine.optimizer.state[parameter][key].copy_(value)
     for state in getattr(engine.optimizer, "optimizer", engine.optimizer).state.values():
         state["step"].fill_(progress["step"])  # Adam's bias correction counts on
     return progress

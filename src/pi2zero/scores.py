@@ -44,11 +44,14 @@ def scores(texts: list[str], references: list[str]) -> dict[str, list[float]]:
 
 
 def interval(values: list[float]) -> list[float]:
-    """[low, mean, high]: the mean, and its 95 % interval from 1,000 resamples (Efron's percentile bootstrap), always the same."""
+    """[low, mean, high]: the mean, and its 95 % interval from 1,000 resamples (Efron's percentile bootstrap), always the same.
+
+    Rounded to one decimal.
+    """
     from scipy.stats import bootstrap
 
     mean = statistics.fmean(values)
     if len(set(values)) == 1:
-        return [mean] * 3  # nothing to resample
+        return [round(mean, 1)] * 3  # nothing to resample
     found = bootstrap((values,), np.mean, n_resamples=1000, method="percentile", rng=0).confidence_interval
     return [round(float(value), 1) for value in (found.low, mean, found.high)]

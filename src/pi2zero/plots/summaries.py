@@ -31,7 +31,7 @@ def scores(results: dict, names: dict, ax=None, figsize=None):
 
     One group of bars a label, from top to bottom; one colour a score.
     """
-    ax = new_axes(ax, figsize, (8.0, 0.5 + 0.22 * len(results) * (len(names) + 1)))
+    ax = new_axes(ax, figsize, (8.0, max(1.4, 0.5 + 0.22 * len(results) * (len(names) + 1))))
     height = 0.8 / len(names)
     for index, (name, words) in enumerate(names.items()):
         low, mean, high = np.array([result[name] for result in results.values()]).T

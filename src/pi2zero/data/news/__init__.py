@@ -17,11 +17,11 @@ MONTHS = "January February March April May June July August September October No
 HERE = Path(__file__).parent
 
 
-def story(split: str, index: int, seed: int = 0) -> dict[str, str]:
+def story(split: str, index: int, seed: int = 0, topics: tuple[str, ...] = ()) -> dict[str, str]:
     """Story number `index` (0, 1, ...) of a split: {"id", "article", "highlights"}, as in CNN/DailyMail.
 
     Always the same for the same arguments, on every machine, and made without the stories before it: a rank can write
-    only those of its own shard. Highlights stand on lines of their own.
+    only those of its own shard. Highlights stand on lines of their own. topics: only these (see train.toml); none: all.
     """
     if split not in SPLITS:
         raise ValueError(f"There is no split {split!r}. The splits are {', '.join(SPLITS)}.")
@@ -29,7 +29,9 @@ def story(split: str, index: int, seed: int = 0) -> dict[str, str]:
         raise ValueError(f"A story's index is 0 or more, not {index}.")
     draw = random.Random(f"{seed}/{split}/{index}")
     sentences = _sentences(split)
-    topic = sentences["topic"][draw.choice(sorted(sentences["topic"]))]
+    if unknown := set(topics) - set(sentences["topic"]):
+        raise ValueError(f"There is no topic {min(unknown)!r}. The topics are {', '.join(sentences['topic'])}.")
+    topic = sentences["topic"][draw.choice(sorted(topics or sentences["topic"]))]
     scene, facts = sentences["scene"], _facts(draw, split, topic)
     asides = draw.sample(scene["aside"], draw.choice((1, 1, 2)))
     body = [_fill(draw.choice(topic["count"]), draw, facts), _fill(draw.choice(topic["plan"]), draw, facts)]
@@ -42,9 +44,9 @@ def story(split: str, index: int, seed: int = 0) -> dict[str, str]:
     return {"id": f"{split}-{seed}-{index}", "article": " ".join(opening + body), "highlights": "\n".join(lines)}
 
 
-def stories(split: str, count: int, seed: int = 0) -> list[dict[str, str]]:
+def stories(split: str, count: int, seed: int = 0, topics: tuple[str, ...] = ()) -> list[dict[str, str]]:
     """The first `count` stories of a split."""
-    return [story(split, index, seed) for index in range(count)]
+    return [story(split, index, seed, topics) for index in range(count)]
 
 
 def _facts(draw, split, topic):
