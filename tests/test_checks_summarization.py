@@ -1,0 +1,69 @@
+"""Lab 5's checks, on real ranks: right answers pass, wrong ones are told what is wrong, and none hangs."""
+
+import inspect
+
+import pytest
+from lab_checks import assert_right, assert_wrong, cases, source_of
+from summarization_answers import RIGHT, WRONG, alone, curves, training
+
+from pi2zero.checks import summarization_lab
+
+IMPORTS = """
+import copy, difflib, math, os, re, time
+import numpy as np, torch, torch.distributed as dist
+from mpi4py import MPI
+from torch.nn.parallel import DistributedDataParallel
+from pi2zero import costs, ranks
+from pi2zero.checks import summarization_lab as check
+from pi2zero.checks.summarization_stories import padded, rows as rows_of
+torch.set_num_threads(1)
+me = ranks.join(deepspeed=True)
+"""
+SHARED = (alone.room, alone.runs_of, alone.lengths_of, curves.total_of, training.go_on, training.trained_by_hand)
+BOTH = (curves.every_nth, curves.summed_with_gather)  # task 2 has two functions: an answer is one, with a right other one
+
+
+@pytest.fixture(scope="module")
+def joined(cluster):
+    """The ranks, and the lines that answers share."""
+    cluster.run("\n".join([IMPORTS, *map(source_of, [*SHARED, *BOTH])]))
+    return cluster
+
+
+@pytest.fixture
+def check(joined, capsys):
+    """Run a task's check with an answer on all ranks; what rank 0 prints."""
+
+    def run(number, function):
+        capsys.readouterr()
+        given = function.__name__
+        if number == 2:
+            about_rows = "order" in inspect.signature(function).parameters
+            given = f"{given}, summed_with_gather" if about_rows else f"every_nth, {given}"
+        joined.run(f"{source_of(function)}\ncheck.task{number}({given})")
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.mark.parametrize(**cases(RIGHT))
+def test_accepts_a_right_answer(check, number, answer):
+    assert_right(check, number, answer)
+
+
+@pytest.mark.parametrize(**cases(WRONG))
+def test_rejects_a_wrong_answer_and_says_why(joined, check, number, answer):
+    assert_wrong(joined, check, number, answer, seconds=60)
+
+
+@pytest.mark.parametrize("number", range(1, 6))
+def test_every_task_has_three_wrong_answers_at_least(number):
+    assert len(WRONG[number]) >= 3
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_no_seeded_story_is_a_matter_of_taste(seed):
+    """Each is far from half: another reading of "word" (o'clock, a hyphen) decides the same."""
+    train, test, kinds = summarization_lab.seeded(seed)
+    for share, kind in zip(summarization_lab.shares(train, test), kinds, strict=True):
+        assert share >= 0.7 if kind in ("exact", "case", "marks", "added", "digest") else share <= 0.4, (kind, share)
