@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items):
 def lab(tmp_path_factory):
     """(URL with token, log file) of a server on a copy of the kit's notebooks, so that nothing here is overwritten."""
     copy = tmp_path_factory.mktemp("kit")
-    for name in ("notebooks", "labs", "solutions", "scripts", "tools"):
+    for name in ("notebooks", "labs", "solutions", "scripts", "tools", "data"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints"))
     log = copy / "server.log"
     env = {k: v for k, v in os.environ.items() if k not in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")}
