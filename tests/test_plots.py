@@ -8,6 +8,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from pictures import assert_nothing_is_cut_off
+from test_summary_pictures import PICTURES as SUMMARIES
 from test_training_plots import PICTURES as TRAINING
 from test_zero_pictures import PICTURES as ZERO
 
@@ -29,6 +30,7 @@ PICTURES = {
     "collective": lambda **k: plots.collective("Bcast", [["N"], [], []], [["N"], ["N"], ["N"]], **k),
     **TRAINING,
     **ZERO,
+    **SUMMARIES,
 }
 
 

@@ -4,11 +4,9 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
-from pictures import assert_nothing_is_cut_off
 
 from pi2zero import plots
 
@@ -28,25 +26,6 @@ PICTURES = {
     "scores": lambda **k: plots.scores(RESULTS, NAMES, **k),
     "one score of one": lambda **k: plots.scores({"lead-3": RESULTS["lead-3"]}, {"rouge2": "ROUGE-2"}, **k),
 }
-
-
-@pytest.mark.parametrize("font_size", [12, 18])
-@pytest.mark.parametrize("name", PICTURES)
-def test_no_text_is_cut_off(name, font_size):
-    plots.use_style(font_size)
-    assert_nothing_is_cut_off(PICTURES[name]().figure, margin=0.02)
-
-
-@pytest.mark.parametrize("name", PICTURES)
-def test_draws_on_the_axes_that_are_given(name):
-    figure, ax = plt.subplots()
-    assert PICTURES[name](ax=ax) is ax
-    assert plt.get_fignums() == [figure.number], "a second figure was made"
-
-
-@pytest.mark.parametrize("name", PICTURES)
-def test_size_can_be_chosen(name):
-    assert PICTURES[name](figsize=(5, 3)).figure.get_size_inches() == pytest.approx([5, 3])
 
 
 def legend(ax):
