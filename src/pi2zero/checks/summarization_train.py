@@ -14,7 +14,7 @@ from pi2zero.checks import summarization_stories as shared
 from pi2zero.checks.base import CheckFailed, task
 from pi2zero.checks.rehearsal import WatchedComm
 from pi2zero.checks.zero_memory_ranks import everywhere
-from pi2zero.checks.zero_memory_step import COLLECTIVES
+from pi2zero.checks.zero_memory_step import watched
 
 BUDGET, GRACE, FEWEST = 8.0, 3.0, 3  # seconds of training; for the last step; steps
 PATIENCE = 30.0  # s after which an answer that goes on is ended; long, because a busy machine's step can take seconds
@@ -138,28 +138,6 @@ class _LongComm(WatchedComm):
 
 
 @contextmanager
-def _watched(comm):
-    """Meanwhile the ranks agree upon each of torch.distributed's collective calls, and upon how many values it has."""
-
-    def watch(name, real):
-        def call(*args, **options):
-            values = next((one.numel() for one in args if isinstance(one, torch.Tensor)), None)
-            comm._meet("calls", f"dist.{name}" + ("" if values is None else f" with {values:,} value{'s' * (values != 1)}"))
-            return real(*args, **options)
-
-        return call
-
-    real = {name: getattr(dist, name) for name in COLLECTIVES}
-    for name, function in real.items():
-        setattr(dist, name, watch(name, function))
-    try:
-        yield
-    finally:
-        for name, function in real.items():
-            setattr(dist, name, function)
-
-
-@contextmanager
 def _watched_ddp(comm):
     """DistributedDataParallel talks to the other ranks in C++: so the ranks agree upon its forward instead."""
     real = DistributedDataParallel.forward
@@ -185,7 +163,7 @@ def together(function, learners, seconds=60.0):
     comm = _LongComm(MPI.COMM_WORLD)
     comm.deadline = time.monotonic() + seconds
     try:
-        with _watched(comm), _watched_ddp(comm):
+        with watched(comm, sizes=True), _watched_ddp(comm):
             return comm.together(run, ())
     finally:
         comm.free()

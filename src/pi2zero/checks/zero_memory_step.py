@@ -22,13 +22,17 @@ barrier all_to_all all_to_all_single all_gather_object broadcast_object_list""".
 
 
 @contextmanager
-def _watched(comm):
-    """Meanwhile the ranks agree upon each of torch.distributed's collective calls before they make it, as in WatchedComm."""
+def watched(comm, sizes=False):
+    """Meanwhile the ranks agree upon each of torch.distributed's collective calls before they make it, as in WatchedComm.
+
+    sizes: and upon how many values the call's first tensor has.
+    """
 
     def watch(name, real):
         def call(*args, **options):
             comm.used = True
-            comm._meet("calls", f"dist.{name}")
+            values = next((one.numel() for one in args if isinstance(one, torch.Tensor)), None) if sizes else None
+            comm._meet("calls", f"dist.{name}" + ("" if values is None else f" with {values:,} value{'s' * (values != 1)}"))
             return real(*args, **options)
 
         return call
@@ -121,7 +125,7 @@ def task5(zero1_step):
     run.__name__ = getattr(zero1_step, "__name__", "your function")
     comm = WatchedComm(world)
     try:
-        with _watched(comm):
+        with watched(comm):
             reports = comm.together(run, ())
     finally:
         comm.free()
