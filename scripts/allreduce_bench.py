@@ -6,8 +6,9 @@
 
 algorithms: ring (notebook 03's, with Sendrecv), naive (gather to rank 0, add, broadcast), mpi (MPI.Allreduce), gloo and nccl
 (torch.distributed), horovod. Each time is the median of the repeats on the slowest rank. The repeats take turns: one of each
-algorithm, then the next of each, so that a machine that slows down slows all of them. algbw = size / time; busbw = algbw x
-2 (p-1)/p on p ranks (nccl-tests). Arrays are float32.
+algorithm, then the next of each, so that a machine that slows down slows all of them. --json has the smallest time, too:
+other work only adds time, so alpha and beta are fitted to that. algbw = size / time; busbw = algbw x 2 (p-1)/p on p ranks
+(nccl-tests). Arrays are float32.
 """
 
 import argparse
@@ -127,7 +128,7 @@ def available(wanted, required):
 
 
 def measure(prepared, nbytes, warmups, repeats):
-    """{name: s}: median over repeats of the slowest rank, after a check that the sum is right."""
+    """{name: [s of each repeat, on the slowest rank]}, after a check that the sum is right."""
     comm, calls = MPI.COMM_WORLD, {}
     for name, prepare in prepared.items():
         x = np.full(nbytes // 4, comm.rank + 1, dtype="float32")
@@ -147,16 +148,17 @@ def measure(prepared, nbytes, warmups, repeats):
             slowest = comm.allreduce(mine, op=MPI.MAX)
             if number >= warmups:
                 seconds[name].append(slowest)
-    return {name: statistics.median(values) for name, values in seconds.items()}
+    return seconds
 
 
 def rows(options, prepared):
-    """One dict for each size and algorithm: size in bytes, time in s, bandwidths in bytes per s."""
+    """One dict for each size and algorithm: size in bytes, median and smallest time in s, bandwidths in bytes per s."""
     p = MPI.COMM_WORLD.size
     for nbytes in options.sizes:
-        for name, t in measure(prepared, nbytes, options.warmups, options.repeats).items():
-            algbw = nbytes / t
-            yield {"bytes": nbytes, "algorithm": name, "seconds": t, "algbw": algbw, "busbw": algbw * 2 * (p - 1) / p}
+        for name, times in measure(prepared, nbytes, options.warmups, options.repeats).items():
+            t = statistics.median(times)
+            time_of = {"seconds": t, "smallest_seconds": min(times)}
+            yield {"bytes": nbytes, "algorithm": name, **time_of, "algbw": nbytes / t, "busbw": nbytes / t * 2 * (p - 1) / p}
 
 
 def size_argument(text):
