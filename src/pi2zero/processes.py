@@ -89,7 +89,8 @@ def leftovers() -> list[psutil.Process]:
     found = []
     for process in marked():
         with contextlib.suppress(psutil.Error):
-            if owner_is_gone(process.environ()[MARK]):
+            mark = process.environ().get(MARK)  # nothing, if it is just ending: its memory is gone before its process id
+            if mark and owner_is_gone(mark):
                 found.append(process)
     return found
 
