@@ -127,7 +127,7 @@ def main():
         "",
         f"## Tokens per second: T5 of 0.26 million parameters, 64 stories a step; {args.rounds} rounds, medians",
         "",
-        "| stage | 1 rank | 2 ranks | ratio | min to max |",
+        "| stage | 1 rank | 2 ranks | ratio | ratio, min to max |",
         "|---|---|---|---|---|",
         *speed_rows(args.rounds),
         "",

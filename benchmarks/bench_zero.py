@@ -83,7 +83,7 @@ def main():
         "",
         f"## A step on 2 ranks, fp32, Adam, 64 samples a rank; {args.rounds} rounds, medians",
         "",
-        "| parameters | variant | ms | times DDP | min to max | bytes sent / bytes of the model |",
+        "| parameters | variant | ms | times DDP | times DDP, min to max | bytes sent / bytes of the model |",
         "|---|---|---|---|---|---|",
         *step_rows(args.rounds),
         "",

@@ -59,6 +59,7 @@ def train(args):
     rows = tokenized(stories, tokenizer, args, me)
     engine = start_engine(model, args)
     done, spent = resumed(engine, latest, rows, args, me) if latest else (0, 0.0)
+    engine.train()  # from_pretrained gives a model without dropout
     start = time.monotonic() - spent
     last, tokens = time.monotonic(), 0
     # Rank 0's clock: all ranks end after the same step.
@@ -184,9 +185,9 @@ def evaluate(args):
 
 
 def generate(args):
-    """Print a summary of each file, or of the standard input."""
+    """Print a summary of each file."""
     me = join()
-    articles = from_first(me, lambda: [article(name) for name in args.files or ["-"]])
+    articles = from_first(me, lambda: [article(name) for name in args.files])
     for text in summaries(articles, args, me):
         tell(args, me, summary=text)
     ranks.leave()
@@ -267,7 +268,7 @@ def parse():
     one = commands.choices["evaluate"]
     one.add_argument("--split", choices=["validation", "test"], default="test", help="(default: test)")
     one.add_argument("--limit", type=int, default=500, help="stories at most (default: 500)")
-    commands.choices["generate"].add_argument("files", nargs="*", help="texts in UTF-8 (default: the standard input)")
+    commands.choices["generate"].add_argument("files", nargs="+", help="texts in UTF-8; - is the standard input")
     args = parser.parse_args()
     for name, value in vars(args).items():
         check(name not in ABOVE_0 or value is None or value > 0, f"--{name.replace('_', '-')} must be above 0, not {value}")

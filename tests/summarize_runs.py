@@ -98,11 +98,11 @@ for name, options in bad_options.items():
     train(name, *options)
 train("half of one")
 resume("resumed with another rate", "half of one", "--lr", 0.01)
-for command in ("evaluate", "generate"):
-    use(f"nothing to {command}", command, base / "nothing")
+use("nothing to evaluate", "evaluate", base / "nothing")
+use("nothing to generate", "generate", base / "nothing", base / "story.txt")
 for file in ("empty", "latin", "absent"):
     use(file, "generate", summarizer, base / "story.txt", base / file)
-use("from stdin", "generate", summarizer, stdin=(base / "story.txt").read_bytes())
+use("from stdin", "generate", summarizer, "--length", "60", "-", stdin=(base / "story.txt").read_bytes())
 use("evaluated by two", "evaluate", summarizer, "--data", "embedded", "--limit", 12)
 """
 
@@ -145,7 +145,7 @@ def commands(base, ranks, body, **names):
     (program := base / "program.py").write_text(PROGRAM.format(**values))
     done = subprocess.run(["mpirun", "-n", str(ranks), sys.executable, program], capture_output=True, text=True, timeout=290)
     assert done.returncode == 0, done.stderr
-    assert not done.stderr.strip() and not done.stdout.strip(), "DeepSpeed and transformers say nothing"
+    assert not (done.stderr + done.stdout).strip(), f"DeepSpeed and transformers say nothing: {done.stderr + done.stdout}"
     return json.loads((base / result).read_text())
 
 

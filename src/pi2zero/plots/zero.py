@@ -37,7 +37,8 @@ def memory_bars(measured, predicted=None, unit=1e6, ax=None, figsize=None):
             ax.plot([x, x], [place - 0.45, place + 0.45], color=INK, linewidth=3, label="predicted" if place == 0 else None)
     ax.set_yticks(range(len(measured)), list(measured))
     ax.invert_yaxis()
-    ax.set(xlabel={1e6: "MB on one rank", 1e9: "GB on one rank"}.get(unit, f"units of {unit:g} bytes on one rank"))
+    name = {1e3: "kB", 1e6: "MB", 1e9: "GB"}.get(unit, f"units of {unit:g} bytes")
+    ax.set(xlabel=f"{name} on one rank")
     ax.grid(axis="x")
     ax.figure.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=7, fontsize="small", handlelength=1)
     return ax
@@ -79,7 +80,7 @@ def stage3_moments(layers=3, ranks=4, ax=None, figsize=None):
     moments = [("rest", None, 0)]
     moments += [(f"forward {k + 1}", k, 0) for k in range(layers)]
     moments += [(f"backward {k + 1}", k, layers - k) for k in reversed(range(layers))]
-    moments += [("step", None, layers)]
+    moments += [("update", None, layers)]
     ax = new_axes(ax, figsize, (1.25 * len(moments), 0.9 * ranks + 0.8))
     for column, (name, gathered, gradients) in enumerate(moments):
         ax.text(column + 0.45, -0.12, name, ha="center", va="bottom", fontsize="small", weight="bold")
