@@ -113,5 +113,23 @@ def test_break_a_cell_and_go_on(page):
     close(page)
 
 
+def test_a_slider_moves_the_sentence_and_the_picture(page):
+    open_notebook(page, "notebooks/00_start_here")
+    page.evaluate(INSERT, "from pi2zero.widgets import ZeroExplorer\nexplorer = ZeroExplorer()\nexplorer")
+    wait_until_run(page, 60)
+    page.evaluate(SCROLL_TO_END)
+    page.get_by_text("64 x 32 GB at stage 1").wait_for()
+    picture = page.locator("img.widget-image").last
+    before = picture.get_attribute("src")
+    page.get_by_role("button", name="3", exact=True).click()
+    page.get_by_text("64 x 32 GB at stage 3").wait_for()
+    ranks = page.locator(".widget-hslider, .jupyter-widget-hslider").filter(has_text="ranks").locator(".noUi-handle")
+    ranks.press("ArrowRight")
+    page.get_by_text("128 x 32 GB at stage 3").wait_for()
+    assert picture.get_attribute("src") != before
+    screenshot(page, "explorer")
+    close(page)
+
+
 def test_no_kernel_spoke_over_open_ports(lab):
     assert "without encryption" not in lab[1].read_text()
