@@ -6,6 +6,8 @@ from lab_checks import assert_right, assert_wrong, cases, runner, source_of
 
 from pi2zero import RankError
 
+pytestmark = pytest.mark.long
+
 IMPORTS = """
 import numpy as np
 from mpi4py import MPI

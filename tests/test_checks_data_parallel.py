@@ -6,6 +6,8 @@ from lab_checks import assert_right, assert_wrong, cases, runner, source_of
 pytest.importorskip("horovod.torch", reason="Horovod is not built here: run `make horovod`", exc_type=ImportError)
 from data_parallel_answers import RIGHT, WRONG, bugs, training
 
+pytestmark = pytest.mark.long
+
 IMPORTS = """
 import numpy as np, torch, torch.distributed as dist, torch.nn.functional as F
 import horovod.torch as hvd

@@ -6,6 +6,8 @@ from pi_answers import RIGHT, STILL_TO_DO, WRONG
 
 from pi2zero import RankError
 
+pytestmark = pytest.mark.long
+
 IMPORTS = "import numpy as np\nfrom mpi4py import MPI\nfrom pi2zero.checks import pi_lab as check"
 
 

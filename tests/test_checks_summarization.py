@@ -8,6 +8,8 @@ from summarization_answers import RIGHT, WRONG, alone, curves, training
 
 from pi2zero.checks import summarization_lab
 
+pytestmark = pytest.mark.long
+
 IMPORTS = """
 import copy, difflib, math, os, re, time
 import numpy as np, torch, torch.distributed as dist

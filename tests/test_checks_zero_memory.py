@@ -4,6 +4,8 @@ import pytest
 from lab_checks import assert_right, assert_wrong, cases, runner, source_of
 from zero_memory_answers import RIGHT, WRONG, paper, together
 
+pytestmark = pytest.mark.long
+
 IMPORTS = """
 import os, torch, torch.distributed as dist
 from mpi4py import MPI

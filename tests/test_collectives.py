@@ -12,6 +12,8 @@ import pytest
 
 import pi2zero
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOK = json.loads((ROOT / "notebooks" / "03_collectives.ipynb").read_text())
 FUNCTIONS = {"ring-allreduce": "ring_allreduce", "naive": "naive_allreduce"}  # cell id: function

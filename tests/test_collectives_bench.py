@@ -11,6 +11,8 @@ import pytest
 
 import pi2zero
 
+pytestmark = pytest.mark.long
+
 SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "allreduce_bench.py"
 
 

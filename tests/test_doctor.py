@@ -15,6 +15,8 @@ import pytest
 from pi2zero import doctor, machine, processes
 from pi2zero.probes import Probe
 
+pytestmark = pytest.mark.long
+
 NAMES = ["Python", "MPI", "MPI world of 4", "spawn", "ipyparallel", "torch", "accelerator", "Horovod"]
 NAMES += ["DeepSpeed", "cores", "memory", "disk", "leftover processes"]
 

@@ -9,6 +9,8 @@ import pytest
 
 from pi2zero import engines
 
+pytestmark = pytest.mark.long
+
 
 def starting(folder, runs=True):
     """As much of a cluster as there is while its controller starts."""

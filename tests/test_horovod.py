@@ -13,6 +13,8 @@ import pytest
 
 import pi2zero
 
+pytestmark = pytest.mark.long
+
 pytest.importorskip("horovod.torch", reason="Horovod is not built here: make horovod", exc_type=ImportError)
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"

@@ -118,6 +118,7 @@ def test_names_are_right_in_solved_and_unsolved_labs():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_the_unsolved_lab_runs_to_its_end_and_says_what_is_to_do(name):
     book = read("labs", name)

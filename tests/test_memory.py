@@ -10,6 +10,8 @@ import pytest
 from pi2zero import costs
 from pi2zero.processes import mpi_env
 
+pytestmark = pytest.mark.long
+
 SCRIPT = Path(__file__).parents[1] / "scripts" / "zero_check_mem.py"
 PSI = 32 * 256 * 256  # parameters
 LAYER = 2 * 256 * 256  # bytes of one layer in bf16

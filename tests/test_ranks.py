@@ -7,6 +7,8 @@ import pytest
 
 from pi2zero.processes import mpi_env
 
+pytestmark = pytest.mark.long
+
 PROGRAM = """
 import os, torch, torch.distributed as dist
 from pi2zero import ranks

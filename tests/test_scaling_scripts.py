@@ -13,6 +13,8 @@ import pytest
 
 import pi2zero
 
+pytestmark = pytest.mark.long
+
 SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "synthetic_benchmark.py"
 SMALL = ["--model", "tiny", "--image-size", "32", "--batch-size", "4", "--iterations", "3", "--warmup", "1"]
 

@@ -12,6 +12,8 @@ import pytest
 
 import pi2zero
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parent.parent
 CPI = ROOT / "scripts" / "cpi.py"
 SPAWN = """

@@ -18,6 +18,8 @@ import pytest
 import requests
 import websocket
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[1]
 
 

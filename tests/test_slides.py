@@ -20,6 +20,8 @@ import deck as deck_module  # noqa: E402
 import extract  # noqa: E402
 import pdf  # noqa: E402
 import render  # noqa: E402
+
+pytestmark = pytest.mark.long
 # isort: on
 
 DECKS = [folder.name for folder in build.decks()]

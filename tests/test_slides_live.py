@@ -14,6 +14,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "slides"))
 import extract
 import live
 import render
+
+pytestmark = pytest.mark.long
 # isort: on
 
 

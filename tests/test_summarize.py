@@ -33,6 +33,8 @@ from pi2zero.data import news
 from pi2zero.processes import mpi_env
 from pi2zero.scores import sentences
 
+pytestmark = pytest.mark.long
+
 # Stages and numbers of ranks add the same float32 numbers in other orders. The losses are 3 to 8, where neighbouring floats
 # are 2.4e-7 to 4.8e-7 apart; after 20 steps they differ by about 1e-6.
 TOLERANCE = 1e-5

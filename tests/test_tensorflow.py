@@ -11,6 +11,8 @@ import pytest
 
 import pi2zero
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT, BIN = ROOT / "scripts" / "train_tensorflow.py", ROOT / ".venv-tensorflow" / "bin"
 # The ranks add up the same 64 gradients in another order. Float32 has 7 digits; momentum and 44 steps enlarge the difference.

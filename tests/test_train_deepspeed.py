@@ -17,6 +17,8 @@ import pytest
 
 from pi2zero.processes import mpi_env
 
+pytestmark = pytest.mark.long
+
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 SINGLE, DEEPSPEED = SCRIPTS / "train_single.py", SCRIPTS / "train_deepspeed.py"
 # With one rank the sums are the serial program's, with two they are DistributedDataParallel's: the tests ask for equal bits.

@@ -15,6 +15,8 @@ import pytest
 
 import pi2zero
 
+pytestmark = pytest.mark.long
+
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 SINGLE, DDP = SCRIPTS / "train_single.py", SCRIPTS / "train_ddp.py"
 # The ranks add up the same 64 gradients in another order. Float32 has 7 digits; momentum and 66 steps enlarge the difference.

@@ -12,6 +12,8 @@ import pytest
 
 from pi2zero.processes import mpi_env
 
+pytestmark = pytest.mark.long
+
 BOOK = Path(__file__).resolve().parent.parent / "notebooks" / "04_training_by_hand.ipynb"
 CELLS = ["px-imports", "data", "network", "gradient-of", "loss-of", "px-bcast", "px-bcast-done", "px-plain-mean"]
 CELLS += ["parallel-gradient", "train-with", "server-step", "ring", "patiently", "async-server", "async-worker", "asynchronous"]

@@ -1,4 +1,5 @@
-"""`make test`: every check of the kit, one after another, with a line for each at the end. Names as arguments choose some.
+"""`make test`: every check of the kit, one after another, with a line for each at the end. Names as arguments choose some;
+"fast" is the part of "tests" that starts no ranks.
 
 All steps run, also after a failure, so that one run tells everything.
 """
@@ -13,6 +14,7 @@ PY = sys.executable
 CODE = ["src", "tests", "tools", "scripts", "benchmarks", "slides"]
 
 PX_CELLS = ["--nbqa-process-cells", "px"]
+PACKAGE = ["tests", "--ignore=tests/faults", "--ignore=tests/browser"]
 STEPS = {
     "lint": [
         [PY, "-m", "ruff", "check", *CODE, "notebooks", "solutions"],
@@ -22,7 +24,8 @@ STEPS = {
     ],
     "labs": [[PY, "tools/labs.py", "--check"]],
     # Most of these wait for processes, so two at a time; what measures seconds (faults) runs alone.
-    "tests": [[PY, "-m", "pytest", "-q", "-n2", "--dist=loadfile", "tests", "--ignore=tests/faults", "--ignore=tests/browser"]],
+    "tests": [[PY, "-m", "pytest", "-q", "-n2", "--dist=loadfile", *PACKAGE]],
+    "fast": [[PY, "-m", "pytest", "-q", "-n2", "--dist=loadfile", "-m", "not long", *PACKAGE]],
     "notebooks": [[PY, "tools/nbval_report.py"]],
     "faults": [[PY, "-m", "pytest", "-q", "tests/faults"]],
     "browser": [[PY, "-m", "pytest", "-q", "-m", "not slow", "tests/browser"]],
@@ -38,7 +41,7 @@ def run(name):
 
 
 def main():
-    names = sys.argv[1:] or list(STEPS)
+    names = sys.argv[1:] or [name for name in STEPS if name != "fast"]  # "tests" has them all
     if unknown := set(names) - set(STEPS):
         sys.exit(f"There is no step {', '.join(sorted(unknown))}. Steps: {', '.join(STEPS)}.")
     results = {name: run(name) for name in names}
