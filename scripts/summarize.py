@@ -37,7 +37,8 @@ def main():
     args = parse()
     try:
         args.run(args)
-    except checkpoints.Unreadable as error:  # on every rank: all read the same files
+    except (SystemExit, checkpoints.Unreadable) as error:  # on every rank: all see the same options and files
+        ranks.leave()
         raise SystemExit(str(error)) from None
     except Exception:  # on this rank, perhaps alone: at MPI's usual end it would wait for the others, and they for it
         sys.excepthook(*sys.exc_info())

@@ -2,6 +2,9 @@
 
 import hashlib
 import json
+import os
+import subprocess
+import tempfile
 
 import pyarrow as pa
 import pytest
@@ -36,6 +39,19 @@ def quiet(path, **arguments):
 
 def sizes(stories):
     return [len(stories.splits[split]) for split in SPLITS]
+
+
+def test_what_a_killed_process_left_is_cleared_away(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    for name in (f"pi2zero-stories-{gone.pid}-x", f"pi2zero-stories-{os.getpid()}-x", "pi2zero-stories-somebody-s"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "stories").mkdir()
+    quiet(folder_of_lines(tmp_path / "stories"))
+    left = {path.name for path in tmp_path.glob("pi2zero-stories-*")}
+    assert f"pi2zero-stories-{gone.pid}-x" not in left
+    assert {f"pi2zero-stories-{os.getpid()}-x", "pi2zero-stories-somebody-s"} < left
 
 
 def test_parquet(tmp_path):

@@ -165,7 +165,7 @@ def set_up(args):
     seconds = pip.install_pins(requirements)
     say("[4/5] Installing the kit itself")
     seconds += pip.install(["--no-deps", "--no-build-isolation", "-e", ROOT], 1)
-    say("[5/5] Compiling what DeepSpeed needs on CPUs (about a minute, once)")
+    say("[5/5] Compiling what DeepSpeed needs on CPUs (two minutes, once)")
     compile_operators(pip, log)
     with open(os.path.join(args.venv, "pi2zero-set-up"), "w") as f:
         f.write(stamp())

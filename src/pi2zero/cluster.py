@@ -24,7 +24,8 @@ class MPICluster:
     def __init__(self, n: int, progress: Progress):
         self.n = n
         self._sources = CellSources()
-        self._history: dict[tuple[str, tuple[int, ...]], float] = {}  # time-out of each cell and targets that succeeded
+        # What `replay` does again: (cell, its targets) -> time-out, and (names of variables sent, to which rank) -> values
+        self._history: dict[tuple[str | tuple[str, ...], tuple[int, ...] | int | None], float | dict] = {}
         self._mended = threading.Event()  # not set while the ranks are being restarted
         self._mended.set()
         self._mending_failed: Exception | None = None
@@ -40,14 +41,26 @@ class MPICluster:
         self._wait_until_ready()
         view = self._engines.client[self._engines.ids]
         view.block = True
-        return view
+        return self._noting(view, None)
 
     def __getitem__(self, rank: int):
         """An ipyparallel DirectView on one rank: `cluster[0]["x"]` is x on rank 0, `cluster[0]["x"] = 1` sets it there."""
         if not isinstance(rank, int) or not -self.n <= rank < self.n:
             raise IndexError(f"there is no rank {rank!r}; this cluster has ranks 0 to {self.n - 1}")
         self._wait_until_ready()
-        return self._engines.client[self._engines.ids[rank]]
+        return self._noting(self._engines.client[self._engines.ids[rank]], rank)
+
+    def _noting(self, view, rank: int | None):
+        """The view; what it sends (`view["x"] = 1`, `view.push(...)`) is noted for `replay`."""
+        push = view.push
+
+        def push_and_note(ns, *args, **options):
+            result = push(ns, *args, **options)
+            self._history[tuple(ns), rank] = dict(ns)
+            return result
+
+        view.push = push_and_note
+        return view
 
     @property
     def info(self) -> list[dict]:
@@ -80,10 +93,23 @@ class MPICluster:
             self._history.setdefault((source, tuple(targets)), timeout)  # a cell run again keeps its first place
 
     def replay(self) -> None:
-        """Run the earlier `%%px` cells that succeeded again, in their order: after a restart of the ranks."""
-        for number, ((source, targets), timeout) in enumerate(list(self._history.items()), start=1):
-            print(f"%%px cell {number} of {len(self._history)}: {source.strip().splitlines()[0]}")
-            self.run(source, list(targets), timeout)
+        """Run the earlier `%%px` cells that succeeded again, in their order: after a restart of the ranks.
+
+        Variables that were sent with `cluster.view["x"] = ...` or `push` are sent again, in their place.
+        """
+        number = 0
+        for (what, where), how in list(self._history.items()):
+            if isinstance(what, tuple):
+                print(f"sent again: {', '.join(what)}")
+                (self.view if where is None else self[where]).push(how)
+                continue
+            number += 1
+            print(f"%%px cell {number} of {self._cells}: {what.strip().splitlines()[0]}")
+            self.run(what, list(where), how)
+
+    @property
+    def _cells(self) -> int:
+        return sum(isinstance(what, str) for what, _ in self._history)
 
     def _raise(self, outcome: Outcome) -> None:
         """Mend what has to be mended, and tell the learner."""
@@ -94,7 +120,7 @@ class MPICluster:
             self._mended.clear()
             # In the background: the learner reads the report meanwhile.
             threading.Thread(target=self._mend, name="pi2zero mender", daemon=True).start()
-        raise render(outcome, self._sources, self.n, len(self._history))
+        raise render(outcome, self._sources, self.n, self._cells)
 
     def _mend(self) -> None:
         try:

@@ -141,13 +141,14 @@ def test_failing_ranks_output_is_not_lost(shared):
 
 def test_replay_brings_the_variables_back(shared):
     shared.run("import pi2zero\ncluster = pi2zero.start(n=3)")
-    for cell in (SETUP, "%%px\nsquare = rank**2", "%%px --targets 1\nsquare = -1"):
+    sent = "cluster.view['power'] = 2\ncluster[2]['power'] = 3"
+    for cell in (SETUP, sent, "%%px\nsquare = rank**power", "%%px --targets 1\nsquare = -1"):
         assert shared.run(cell).ok
     assert "cluster.replay() runs your 3 earlier %%px cells again" in shared.run("%%px\nos._exit(1)").text
     gone = shared.run("%%px\nprint(square)")
     assert "raised NameError" in gone.error
     assert shared.run("cluster.replay()").ok
-    assert shared.run("%%px\nprint(square)").text == "[stdout:0] 0\n[stdout:1] -1\n[stdout:2] 4\n"
+    assert shared.run("%%px\nprint(square)").text == "[stdout:0] 0\n[stdout:1] -1\n[stdout:2] 8\n"
 
 
 def test_a_rank_that_dies_between_two_cells(shared):

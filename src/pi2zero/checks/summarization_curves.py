@@ -81,7 +81,7 @@ def _small():
     net = T5ForConditionalGeneration(T5Config(**shape, pad_token_id=0, eos_token_id=1, decoder_start_token_id=0))
     draw = np.random.default_rng(7)
     words = lambda low, high: [*draw.integers(2, 100, draw.integers(low, high)).tolist(), 1]  # noqa: E731
-    return net, [(words(5, 30), words(*((2, 5) if row % 2 else (20, 30)))) for row in range(64)]
+    return net, [(words(5, 30), words(*((2, 9) if row % 2 else (20, 30)))) for row in range(64)]
 
 
 def _optimizer(net):
@@ -143,7 +143,8 @@ def _judge_first_loss(first, world_size):
         "The factor world_size is in it twice.": right * world_size,
         "Padding counts as tokens here: labels of -100 are none.": own * cells * world_size / cells.sum(),
         "That is the sum over your tokens; it is not divided by the tokens of all ranks.": own * tokens,
-        "You multiply by world_size, but the tokens are those of your rank alone: nothing was added up.": own * world_size,
+        "You multiply by world_size, but the tokens are those of your rank alone: nothing was added up. Or all_reduce, which "
+        "works in place, has overwritten your own count: keep a clone.": own * world_size,
         "That is divided by world_size, not by the tokens of all ranks.": own / world_size,
         "That is the mean over all tokens on each rank. Its value is right, but your rank's part is due: is its gradient "
         "your rank's?": np.full(len(own), right.mean()),

@@ -66,6 +66,9 @@ def _judge_choice(choose, limit, world_size, parameters, each):
     known = {
         "That is all ranks together; asked is one rank.": room * world_size,
         "A story's activations lie on one rank: they are not divided by the ranks.": room // world_size,
+        "A story's activations lie on one rank, whole: their bytes are not divided.": int(
+            (limit - held[mine[0]]) // (each / world_size)
+        ),
         "That is the fewest that are wanted; asked is how many fit.": WANTED,
         "The states need room, too: 16 bytes a parameter, of which the stage divides a part.": int(limit // each),
         "Round down: a part of a story does not fit.": room + 1,

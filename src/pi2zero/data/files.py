@@ -13,8 +13,12 @@ validation: of an article that is in training too, the training story is left ou
 """
 
 import hashlib
+import os
+import shutil
 import tempfile
 from pathlib import Path
+
+import psutil
 
 from pi2zero.data import readers
 
@@ -25,7 +29,8 @@ EXPECTED = (
     "a folder with train, val* and test full of .story files, or the original cnn/stories and dailymail/stories with "
     "all_train.txt, all_val.txt and all_test.txt."
 )
-_folders = []  # of the Arrow files that the splits are mapped from; they go when the process ends
+FOLDER = "pi2zero-stories-"  # and the process id: of the Arrow files that the splits are mapped from
+_folders = []  # they go when the process ends by itself; what a killed one (a rank) leaves, the next `read` clears away
 
 
 def read(path: str | Path, counts: dict[str, int] | None = None) -> tuple[str, dict, list[str]]:
@@ -38,7 +43,8 @@ def read(path: str | Path, counts: dict[str, int] | None = None) -> tuple[str, d
     if not path.exists():
         raise FileNotFoundError(f"There is no file or folder {str(path)!r}. {EXPECTED} Or 'auto', 'embedded' or 'real'.")
     form, parts = _folder(path) if path.is_dir() else _single(path)
-    folder = tempfile.TemporaryDirectory(prefix="pi2zero-stories-")
+    _clear_away()
+    folder = tempfile.TemporaryDirectory(prefix=f"{FOLDER}{os.getpid()}-")
     _folders.append(folder)
     stores = {split: _Store(Path(folder.name) / f"{split}.arrow", counts.get(split)) for split in PREFIX}
     sieve = _Sieve()
@@ -52,6 +58,14 @@ def read(path: str | Path, counts: dict[str, int] | None = None) -> tuple[str, d
     if empty := [split for split, store in stores.items() if not store.size]:
         raise ValueError(_nothing_left(path, empty, sieve.skipped))
     return form, {split: stores[split].dataset() for split in ("train", "validation", "test")}, sieve.skipped
+
+
+def _clear_away():
+    """Remove the folders of processes that are gone."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER}*-*"):
+        pid = folder.name.removeprefix(FOLDER).partition("-")[0]
+        if pid.isdigit() and not psutil.pid_exists(int(pid)):
+            shutil.rmtree(folder, ignore_errors=True)  # another user's stays
 
 
 class _Sieve:

@@ -36,7 +36,9 @@ def memory_bars(measured, predicted=None, unit=1e6, ax=None, figsize=None):
             x = predicted[label] / unit
             ax.plot([x, x], [place - 0.45, place + 0.45], color=INK, linewidth=3, label="predicted" if place == 0 else None)
     ax.set_yticks(range(len(measured)), list(measured))
+    ax.use_sticky_edges = False  # else a bar that ends in an empty component ends at the axis' edge
     ax.invert_yaxis()
+    ax.set_xlim(left=0)
     name = {1e3: "kB", 1e6: "MB", 1e9: "GB"}.get(unit, f"units of {unit:g} bytes")
     ax.set(xlabel=f"{name} on one rank")
     ax.grid(axis="x")
