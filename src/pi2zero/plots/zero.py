@@ -23,6 +23,7 @@ def memory_bars(measured, predicted=None, unit=1e6, ax=None, figsize=None):
     bytes}. unit: bytes of one unit of the axis, 1e6 for MB.
     """
     ax = new_axes(ax, figsize, (9, 0.42 * len(measured) + 1.4))
+    ax.use_sticky_edges = False  # else a bar that ends in an empty component ends at the axis' edge
     shown = [name for name in COMPONENT_COLORS if any(parts.get(name) for parts in measured.values())]
     for place, (label, parts) in enumerate(measured.items()):
         left = 0.0
@@ -36,7 +37,6 @@ def memory_bars(measured, predicted=None, unit=1e6, ax=None, figsize=None):
             x = predicted[label] / unit
             ax.plot([x, x], [place - 0.45, place + 0.45], color=INK, linewidth=3, label="predicted" if place == 0 else None)
     ax.set_yticks(range(len(measured)), list(measured))
-    ax.use_sticky_edges = False  # else a bar that ends in an empty component ends at the axis' edge
     ax.invert_yaxis()
     ax.set_xlim(left=0)
     name = {1e3: "kB", 1e6: "MB", 1e9: "GB"}.get(unit, f"units of {unit:g} bytes")
