@@ -24,8 +24,7 @@ from jupyter_client import AsyncKernelManager
 from nbclient import NotebookClient
 
 import pi2zero
-from pi2zero.processes import mpi_env
-from pi2zero.ranks import mpi_library
+from pi2zero.mpi import mpi_env, mpi_library
 
 HERE = Path(__file__).parent
 N = 10**8

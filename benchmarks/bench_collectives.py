@@ -15,9 +15,8 @@ from pathlib import Path
 
 import psutil
 
+from pi2zero.mpi import mpi_env, mpi_library
 from pi2zero.plots import bytes_text
-from pi2zero.processes import mpi_env
-from pi2zero.ranks import mpi_library
 
 HERE = Path(__file__).parent
 ROUNDS = 5

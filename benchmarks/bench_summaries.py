@@ -19,13 +19,17 @@ from pathlib import Path
 import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from pi2zero import machine, scores
-from pi2zero.data import news
-from pi2zero.processes import mpi_env
+from pi2zero.doctor import limits
+from pi2zero.mpi import mpi_env
+from pi2zero.summaries import scores
+from pi2zero.summaries.data import news
 
 HERE = Path(__file__).parent
 SCRIPT = HERE.parents[0] / "scripts/summarize.py"
-LOAD = "import time; t = time.monotonic(); from pi2zero import data; s = data.load({}); print(s.name, time.monotonic() - t)"
+LOAD = (
+    "import time; t = time.monotonic(); from pi2zero.summaries import data; "
+    "s = data.load({}); print(s.name, time.monotonic() - t)"
+)
 
 
 def summarize(ranks, *options):
@@ -122,7 +126,7 @@ def main():
     lines = [
         "# Summarization: tokens per second, ROUGE, and a network that is not there",
         "",
-        f"{datetime.date.today()}, {platform.system()}, {machine.cores():.0f} cores, torch {torch.__version__.split('+')[0]}, "
+        f"{datetime.date.today()}, {platform.system()}, {limits.cores():.0f} cores, torch {torch.__version__.split('+')[0]}, "
         f"1 thread a rank, gloo, fp32. Load of the machine before the start: {load:.1f} (0 is idle).",
         "",
         f"## Tokens per second: T5 of 0.26 million parameters, 64 stories a step; {args.rounds} rounds, medians",

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import torch
 
-from pi2zero import machine
-from pi2zero.processes import mpi_env
+from pi2zero.doctor import limits
+from pi2zero.mpi import mpi_env
 
 HERE = Path(__file__).parent
 SCRIPT = HERE.parent / "scripts" / "synthetic_benchmark.py"
@@ -66,7 +66,7 @@ def page(rounds, args, load):
     lines = [
         "# Training: two ranks against one",
         "",
-        f"{datetime.date.today()}, {platform.system()}, {machine.cores():.0f} cores, torch {torch.__version__.split('+')[0]}, "
+        f"{datetime.date.today()}, {platform.system()}, {limits.cores():.0f} cores, torch {torch.__version__.split('+')[0]}, "
         f"1 thread a rank. Load of the machine before the start: {load:.1f} (0 is idle).",
         f"`scripts/synthetic_benchmark.py --model {args.model} --image-size {args.image_size} --batch-size {args.batch_size}` "
         f"(per rank), {args.iterations} steps, {len(rounds)} rounds; a step on one rank: {statistics.median(steps):.0f} ms "

@@ -17,8 +17,9 @@ from pathlib import Path
 
 import torch
 
-from pi2zero import costs, machine
-from pi2zero.processes import mpi_env
+from pi2zero import costs
+from pi2zero.doctor import limits
+from pi2zero.mpi import mpi_env
 
 HERE = Path(__file__).parent
 LIMIT = 2**31
@@ -78,7 +79,7 @@ def main():
     lines = [
         "# ZeRO: time of a step, and the largest model",
         "",
-        f"{datetime.date.today()}, {platform.system()}, {machine.cores():.0f} cores, torch {torch.__version__.split('+')[0]}, "
+        f"{datetime.date.today()}, {platform.system()}, {limits.cores():.0f} cores, torch {torch.__version__.split('+')[0]}, "
         f"1 thread a rank, gloo. Load of the machine before the start: {load:.1f} (0 is idle).",
         "",
         f"## A step on 2 ranks, fp32, Adam, 64 samples a rank; {args.rounds} rounds, medians",

@@ -24,7 +24,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # one rank, one thread: ranks do 
 import numpy as np
 from mpi4py import MPI
 
-from pi2zero import machine
+from pi2zero.doctor import limits
 
 DEFAULT_SIZES = ["1K", "4K", "16K", "64K", "256K", "1M", "4M", "16M", "64M"]
 
@@ -193,7 +193,7 @@ def stop(message):
 def check_memory(sizes, algorithms):
     """Stop before the memory is full: a rank has an array for each algorithm, rank 0 of naive one for each rank."""
     needed = max(sizes) * MPI.COMM_WORLD.size * (len(algorithms) + 2)
-    free = MPI.COMM_WORLD.bcast(machine.free_memory())
+    free = MPI.COMM_WORLD.bcast(limits.free_memory())
     if needed > free:
         stop(
             f"--sizes: {max(sizes):,} bytes need {needed / 1e9:.1f} GB on all ranks, and {free / 1e9:.1f} GB are free. Give less."

@@ -25,8 +25,10 @@ import torch.distributed as dist
 import transformers
 from torch.nn.utils.rnn import pad_sequence
 
-from pi2zero import checkpoints, data, ranks
-from pi2zero.scores import scores, sentences
+from pi2zero import ranks
+from pi2zero.summaries import data
+from pi2zero.summaries.scores import scores, sentences
+from pi2zero.zero import checkpoints
 
 KEPT = "data stories start batch_size lr steps minutes seed article_tokens summary_tokens".split()  # noqa: SIM905 (as it began)
 ABOVE_0 = "article_tokens summary_tokens length beams limit steps minutes stories batch_size lr save_every every".split()  # noqa: SIM905
@@ -261,7 +263,9 @@ def parse():
         one.add_argument("--json", action="store_true", help="print JSON, one object a line")
         one.add_argument("--article-tokens", type=int, default=512, help="an article is cut there (default: 512)")
         if run is not generate:
-            one.add_argument("--data", default="auto", help="auto, embedded, real, or a path (default: auto; see pi2zero.data)")
+            one.add_argument(
+                "--data", default="auto", help="auto, embedded, real, or a path (default: auto; see pi2zero.summaries.data)"
+            )
         if run is not train:
             one.add_argument("--length", type=int, default=60, help="tokens of a summary at most (default: 60)")
             one.add_argument("--beams", type=int, default=1, help="of beam search, 1: greedy (default: 1)")

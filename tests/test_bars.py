@@ -1,6 +1,6 @@
 """A progress bar for each rank."""
 
-from pi2zero.bars import Bars
+from pi2zero.cluster.display import Bars
 
 
 def test_bars_in_plain_text():

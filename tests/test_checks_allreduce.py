@@ -11,7 +11,8 @@ pytestmark = pytest.mark.long
 IMPORTS = """
 import numpy as np
 from mpi4py import MPI
-from pi2zero.checks import allreduce_lab as check, messages
+from pi2zero.checks import allreduce as check
+from pi2zero.checks.framework import messages
 messages.WAIT = 1.5  # s, not 5: an answer that hangs is to be ended soon
 """
 

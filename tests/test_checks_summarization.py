@@ -6,7 +6,7 @@ import pytest
 from lab_checks import assert_right, assert_wrong, cases, source_of
 from summarization_answers import RIGHT, WRONG, alone, curves, training
 
-from pi2zero.checks import summarization_lab
+from pi2zero.checks import summarization
 
 pytestmark = pytest.mark.long
 
@@ -16,8 +16,8 @@ import numpy as np, torch, torch.distributed as dist
 from mpi4py import MPI
 from torch.nn.parallel import DistributedDataParallel
 from pi2zero import costs, ranks
-from pi2zero.checks import summarization_lab as check
-from pi2zero.checks.summarization_stories import padded, rows as rows_of
+from pi2zero.checks import summarization as check
+from pi2zero.checks.summarization.stories import padded, rows as rows_of
 torch.set_num_threads(1)
 me = ranks.join(deepspeed=True)
 """
@@ -66,6 +66,6 @@ def test_every_task_has_three_wrong_answers_at_least(number):
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_no_seeded_story_is_a_matter_of_taste(seed):
     """Each is far from half: another reading of "word" (o'clock, a hyphen) decides the same."""
-    train, test, kinds = summarization_lab.seeded(seed)
-    for share, kind in zip(summarization_lab.shares(train, test), kinds, strict=True):
+    train, test, kinds = summarization.seeded(seed)
+    for share, kind in zip(summarization.shares(train, test), kinds, strict=True):
         assert share >= 0.7 if kind in ("exact", "case", "marks", "added", "digest") else share <= 0.4, (kind, share)

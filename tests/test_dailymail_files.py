@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from pi2zero import data
-from pi2zero.data import files, readers
+from pi2zero.summaries import data
+from pi2zero.summaries.data import files, readers
 
 STORY = "A ship sank\n\nNobody was hurt.\n\n@highlight\n\nShip sinks\n\n@highlight\n\nAll are well .\n"
 SPLITS = ("train", "validation", "test")

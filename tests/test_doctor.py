@@ -12,8 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pi2zero import doctor, machine, processes
-from pi2zero.probes import Probe
+from pi2zero import doctor, marks
+from pi2zero.doctor import checks, limits, run
+from pi2zero.doctor.probes import Probe
 
 pytestmark = pytest.mark.long
 
@@ -34,7 +35,7 @@ def sick(result, status="failed"):
 
 
 def test_this_machine_is_well_enough():
-    before = {process.pid for process in processes.leftovers()}
+    before = {process.pid for process in marks.leftovers()}
     start = time.monotonic()
     done = subprocess.run([sys.executable, "-m", "pi2zero", "doctor", "--json"], capture_output=True, text=True)
     assert time.monotonic() - start < 35  # it gives itself 28 s; this machine may be busy
@@ -47,11 +48,11 @@ def test_this_machine_is_well_enough():
         assert bool(check["remedy"]) == (check["status"] != "ok"), check
     by_name = {check["name"]: check for check in report["checks"]}
     assert by_name["MPI"]["detail"].startswith("Open MPI 5.")
-    assert not {process.pid for process in processes.leftovers()} - before
+    assert not {process.pid for process in marks.leftovers()} - before
 
 
 def test_the_table_shows_what_to_do_and_brackets_too(capsys):
-    results = [doctor.Result("spawn", "failed", "[host:12] aborted", "Run: make reset"), doctor.Result("cores", "ok", "2")]
+    results = [checks.Result("spawn", "failed", "[host:12] aborted", "Run: make reset"), checks.Result("cores", "ok", "2")]
     assert doctor.show(results) == results
     text = capsys.readouterr().out
     assert "[host:12] aborted" in text and "What to do: Run: make reset" in text
@@ -61,7 +62,7 @@ def test_the_table_shows_what_to_do_and_brackets_too(capsys):
 
 def test_no_mpi_library(monkeypatch):
     monkeypatch.setenv("MPI4PY_LIBMPI", "/nonexistent/libmpi.so")
-    results = doctor.check_ranks(Probe(time.monotonic() + 30))
+    results = run.check_ranks(Probe(time.monotonic() + 30))
     assert "unset MPI4PY_LIBMPI" in sick(results[0]).remedy
     assert [sick(result).detail for result in results[1:]] == ["not tried: it needs MPI"] * 3
 
@@ -72,7 +73,7 @@ def test_the_exit_status_tells(monkeypatch):
     assert done.returncode == 1 and "4 failed" in done.stdout and "Traceback" not in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("check", [doctor.check_world, doctor.check_spawn, doctor.check_cluster])
+@pytest.mark.parametrize("check", [checks.check_world, checks.check_spawn, checks.check_cluster])
 def test_ranks_that_cannot_start(check, probe, monkeypatch):
     monkeypatch.setenv("OMPI_MCA_pml", "no_such_transport")
     assert "unset OMPI_MCA_pml" in sick(check(probe)).remedy
@@ -84,7 +85,7 @@ def other_environment(tmp_path, monkeypatch):
     folder = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     site = folder / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
-    (site / "kit.pth").write_text(f"{sysconfig.get_paths()['purelib']}\n{Path(doctor.__file__).parents[1]}\n")
+    (site / "kit.pth").write_text(f"{sysconfig.get_paths()['purelib']}\n{Path(doctor.__file__).parents[2]}\n")
     monkeypatch.setenv("MPI4PY_LIBMPI", str(next(Path(sys.prefix).rglob("libmpi.so.*"))))
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(sys, "executable", str(folder / "bin" / "python"))
@@ -92,7 +93,7 @@ def other_environment(tmp_path, monkeypatch):
 
 
 def test_no_mpirun(probe, other_environment):
-    result = sick(doctor.check_mpi(probe))
+    result = sick(checks.check_mpi(probe))
     assert "there is no mpirun on the PATH" in result.detail and "pip install" in result.remedy
 
 
@@ -101,27 +102,27 @@ def test_an_mpirun_of_another_mpi(probe, other_environment):
     other = other_environment / "bin" / "mpirun"
     other.write_text("#!/bin/sh\necho 'mpirun (Open MPI) 4.1.4'\n")
     other.chmod(0o755)
-    assert "ranks would not find each other" in sick(doctor.check_mpi(probe)).detail
+    assert "ranks would not find each other" in sick(checks.check_mpi(probe)).detail
 
 
 def test_a_wrong_answer_is_not_a_good_one():
     wrong = {"size": 1, "sum": 1, "processes": 1}  # what four processes say that each think they are alone
-    assert "got {'size': 1" in sick(doctor.check_world(lambda name: (wrong, ""))).detail
+    assert "got {'size': 1" in sick(checks.check_world(lambda name: (wrong, ""))).detail
 
 
 def test_what_hangs_is_ended_and_cleared_away():
-    before = {process.pid for process in processes.leftovers()}
-    result = doctor.check_cluster(Probe(time.monotonic() + 1.5))
+    before = {process.pid for process in marks.leftovers()}
+    result = checks.check_cluster(Probe(time.monotonic() + 1.5))
     assert sick(result).detail == "it did not end in time"
     mine = psutil.Process()
-    assert not [child for child in mine.children(recursive=True) if "pi2zero.probes" in " ".join(child.cmdline())]
-    assert not {process.pid for process in processes.leftovers()} - before
+    assert not [child for child in mine.children(recursive=True) if "pi2zero.doctor.probes" in " ".join(child.cmdline())]
+    assert not {process.pid for process in marks.leftovers()} - before
 
 
 def test_torch_that_cannot_be_imported(probe, tmp_path, monkeypatch):
     (tmp_path / "torch.py").write_text("raise ImportError('libtorch_cpu.so: file too short')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    torch, accelerator = doctor.check_torch(probe)
+    torch, accelerator = checks.check_torch(probe)
     assert "file too short" in sick(torch).detail
     sick(accelerator, "warning")
 
@@ -131,69 +132,69 @@ def test_horovod_that_was_not_built(probe, tmp_path, monkeypatch):
     (tmp_path / "horovod").mkdir()
     (tmp_path / "horovod" / "__init__.py").write_text("raise ImportError('Extension horovod.torch has not been built')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    result = sick(doctor.check_horovod(probe, tmp_path / "note"), "warning")
+    result = sick(checks.check_horovod(probe, tmp_path / "note"), "warning")
     assert "has not been built" in result.detail and result.remedy == "Run: make horovod"
     (tmp_path / "note").write_text("key\nits build failed: there is no g++\n")
-    assert "there is no g++" in sick(doctor.check_horovod(probe, tmp_path / "note"), "warning").detail
+    assert "there is no g++" in sick(checks.check_horovod(probe, tmp_path / "note"), "warning").detail
 
 
 def test_deepspeed_that_is_broken_or_compiles_or_steps_wrongly(probe, tmp_path, monkeypatch):
     (tmp_path / "deepspeed").mkdir()
     (tmp_path / "deepspeed" / "__init__.py").write_text("raise ImportError('no such operator')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    assert "no such operator" in sick(doctor.check_deepspeed(probe), "warning").detail
-    assert "compiling" in sick(doctor.check_deepspeed(lambda name: (None, "it did not end in time")), "warning").detail
-    wrong = doctor.check_deepspeed(lambda name: ({"version": "0.19.8", "accelerator": "cpu", "error": 0.01}, ""))
+    assert "no such operator" in sick(checks.check_deepspeed(probe), "warning").detail
+    assert "compiling" in sick(checks.check_deepspeed(lambda name: (None, "it did not end in time")), "warning").detail
+    wrong = checks.check_deepspeed(lambda name: ({"version": "0.19.8", "accelerator": "cpu", "error": 0.01}, ""))
     assert "0.01 away" in sick(wrong, "warning").detail
 
 
 def test_horovod_that_adds_wrongly():
-    result = doctor.check_horovod(lambda name: ({"version": "0.28.1", "sum": 6}, ""))
+    result = checks.check_horovod(lambda name: ({"version": "0.28.1", "sum": 6}, ""))
     assert "gave 6" in sick(result, "warning").detail
 
 
 def test_slow_torch_is_only_a_warning():
-    assert sick(doctor.check_torch(Probe(time.monotonic() + 0.1))[0], "warning").detail.endswith("did not end in time")
+    assert sick(checks.check_torch(Probe(time.monotonic() + 0.1))[0], "warning").detail.endswith("did not end in time")
 
 
 def test_accelerators(tmp_path, monkeypatch):
     seen = {"version": "2.13.0", "cpu": True, "devices": [{"name": "H200", "works": True}] * 2}
-    assert doctor.check_accelerator(seen).detail == "2 x H200"
+    assert checks.check_accelerator(seen).detail == "2 x H200"
     seen["devices"] = [{"name": "H200", "works": False}]
-    assert "H200" in sick(doctor.check_accelerator(seen)).detail
+    assert "H200" in sick(checks.check_accelerator(seen)).detail
     seen["devices"] = []
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert doctor.check_accelerator(seen).detail == "none: the kit runs on CPU"
+    assert checks.check_accelerator(seen).detail == "none: the kit runs on CPU"
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 'GPU 0: NVIDIA H200 (UUID: GPU-0)'\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
-    assert "1 NVIDIA" in sick(doctor.check_accelerator(seen), "warning").detail
+    assert "1 NVIDIA" in sick(checks.check_accelerator(seen), "warning").detail
 
 
 def test_another_python_and_another_package(monkeypatch):
-    assert "the kit needs 3.99" in sick(doctor.check_python(wanted=(3, 99))).detail
-    monkeypatch.setattr(doctor.metadata, "requires", lambda name: ["numpy==0.1", "no-such-package==1"])
-    assert "no-such-package 0" in sick(doctor.check_python(), "warning").detail
+    assert "the kit needs 3.99" in sick(checks.check_python(wanted=(3, 99))).detail
+    monkeypatch.setattr(checks.metadata, "requires", lambda name: ["numpy==0.1", "no-such-package==1"])
+    assert "no-such-package 0" in sick(checks.check_python(), "warning").detail
 
 
 def test_too_little_of_the_machine():
-    assert "GB free" in sick(doctor.check_disk(doctor.Limits(disk_low=math.inf, disk_none=math.inf))).detail
-    sick(doctor.check_disk(doctor.Limits(disk_low=math.inf)), "warning")
-    sick(doctor.check_memory(doctor.Limits(memory_low=math.inf, memory_none=math.inf)))
-    sick(doctor.check_cores(doctor.Limits(cores_low=math.inf)), "warning")
+    assert "GB free" in sick(checks.check_disk(checks.Limits(disk_low=math.inf, disk_none=math.inf))).detail
+    sick(checks.check_disk(checks.Limits(disk_low=math.inf)), "warning")
+    sick(checks.check_memory(checks.Limits(memory_low=math.inf, memory_none=math.inf)))
+    sick(checks.check_cores(checks.Limits(cores_low=math.inf)), "warning")
 
 
 def test_a_leftover_is_named():
     short = subprocess.Popen([sys.executable, "-c", ""])
-    mark = processes.owner_mark(short.pid)
+    mark = marks.owner_mark(short.pid)
     short.wait()  # the owner is gone
-    left = subprocess.Popen(["sleep", "60"], env=dict(os.environ, **{processes.MARK: mark}))
+    left = subprocess.Popen(["sleep", "60"], env=dict(os.environ, **{marks.MARK: mark}))
     try:
-        result = sick(doctor.check_leftovers(), "warning")
+        result = sick(checks.check_leftovers(), "warning")
         assert str(left.pid) in result.detail and result.remedy == "Run: make reset"
     finally:
         left.kill()
         left.wait()
-    assert str(left.pid) not in doctor.check_leftovers().detail
+    assert str(left.pid) not in checks.check_leftovers().detail
 
 
 def test_limits_of_a_container(tmp_path):
@@ -207,10 +208,10 @@ def test_limits_of_a_container(tmp_path):
     (job / "memory.max").write_text("3000000000\n")
     (job / "memory.current").write_text("2500000000\n")
     (job / "memory.stat").write_text("anon 1\ninactive_file 1000000000\n")
-    assert machine.cores(tmp_path, table) == 0.5
-    assert machine.free_memory(tmp_path, table) == min(1.5e9, psutil.virtual_memory().available)
-    assert machine.total_memory(tmp_path, table) == min(3e9, psutil.virtual_memory().total)
-    assert machine.total_memory(tmp_path, tmp_path / "absent") == psutil.virtual_memory().total
+    assert limits.cores(tmp_path, table) == 0.5
+    assert limits.free_memory(tmp_path, table) == min(1.5e9, psutil.virtual_memory().available)
+    assert limits.total_memory(tmp_path, table) == min(3e9, psutil.virtual_memory().total)
+    assert limits.total_memory(tmp_path, tmp_path / "absent") == psutil.virtual_memory().total
 
 
 def test_unknown_command_is_explained():

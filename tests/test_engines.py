@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pi2zero import engines
+from pi2zero.cluster import engines
 
 pytestmark = pytest.mark.long
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pi2zero import costs
-from pi2zero.processes import mpi_env
+from pi2zero.mpi import mpi_env
 
 pytestmark = pytest.mark.long
 

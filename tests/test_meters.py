@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pi2zero import meters
-from pi2zero.processes import mpi_env
+from pi2zero.mpi import mpi_env
 
 
 def test_a_span_is_as_long_as_its_block_and_on_the_monotonic_clock():

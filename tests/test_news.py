@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pi2zero.data import news
-from pi2zero.scores import facts, sentences
+from pi2zero.summaries.data import news
+from pi2zero.summaries.scores import facts, sentences
 
 ROOT = Path(__file__).resolve().parents[1]
 PLAIN = {"Bus", "Train", "Postal", "Teachers", "Nurses", "Bakers", "Cleaners", "Dockers"}  # trades that may begin a sentence

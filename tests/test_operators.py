@@ -6,8 +6,8 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
-from pi2zero import operators
-from pi2zero.processes import mpi_env
+from pi2zero.mpi import mpi_env
+from pi2zero.zero import operators
 
 
 def test_only_stale_locks_go(tmp_path, monkeypatch):

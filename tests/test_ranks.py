@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from pi2zero.processes import mpi_env
+from pi2zero.mpi import mpi_env
 
 pytestmark = pytest.mark.long
 

@@ -29,9 +29,9 @@ from summarize_runs import (
     train_and_kill,
 )
 
-from pi2zero.data import news
-from pi2zero.processes import mpi_env
-from pi2zero.scores import sentences
+from pi2zero.mpi import mpi_env
+from pi2zero.summaries.data import news
+from pi2zero.summaries.scores import sentences
 
 pytestmark = pytest.mark.long
 

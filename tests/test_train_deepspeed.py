@@ -15,7 +15,7 @@ from unittest import mock
 
 import pytest
 
-from pi2zero.processes import mpi_env
+from pi2zero.mpi import mpi_env
 
 pytestmark = pytest.mark.long
 

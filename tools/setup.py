@@ -130,7 +130,7 @@ def make_environment(python, venv):
 def compile_operators(pip, log):
     """DeepSpeed would do so in the first cell that uses it. Without, all but notebooks 08, 09, 09b and lab 04 runs."""
     with open(log, "ab") as out:
-        done = subprocess.run([pip.python, "-m", "pi2zero.probes", "deepspeed"], stdout=out, stderr=out, env=pip.env)
+        done = subprocess.run([pip.python, "-m", "pi2zero.doctor.probes", "deepspeed"], stdout=out, stderr=out, env=pip.env)
     if done.returncode:
         say("      warning: it failed; only notebooks 08, 09, 09b and lab 04 need it. `make doctor` says why and what to do.")
 

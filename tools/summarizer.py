@@ -12,8 +12,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from pi2zero import checkpoints, mpi_env
-from pi2zero.data import SPLITS, news
+from pi2zero import mpi_env
+from pi2zero.summaries.data import SPLITS, news
+from pi2zero.zero import checkpoints
 
 ROOT = Path(__file__).resolve().parents[1]
 TOPICS = ("fire", "flood", "gift", "match", "opening", "robbery", "strike")

@@ -11,9 +11,9 @@ from diagrams_zero import COLORS, cell, shard
 from extract import ROOT, SlideError, cell_output
 
 from pi2zero import costs, plots
-from pi2zero.data import SPLITS, news
-from pi2zero.scores import facts as names_and_numbers
-from pi2zero.scores import sentences
+from pi2zero.summaries.data import SPLITS, news
+from pi2zero.summaries.scores import facts as names_and_numbers
+from pi2zero.summaries.scores import sentences
 
 NOTEBOOK_10 = "notebooks/10_dailymail.ipynb"
 STYLE = {"font.size": 18, "figure.dpi": 96}

@@ -5,11 +5,11 @@ __all__ = ["ClusterError", "RankError", "mpi_env", "reset", "start"]
 
 # From the package to where it is defined. Loaded on first use, so that ranks and the shell's commands start quickly.
 _WHERE = {
-    "ClusterError": "pi2zero.engines",
-    "RankError": "pi2zero.report",
-    "mpi_env": "pi2zero.processes",
-    "reset": "pi2zero.cluster",
-    "start": "pi2zero.cluster",
+    "ClusterError": "pi2zero.cluster.engines",
+    "RankError": "pi2zero.cluster.report",
+    "mpi_env": "pi2zero.mpi",
+    "reset": "pi2zero.cluster.api",
+    "start": "pi2zero.cluster.api",
 }
 
 

@@ -1,56 +1,11 @@
 """What a rank is, seen from inside: functions that run on the engines."""
 
 import contextlib
-import faulthandler
 import os
-import signal
 import socket
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
-
-_stack_file = None  # kept open: faulthandler writes to its descriptor
-
-
-def enrol(run_dir: str) -> dict:
-    """Make this engine a rank that can be watched; the kit calls it once on each.
-
-    After it, SIGUSR1 writes the rank's Python stack to `run_dir/<rank>.stack`. faulthandler writes from the signal
-    handler itself, so this works while the rank waits inside MPI, where no Python code can run.
-
-    Returns rank, size, pid, host and the MPI library's name.
-    """
-    global _stack_file
-    from mpi4py import MPI
-
-    rank = MPI.COMM_WORLD.Get_rank()
-    # Launchers and DeepSpeed read LOCAL_RANK. It is Open MPI's local rank, which differs from the rank on several hosts.
-    os.environ.setdefault("LOCAL_RANK", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", str(rank)))
-    path = stack_path(run_dir, rank)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _stack_file = path.open("a")
-    faulthandler.register(signal.SIGUSR1, file=_stack_file, all_threads=False)
-    return {
-        "rank": rank,
-        "size": MPI.COMM_WORLD.Get_size(),
-        "pid": os.getpid(),
-        "host": socket.gethostname(),
-        "library": mpi_library(),
-    }
-
-
-def stack_path(run_dir: str, rank: int) -> Path:
-    """Where a rank's stack is written."""
-    return Path(run_dir) / "stacks" / f"{rank}.stack"
-
-
-def mpi_library() -> str:
-    """Name and version of the MPI library that mpi4py has loaded, e.g. 'Open MPI 5.0.11'."""
-    from mpi4py import MPI
-
-    text = MPI.Get_library_version().split(",")[0].replace("\0", "").strip()
-    return text.replace("Open MPI v", "Open MPI ").splitlines()[0]
 
 
 @dataclass(frozen=True)
@@ -102,7 +57,7 @@ def _start_deepspeed(comm, accelerator: str, first: bool) -> None:
     import io
     import warnings
 
-    from pi2zero import operators
+    from pi2zero.zero import operators
 
     os.environ.setdefault("DS_ACCELERATOR", accelerator)  # else it looks for one, and warns that there is none
     # DeepSpeed 0.19 calls torch's collectives by names that torch 2.13 calls old, at every step.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import psutil
 from jupyter_client import KernelManager
 
-from pi2zero.processes import marked, owner_mark
+from pi2zero.marks import marked, owner_mark
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 

@@ -7,7 +7,7 @@ import time
 import psutil
 import pytest
 
-from pi2zero.processes import leftovers, marked
+from pi2zero.marks import leftovers, marked
 
 from .kernel import Notebook, wait_until_gone
 

@@ -1,0 +1,188 @@
+"""Start a set of MPI ranks, run cells on them, mend them and stop them."""
+
+import atexit
+import os
+import threading
+
+from IPython import get_ipython
+
+from pi2zero import marks
+from pi2zero.cluster.display import Progress
+from pi2zero.cluster.engines import START_TIMEOUT, ClusterError, Engines
+from pi2zero.cluster.report import CellSources, Outcome, render
+from pi2zero.cluster.watch import Watch
+
+_running: list["MPICluster"] = []
+
+
+class MPICluster:
+    """n MPI ranks, each an IPython engine, that outlive any mistake in a cell. Made by `start`.
+
+    n: the world size. view: an ipyparallel DirectView on all ranks, in their order. info: a dict for each rank.
+    """
+
+    def __init__(self, n: int, progress: Progress):
+        self.n = n
+        self._sources = CellSources()
+        # What `replay` does again: (cell, its targets) -> time-out, and (names of variables sent, to which rank) -> values
+        self._history: dict[tuple[str | tuple[str, ...], tuple[int, ...] | int | None], float | dict] = {}
+        self._mended = threading.Event()  # not set while the ranks are being restarted
+        self._mended.set()
+        self._mending_failed: Exception | None = None
+        self._engines: Engines | None = Engines(n, progress)
+        _running.append(self)
+
+    def __repr__(self):
+        return f"<MPICluster: {f'{self.n} ranks' if self._engines else 'stopped'}>"
+
+    @property
+    def view(self):
+        """An ipyparallel DirectView: `cluster.view["x"]` is a list of x on rank 0, 1, 2, ..."""
+        self._wait_until_ready()
+        view = self._engines.client[self._engines.ids]
+        view.block = True
+        return self._noting(view, None)
+
+    def __getitem__(self, rank: int):
+        """An ipyparallel DirectView on one rank: `cluster[0]["x"]` is x on rank 0, `cluster[0]["x"] = 1` sets it there."""
+        if not isinstance(rank, int) or not -self.n <= rank < self.n:
+            raise IndexError(f"there is no rank {rank!r}; this cluster has ranks 0 to {self.n - 1}")
+        self._wait_until_ready()
+        return self._noting(self._engines.client[self._engines.ids[rank]], rank)
+
+    def _noting(self, view, rank: int | None):
+        """The view; what it sends (`view["x"] = 1`, `view.push(...)`) is noted for `replay`."""
+        push = view.push
+
+        def push_and_note(ns, *args, **options):
+            result = push(ns, *args, **options)
+            self._history[tuple(ns), rank] = dict(ns)
+            return result
+
+        view.push = push_and_note
+        return view
+
+    @property
+    def info(self) -> list[dict]:
+        """For each rank: rank, size, pid, host, library."""
+        self._wait_until_ready()
+        return self._engines.info
+
+    def stop(self) -> None:
+        """End the ranks and the controller, and remove their files. May be called twice."""
+        self._mended.wait(2 * START_TIMEOUT)
+        if self._engines:
+            self._engines.stop()
+            self._engines = None
+            _running.remove(self)
+
+    def run(self, source: str, targets: list[int] | None = None, timeout: float = 30.0) -> None:
+        """Run a cell on the ranks and show what they print, rank by rank. Raises RankError if a rank fails.
+
+        targets: MPI ranks, default all. timeout: seconds without any rank moving, after which the cell is ended.
+        """
+        self._wait_until_ready()
+        targets = list(range(self.n)) if targets is None else targets
+        self._sources.add(source)
+        watch = Watch(self._engines, targets, timeout)
+        outcome = watch.run(source)
+        watch.show_outputs()
+        if not outcome.good:
+            self._raise(outcome)
+        if source.strip():
+            self._history.setdefault((source, tuple(targets)), timeout)  # a cell run again keeps its first place
+
+    def replay(self) -> None:
+        """Run the earlier `%%px` cells that succeeded again, in their order: after a restart of the ranks.
+
+        Variables that were sent with `cluster.view["x"] = ...` or `push` are sent again, in their place.
+        """
+        number = 0
+        for (what, where), how in list(self._history.items()):
+            if isinstance(what, tuple):
+                print(f"sent again: {', '.join(what)}")
+                (self.view if where is None else self[where]).push(how)
+                continue
+            number += 1
+            print(f"%%px cell {number} of {self._cells}: {what.strip().splitlines()[0]}")
+            self.run(what, list(where), how)
+
+    @property
+    def _cells(self) -> int:
+        return sum(isinstance(what, str) for what, _ in self._history)
+
+    def _raise(self, outcome: Outcome) -> None:
+        """Mend what has to be mended, and tell the learner."""
+        if not self._engines.controller_runs():
+            self.stop()
+            raise ClusterError(f"This cluster was ended from outside (a reset?). Start one: pi2zero.start(n={self.n})")
+        if outcome.restarted:
+            self._mended.clear()
+            # In the background: the learner reads the report meanwhile.
+            threading.Thread(target=self._mend, name="pi2zero mender", daemon=True).start()
+        raise render(outcome, self._sources, self.n, self._cells)
+
+    def _mend(self) -> None:
+        try:
+            self._engines.replace()
+        except Exception as error:
+            self._mending_failed = error
+        finally:
+            self._mended.set()
+
+    def _wait_until_ready(self) -> None:
+        """Wait for ranks that are being restarted. Raises RankError if one died since the last cell."""
+        # An event, not Thread.join: in Python 3.11 a join that is interrupted takes a live thread for ended.
+        self._mended.wait(2 * START_TIMEOUT)
+        if self._mending_failed:
+            error, self._mending_failed = self._mending_failed, None
+            self.stop()
+            raise ClusterError(f"The ranks could not be restarted: {error}\nStart anew: pi2zero.start(n={self.n})")
+        if not self._engines:
+            raise ClusterError(f"This cluster is stopped. Start one: cluster = pi2zero.start(n={self.n})")
+        if notes := self._engines.death_notes():
+            self._raise(Outcome(dead=notes))
+
+
+def start(n: int = 4) -> MPICluster:
+    """Start n MPI ranks and let `%%px` run cells on them, watched.
+
+    n: the world size; more than the machine has cores works, slower. A cluster that this kernel already runs is
+    stopped first. Raises ClusterError with the ranks' own output if they do not arrive.
+    """
+    from pi2zero.cluster.magics import register
+
+    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+        raise ValueError(f"n is the number of ranks, a whole number from 1 up; got {n!r}. Try pi2zero.start(n=4).")
+    for old in list(_running):
+        old.stop()
+    marks.end_marked(f"{marks.owner_mark()}cluster-")  # of a start that was interrupted
+    progress = Progress(f"Starting {n} rank{'s' * (n != 1)}")
+    cluster = MPICluster(n, progress)
+    plural = "s are" if n > 1 else " is"
+    progress.done(f"{n} rank{plural} up ({cluster.info[0]['library']}), {{seconds:.1f}} s. %%px runs a cell on all of them.")
+    if shell := get_ipython():
+        register(shell, cluster)
+    return cluster
+
+
+def reset() -> str:
+    """End every process of this user that the kit started, remove its files, and say how many there were.
+
+    Other notebooks' ranks are ended too; they notice at their next `%%px` cell. So is whatever else was started from
+    a kernel after its first `pi2zero.start`. The kernels themselves stay.
+    """
+    count = len(marks.marked())
+    for cluster in list(_running):
+        cluster.stop()
+    marks.end_marked()
+    marks.remove_run_dirs()
+    return f"{count} processes ended, their files removed." if count else "Nothing of the kit was running."
+
+
+@atexit.register
+def _at_exit() -> None:
+    for cluster in list(_running):
+        cluster.stop()
+    if os.environ.get(marks.MARK) == marks.owner_mark():  # what was spawned without a cluster
+        marks.end_marked(marks.owner_mark())

@@ -1,0 +1,99 @@
+"""What a cell shows while it waits: one line that says what is going on, and a bar for each rank."""
+
+import sys
+import time
+from html import escape
+
+from IPython import get_ipython
+from IPython.display import display
+
+__all__ = ["Bars", "Progress"]
+
+WIDTH = 30  # characters of a bar in plain text
+
+
+class Bars:
+    """One display that is drawn anew whenever a rank has published something else.
+
+    A rank publishes with ipyparallel's `publish_data({"progress": 0.3, "step": 30, "loss": 1.2})`: `progress`, 0 to 1, makes
+    the bar, everything else stands beside it (numbers with three digits). Without `progress` nothing is drawn.
+    """
+
+    def __init__(self):
+        self._shown, self._handle = {}, None
+
+    def show(self, published: dict[int, dict]) -> None:
+        """published: {rank: what it published last}."""
+        published = {rank: data for rank, data in published.items() if "progress" in data}
+        if get_ipython() is None or not published or published == self._shown:
+            return
+        self._shown = published
+        picture = {"text/plain": self.text(published), "text/html": self.html(published)}
+        if self._handle is None:
+            self._handle = display(picture, raw=True, display_id=True)
+        else:
+            self._handle.update(picture, raw=True)
+
+    @staticmethod
+    def text(published: dict[int, dict]) -> str:
+        """The bars in plain text."""
+        lines = []
+        for rank, data in published.items():
+            full = round(WIDTH * min(1, data["progress"]))
+            lines.append(f"rank {rank} [{'#' * full}{'.' * (WIDTH - full)}] {_beside(data)}")
+        return "\n".join(lines)
+
+    @staticmethod
+    def html(published: dict[int, dict]) -> str:
+        """The bars as HTML, for a notebook."""
+        rows = [
+            f'<div>rank {rank} <progress value="{data["progress"]:.3f}" aria-label="rank {rank}"></progress> '
+            f"{escape(_beside(data))}</div>"
+            for rank, data in published.items()
+        ]
+        return "".join(rows)
+
+
+def _beside(data):
+    """'step 30, loss 1.2, tokens/s 24,000'"""
+    names = sorted(data.keys() - {"progress"}, key=lambda name: (name != "step", name.lower()))  # ipyparallel sorts them, too
+    return ", ".join(f"{name} {_short(data[name])}" for name in names)
+
+
+def _short(value):
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+class Progress:
+    """Call it with what is being waited for. In a notebook the line replaces itself."""
+
+    def __init__(self, title: str):
+        self.title = title
+        self.start = time.monotonic()
+        self._last = ""
+        self._handle = None
+
+    def __call__(self, what: str) -> None:
+        seconds = time.monotonic() - self.start
+        text = f"{self.title}: waiting for {what}, {seconds:.0f} s"
+        if text != self._last:
+            self._last = text
+            self._show(text)
+
+    def done(self, text: str) -> None:
+        """The last line; `{seconds}` in it becomes the time taken."""
+        self._show(text.format(seconds=time.monotonic() - self.start), last=True)
+
+    def _show(self, text: str, last: bool = False) -> None:
+        if get_ipython() is not None:
+            line = {"text/plain": text}
+            if self._handle is None:
+                self._handle = display(line, raw=True, display_id=True)
+            else:
+                self._handle.update(line, raw=True)
+        elif sys.stderr.isatty():
+            print(f"\r{text:<78}", end="\n" if last else "", file=sys.stderr, flush=True)
+        elif last:
+            print(text, file=sys.stderr)

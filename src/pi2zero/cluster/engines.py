@@ -1,0 +1,232 @@
+"""One set of MPI ranks as processes: ipyparallel's Cluster, what died in it and why, and where each rank is now."""
+
+import contextlib
+import json
+import logging
+import os
+import re
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import ipyparallel as ipp
+import psutil
+from traitlets.config import Config
+
+from pi2zero import marks
+from pi2zero.cluster import enrol
+from pi2zero.cluster.report import Frame, parse_stack
+from pi2zero.mpi import mpi_env
+
+START_TIMEOUT = 60.0  # s for the ranks to arrive; a slow shared node takes 20
+
+
+class ClusterError(RuntimeError):
+    """The ranks could not be started, or are gone. The message holds what they printed, and the remedy."""
+
+    def _render_traceback_(self):
+        """IPython shows this in place of the traceback: what the ranks said matters, the kit's own lines do not."""
+        return f"ClusterError: {self}".splitlines()
+
+
+class Engines:
+    """A controller and n engines in one MPI world, in a private folder, marked with this process as their owner.
+
+    client: the ipyparallel Client. ids: its engine ids in the order of the MPI ranks. info: what each rank said of
+    itself (see `enrol.enrol`). All of them change when the ranks are replaced.
+    """
+
+    def __init__(self, n: int, progress):
+        mpi_env()
+        self.n = n
+        self.mark = f"{marks.owner_mark()}cluster-{time.monotonic_ns()}/"
+        self.client = None
+        self._former: set[str] = set()  # uuids of engines that were replaced
+        self.folder = marks.make_run_dir()
+        try:
+            marks.ensure_warden()
+            self._start(progress)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start(self, progress) -> None:
+        config = Config()
+        config.Cluster.load_profile = False
+        config.ControllerLauncher.environment = {marks.MARK: self.mark}
+        config.EngineLauncher.engine_args = [f"--file={self.address}", f"--IPEngine.wait_for_url_file={START_TIMEOUT}"]
+        # In its own folder: no file is shared with another kernel, and one removal cleans up.
+        self.ipp = ipp.Cluster(
+            engines="mpi",
+            n=self.n,
+            delay=0,  # nobody waits for the controller first: the engines wait for its address, see `_publish`
+            send_engines_connection_env=False,
+            # An engine counts as arrived at its first heartbeat: the default of one in 3 s makes up half of the start.
+            # Whether a rank lives, the kit looks itself; so a rank too busy to answer is not given up (600 beats = 2 min).
+            controller_args=["--HeartMonitor.period=200", "--HeartMonitor.max_heartmonitor_misses=600"],
+            profile_dir=str(self.folder / "profile"),
+            cluster_id="",
+            shutdown_atexit=False,  # we do it, also for what ipyparallel does not know
+            log_level=logging.CRITICAL,
+            config=config,
+            parent=None,
+        )
+        progress("the controller")
+        self.ipp.start_controller_sync()
+        self._start_ranks()
+        self._publish()
+        self.client = self.ipp.connect_client_sync()
+        self._await_ranks(progress)
+
+    @property
+    def address(self) -> Path:
+        """The file in which the engines find the controller."""
+        return self.folder / "controller.json"
+
+    def _publish(self) -> None:
+        """Give the controller's address to the engines once it is whole: they would read, and fail on, half a file."""
+        written = Path(self.ipp.controller.connection_files["engine"])  # the last file that the controller writes
+        whole = self.folder / "controller.part"
+        deadline = time.monotonic() + START_TIMEOUT
+        while True:
+            with contextlib.suppress(FileNotFoundError, ValueError):
+                json.loads(text := written.read_text())
+                break
+            if not self.controller_runs() or time.monotonic() > deadline:
+                raise ClusterError(f"ipyparallel's controller did not start. It said:\n{self.ipp.controller.get_output()}")
+            time.sleep(0.02)
+        whole.touch(0o600)
+        whole.write_text(text)
+        whole.replace(self.address)
+
+    def _start_ranks(self) -> None:
+        self.ranks_mark = f"{self.mark}ranks-{time.monotonic_ns()}/"
+        self.ipp.engines.clear()
+        # One thread a rank, as torchrun has it, unless the user says otherwise: ranks share the cores.
+        threads = os.environ.get("OMP_NUM_THREADS", "1")
+        self.ipp.config.EngineLauncher.environment = {marks.MARK: self.ranks_mark, "OMP_NUM_THREADS": threads}
+        self.ipp.start_engines_sync(self.n)
+
+    def _await_ranks(self, progress=lambda what: None) -> None:
+        """Wait for all engines, order them by MPI rank and make each watchable. Ends at once if a rank has ended."""
+        deadline = time.monotonic() + START_TIMEOUT
+        started = 0  # ranks that mpirun has been seen to have started on this host
+        while len(fresh := self._fresh_ids()) < self.n:
+            time.sleep(0.05)
+            progress(f"{len(fresh)} of {self.n} MPI ranks")
+            alive = self._ranks_alive()
+            started = max(started, alive)
+            if alive < started or not is_alive(self.mpirun_pid):
+                time.sleep(0.5)  # mpirun writes its account a moment after the death
+                raise ClusterError(f"The {self.n} MPI ranks ended before they had arrived. They said:\n{self.output()}")
+            if time.monotonic() > deadline:
+                raise ClusterError(
+                    f"Only {len(fresh)} of {self.n} ranks arrived within {START_TIMEOUT:.0f} s. They said:\n"
+                    f"{self.output()}\nTry `python -m pi2zero doctor` in a terminal, or fewer ranks."
+                )
+        found = self.client[fresh].apply_async(enrol.enrol, str(self.folder)).get(START_TIMEOUT)
+        order = sorted(range(self.n), key=lambda i: found[i]["rank"])
+        self.info = [found[i] for i in order]
+        self.ids = [fresh[i] for i in order]
+
+    def _fresh_ids(self) -> list[int]:
+        """ipyparallel's ids of the engines that are not the ones before a restart. An id is given anew; a uuid is not."""
+        return [i for i, uuid in list(self.client._engines.items()) if uuid not in self._former]
+
+    def replace(self) -> None:
+        """End the ranks, whatever state they are in, and start as many fresh ones under the same controller."""
+        self._former |= set(self.client._engines.values())
+        marks.end_marked(self.ranks_mark)
+        self._start_ranks()
+        self._await_ranks()
+
+    def stop(self) -> None:
+        """End the ranks and the controller, and remove their files."""
+        if self.client is not None:
+            self.client.close()
+        marks.end_marked(self.mark)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    # --- what the watch asks ---------------------------------------------------------------------------------------
+
+    @property
+    def mpirun_pid(self) -> int:
+        return self.ipp.engine_set.pid
+
+    def controller_runs(self) -> bool:
+        return is_alive(self.ipp.controller.pid)
+
+    def _ranks_alive(self) -> int:
+        """Live children of mpirun. mpirun itself may stay for ever after a rank has failed in MPI_Init."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return sum(is_alive(child.pid) for child in psutil.Process(self.mpirun_pid).children())
+        return 0
+
+    def death_notes(self) -> dict[int, str]:
+        """Ranks that are gone, and why; empty if all live. When one dies, mpirun ends the others: those are left out."""
+        dead = [i["rank"] for i in self.info if not is_alive(i["pid"])]
+        if not dead and is_alive(self.mpirun_pid):
+            return {} if self.controller_runs() else {0: "the controller is gone, and with it the way to every rank"}
+        deadline = time.monotonic() + 2.0
+        while not (notes := exit_reasons(self.output())) and time.monotonic() < deadline:
+            time.sleep(0.05)  # mpirun writes its account a moment after the death
+        return notes or {rank: "its process is gone" for rank in dead[:1] or [0]}
+
+    def stacks(self, which: list[int]) -> dict[int, list[Frame]]:
+        """Where ranks are now, innermost frame first: also inside an MPI call that will never return."""
+        paths = {rank: enrol.stack_path(str(self.folder), rank) for rank in which}
+        for path in paths.values():
+            path.write_text("")
+        self.signal(signal.SIGUSR1, which)
+        deadline = time.monotonic() + 0.5
+        while time.monotonic() < deadline and not all(path.stat().st_size for path in paths.values()):
+            time.sleep(0.01)
+        time.sleep(0.02)  # the last frames
+        return {rank: parse_stack(path.read_text()) for rank, path in paths.items()}
+
+    def signal(self, signum: int, which: list[int]) -> None:
+        """Send a signal to these ranks alone. (Sent to mpirun, SIGINT would end the whole world.)"""
+        self.client.send_signal(int(signum), targets=[self.ids[rank] for rank in which], block=False)
+
+    def output(self) -> str:
+        """What mpirun and the ranks wrote outside of any cell, without ipyparallel's own log lines."""
+        launcher = self.ipp.engine_set
+        try:
+            text = Path(launcher.output_file).read_text(errors="replace")
+        except FileNotFoundError:  # ipyparallel has noticed the end, read the file and removed it
+            text = launcher.get_output()
+        said = [line for line in text.splitlines() if not re.match(r"\d{4}-\S+ \S+ \[(IPEngine|KernelNanny)", line)]
+        return "\n".join(said).strip()[-4000:] or "(nothing)"
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def exit_reasons(output: str) -> dict[int, str]:
+    """Read mpirun's account (Open MPI 5): which rank ended first, and how."""
+    text = re.sub(r"\s+", " ", output)
+    notes = {}
+    for match in re.finditer(r"process rank (\d+) with PID \d+ on node \S+ exited on signal (\d+)", text):
+        notes[int(match[1])] = f"signal {signal_name(int(match[2]))}"
+    for match in re.finditer(r"MPI_ABORT was invoked on rank (\d+) .*?[Ee]rrorcode:? (\d+)", text):
+        notes[int(match[1])] = f"it called MPI_Abort with error code {match[2]}"
+    for match in re.finditer(r"Process name: \[[^\],]*[,@](\d+)\] Exit code: (\d+)", text):
+        notes[int(match[1])] = f"its process ended with exit code {match[2]}"
+    return notes
+
+
+def signal_name(number: int) -> str:
+    """SIGKILL and its like, with the usual cause in words."""
+    causes = {
+        "SIGKILL": " (killed from outside, often because memory ran out)",
+        "SIGSEGV": " (segmentation fault)",
+        "SIGABRT": " (the program aborted itself)",
+    }
+    name = signal.Signals(number).name if number in set(signal.Signals) else str(number)
+    return name + causes.get(name, "")

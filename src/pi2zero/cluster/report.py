@@ -1,0 +1,167 @@
+"""What a learner reads when a rank raised, died or waited for ever."""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ipykernel.compiler import get_file_name
+
+from pi2zero.mpi import name_ranks
+
+# From these files on, a stack is the engine's own machinery, not the learner's code.
+_MACHINERY = ("/IPython/core/interactiveshell.py", "/ipykernel/", "/ipyparallel/", "/asyncio/", "/tornado/")
+_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$')
+
+
+class RankError(RuntimeError):
+    """A `%%px` cell in which a rank raised, died or waited for ever. `report` is the text that the learner sees."""
+
+    def __init__(self, report: str, summary: str):
+        super().__init__(summary)
+        self.report = report
+
+    def _render_traceback_(self):
+        """IPython shows this in place of the traceback: the ranks' stacks matter, the kit's own do not."""
+        return self.report.splitlines()
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One line of a stack."""
+
+    file: str
+    line: int
+    function: str
+
+
+@dataclass
+class Outcome:
+    """How a watched cell ended. Ranks are MPI ranks.
+
+    errors: what each rank raised; dead: why a rank is gone; stuck: ranks that had not finished when the cell was ended,
+    with their stacks; deaf: whether one of these did not react to an interrupt; finished: ranks that came to the end.
+    """
+
+    errors: dict[int, Exception] = field(default_factory=dict)
+    dead: dict[int, str] = field(default_factory=dict)
+    stuck: dict[int, list[Frame]] = field(default_factory=dict)
+    deaf: bool = False
+    finished: list[int] = field(default_factory=list)
+    seconds_still: float = 0.0  # how long no rank moved, if that ended the cell
+    interrupted: bool = False
+
+    @property
+    def good(self) -> bool:
+        return not (self.errors or self.dead or self.stuck or self.interrupted)
+
+    @property
+    def restarted(self) -> bool:
+        """Whether the ranks have to be restarted: one is gone, or cannot be interrupted."""
+        return bool(self.dead or self.deaf)
+
+
+def parse_stack(text: str) -> list[Frame]:
+    """The frames that faulthandler wrote (innermost first), without the engine's machinery."""
+    frames = []
+    for line in text.splitlines():
+        match = _FRAME.match(line)
+        if not match:
+            continue
+        if any(part in match["file"] for part in _MACHINERY):
+            break
+        frames.append(Frame(match["file"], int(match["line"]), match["function"].strip()))
+    return frames
+
+
+class CellSources:
+    """The text of the cells that ran on the ranks, by the file name that IPython gave them there."""
+
+    def __init__(self):
+        self._text: dict[str, str] = {}
+
+    def add(self, source: str) -> None:
+        self._text[Path(get_file_name(source)).name] = source
+
+    def describe(self, frame: Frame) -> str:
+        """A frame as a person would say it: the line of the cell, or the place in a file."""
+        source = self._text.get(Path(frame.file).name)
+        where = "" if frame.function == "<module>" else f" in {frame.function}()"
+        if source is None:
+            return f"{_short(frame.file)}, line {frame.line}{where}"
+        lines = source.splitlines()
+        text = lines[frame.line - 1].strip() if frame.line <= len(lines) else ""
+        return f"cell line {frame.line}{where}:  {text}"
+
+
+def render(outcome: Outcome, sources: CellSources, size: int, cells: int) -> RankError:
+    """The report as an exception, ready to be raised. cells: how many earlier cells `replay` would run."""
+    parts, summaries = [], []
+    for rank, why in sorted(outcome.dead.items()):
+        summaries.append(f"rank {rank} died: {why}")
+        parts.append(f"Rank {rank} died: {why}.")
+    for ranks, error in _alike(outcome.errors):
+        summaries.append(f"{name_ranks(ranks)} raised {error.ename}: {error.evalue}")
+        parts.append(f"{_capital(name_ranks(ranks))} raised {error.ename}:\n{_traceback(error)}")
+    if outcome.interrupted:
+        summaries.append("interrupted")
+        parts.append("You interrupted the cell; so were the ranks.")
+    if outcome.stuck:
+        if outcome.seconds_still:
+            verb = "waited for ever" if outcome.deaf else f"did not move for {outcome.seconds_still:.0f} s"
+            summaries.append(f"{name_ranks(outcome.stuck)} {verb}")
+        parts.append(_stuck(outcome, sources))
+    parts.append(_consequence(outcome, size, cells))
+    return RankError("\n".join(parts), "; ".join(summaries))
+
+
+def _stuck(outcome: Outcome, sources: CellSources) -> str:
+    if outcome.seconds_still:
+        guess = " Not all ranks entered the same call?" if outcome.deaf else ""
+        head = f"No rank moved for {outcome.seconds_still:.0f} s.{guess} They are here:"
+    else:
+        head = "Meanwhile these ranks had not finished. They were here:"
+    lines = [head]
+    for ranks, frames in _alike(outcome.stuck):
+        lines.append(f"  {name_ranks(ranks)}: {sources.describe(frames[0]) if frames else 'no Python code (no stack)'}")
+        lines += [f"      called from {sources.describe(frame)}" for frame in frames[1:5]]
+    if outcome.seconds_still and outcome.finished:
+        lines.append(f"  {name_ranks(outcome.finished)}: finished the cell")
+    return "\n".join(lines)
+
+
+def _consequence(outcome: Outcome, size: int, cells: int) -> str:
+    if outcome.restarted:
+        text = f"All {size} ranks are being restarted (about 5 s): the next %%px cell works, but their variables are gone."
+    else:
+        text = "The ranks kept their variables. Mend the cell and run it again."
+    if outcome.restarted and cells:
+        text += f"\ncluster.replay() runs your {cells} earlier %%px cell{'s' * (cells > 1)} again."
+    if outcome.seconds_still:
+        text += "\nIf the ranks were only slow, give them more seconds: %%px --timeout 300"
+    return text
+
+
+def _traceback(error) -> str:
+    """IPython's traceback without mpi4py's compiled frames, which have no lines to show."""
+    text = error.traceback or f"{error.ename}: {error.evalue}"
+    blocks = (text if isinstance(text, str) else "\n".join(text)).split("\n\n")
+    return "\n\n".join(block for block in blocks if not re.match(r".*mpi4py/MPI\.src/\w+\.p[yx][xi]:", block.split("\n")[0]))
+
+
+def _alike(by_rank: dict) -> list[tuple[list[int], object]]:
+    """Group ranks that have the same error or the same stack; the first rank's value stands for the group."""
+    groups: dict[str, tuple[list[int], object]] = {}
+    for rank, value in sorted(by_rank.items()):
+        # Engines name the same cell after their own pid: compare the last part of the file's name.
+        frames = isinstance(value, list) and [(Path(f.file).name, f.line, f.function) for f in value]
+        key = str(frames) if frames is not False else f"{value.ename}: {value.evalue}"
+        groups.setdefault(key, ([], value))[0].append(rank)
+    return list(groups.values())
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+def _short(file: str) -> str:
+    return "/".join(Path(file).parts[-3:])

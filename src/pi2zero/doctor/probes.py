@@ -1,0 +1,183 @@
+"""What the doctor tries on real processes. `python -m pi2zero.doctor.probes NAME` prints one line of JSON, or its error.
+
+Each probe runs in a process of its own: it may hang or die without taking the doctor, or a learner's kernel, with it.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+CHILD = """
+from mpi4py import MPI
+parent = MPI.Comm.Get_parent()
+factor = parent.bcast(None, root=0)
+parent.reduce(factor * (MPI.COMM_WORLD.rank + 1), op=MPI.SUM, root=0)
+parent.Disconnect()
+"""
+
+
+def mpi() -> dict:
+    """Which MPI library mpi4py loads, and what the first mpirun on the PATH says it is. Starts no MPI."""
+    import mpi4py
+
+    mpi4py.rc.initialize = False
+    from pi2zero.mpi import mpi_env, mpi_library
+
+    library = mpi_library()  # without it, mpirun does not matter
+    mpi_env()
+    try:
+        words = subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout.split("\n")[0]
+    except FileNotFoundError:
+        words = ""
+    return {"library": library, "mpirun": words}
+
+
+def world() -> dict:
+    """Four processes by mpirun, and their all-reduced sum of rank + 1: 10 in a world of 4."""
+    from pi2zero.mpi import mpi_env
+
+    mpi_env()
+    command = ["mpirun", "-n", "4", sys.executable, "-m", "pi2zero.doctor.probes", "rank"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        sys.exit(done.returncode)
+    return json.loads(done.stdout)
+
+
+def rank() -> dict | None:
+    """What one of the four does. Rank 0 reports; pids proves that they are different processes."""
+    from mpi4py import MPI
+
+    comm = MPI.COMM_WORLD
+    total = comm.allreduce(comm.rank + 1, op=MPI.SUM)
+    pids = comm.gather(os.getpid(), root=0)
+    return {"size": comm.size, "sum": total, "processes": len(set(pids))} if comm.rank == 0 else None
+
+
+def spawn() -> dict:
+    """Two children of a plain process. It sends them 7; they return the sum of 7 (rank + 1): 21."""
+    from pi2zero.mpi import mpi_env
+
+    mpi_env()
+    from mpi4py import MPI
+
+    children = MPI.COMM_SELF.Spawn(sys.executable, args=["-c", CHILD], maxprocs=2)
+    children.bcast(7, root=MPI.ROOT)
+    total = children.reduce(None, op=MPI.SUM, root=MPI.ROOT)
+    children.Disconnect()
+    return {"sum": total}
+
+
+def cluster() -> dict:
+    """A small cluster as the notebooks start it, and a cell on it: [0, 1] from its two ranks."""
+    import pi2zero
+
+    ranks = pi2zero.start(n=2)
+    ranks.run("from mpi4py import MPI\nmine = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.allreduce(1)")
+    mine = ranks.view["mine"]
+    ranks.stop()
+    return {"ranks": [rank for rank, _ in mine], "size": mine[0][1]}
+
+
+def torch() -> dict:
+    """torch's version, a matrix product against its closed form, and the same on each accelerator."""
+    import torch
+
+    def works(device):
+        a = torch.arange(64.0, device=device)
+        product = torch.outer(a, a) @ torch.outer(a, a)  # (64, 64): |a|² a aᵀ, exact in float32's range to 1e-6
+        expected = (a @ a) * torch.outer(a, a)
+        return torch.allclose(product, expected, rtol=1e-5)
+
+    kind = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    devices = [torch.device(kind.type, i) for i in range(torch.accelerator.device_count())] if kind else []
+    names = [torch.cuda.get_device_name(d) if d.type == "cuda" else d.type for d in devices]
+    return {
+        "version": torch.__version__,
+        "cpu": works("cpu"),
+        "devices": [{"name": name, "works": works(device)} for name, device in zip(names, devices, strict=True)],
+    }
+
+
+def horovod() -> dict:
+    """Horovod's version, and an all-reduced 3 of a world of one: its library fits this torch, and its thread runs."""
+    import horovod
+    import horovod.torch as hvd
+    import torch
+
+    hvd.init()
+    return {"version": horovod.__version__, "sum": hvd.allreduce(torch.tensor([3.0]), op=hvd.Sum).item()}
+
+
+def deepspeed() -> dict:
+    """DeepSpeed's version. On CPUs also its two compiled operators, and how far its Adam's step is from torch's.
+
+    The first time, the operators are compiled (about a minute) and kept in torch's cache of extensions; the set-up does that.
+    """
+    import deepspeed
+    import torch
+    from deepspeed.accelerator import get_accelerator
+    from deepspeed.ops.adam import DeepSpeedCPUAdam
+
+    from pi2zero.zero import operators
+
+    found = {"version": deepspeed.__version__, "accelerator": get_accelerator().device_name()}
+    if found["accelerator"] != "cpu":
+        return found
+    for builder in ("ShareMemCommBuilder", "CPUAdamBuilder"):
+        operators.load(get_accelerator().create_op_builder(builder))
+    steps = []
+    for kind in (torch.optim.AdamW, DeepSpeedCPUAdam):
+        weights = torch.nn.Parameter(torch.linspace(-1, 1, 1000))
+        weights.grad = torch.linspace(1, -2, 1000)
+        kind([weights], lr=0.01, weight_decay=0.0).step()
+        steps.append(weights.detach())
+    return found | {"error": (steps[0] - steps[1]).abs().max().item()}
+
+
+PROBES = {probe.__name__: probe for probe in (mpi, world, rank, spawn, cluster, torch, horovod, deepspeed)}
+
+
+class Probe:
+    """Runs probes by name, and leaves nothing behind, whatever they do. `deadline` is on time.monotonic()."""
+
+    def __init__(self, deadline: float):
+        self.deadline = deadline
+
+    def __call__(self, name: str) -> tuple[dict | None, str]:
+        """(what the probe found, "") or (None, why it found nothing)."""
+        from pi2zero import marks
+
+        command = [sys.executable, "-m", "pi2zero.doctor.probes", name]
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        process = subprocess.Popen(command, **pipes, start_new_session=True)
+        mark = marks.owner_mark(process.pid)  # its children carry it, see mpi.mpi_env
+        try:
+            out, err = process.communicate(timeout=max(0.1, self.deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            return None, "it did not end in time"
+        finally:
+            process.kill()
+            marks.end_marked(mark)
+            marks.remove_run_dirs(mark)
+            process.communicate()
+        if process.returncode:
+            return None, last_words(err)
+        return json.loads(out.splitlines()[-1]), ""
+
+
+def last_words(text: str) -> str:
+    """What says most of a failed program's output: Python's error and the two lines after it, else the last line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip(" -*")]
+    errors = [i for i, line in enumerate(lines) if re.match(r"[\w.]*(Error|Exception)\b", line)]
+    said = lines[errors[-1] : errors[-1] + 3] if errors else lines[-1:]
+    return " ".join(said)[:300] or "it said nothing"
+
+
+if __name__ == "__main__":
+    answer = PROBES[sys.argv[1]]()
+    if answer is not None:
+        print(json.dumps(answer))

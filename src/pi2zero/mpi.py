@@ -1,0 +1,45 @@
+"""MPI as the kit needs it: its settings, its name, and how its ranks are called in a sentence."""
+
+import os
+import sys
+from pathlib import Path
+
+from pi2zero import marks
+
+
+def mpi_env() -> None:
+    """Set in `os.environ` what Open MPI needs on a laptop, in a container and in a kernel.
+
+    Root is allowed, and so are more ranks than cores (Open MPI 5 reads the PRTE names, 4.x the OMPI ones; names that are
+    not known are ignored). Values that are already set win. The environment's own `bin` comes first on the
+    PATH, because a kernel may run without it, and `mpirun` has to be the one that mpi4py uses.
+    """
+    for family in ("OMPI", "PRTE"):
+        os.environ.setdefault(f"{family}_ALLOW_RUN_AS_ROOT", "1")
+        os.environ.setdefault(f"{family}_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+    os.environ.setdefault("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe")
+    os.environ.setdefault("OMPI_MCA_rmaps_base_oversubscribe", "1")
+    bin_dir = str(Path(sys.executable).parent)
+    path = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    if path[0] != bin_dir:
+        os.environ["PATH"] = os.pathsep.join([bin_dir, *path])
+    if "/cluster-" not in os.environ.get(marks.MARK, ""):  # on a rank, what it starts belongs to its cluster
+        os.environ[marks.MARK] = marks.owner_mark()
+
+
+def mpi_library() -> str:
+    """Name and version of the MPI library that mpi4py has loaded, e.g. 'Open MPI 5.0.11'."""
+    from mpi4py import MPI
+
+    text = MPI.Get_library_version().split(",")[0].replace("\0", "").strip()
+    return text.replace("Open MPI v", "Open MPI ").splitlines()[0]
+
+
+def name_ranks(ranks) -> str:
+    """[2] -> 'rank 2'; [0, 1, 3] -> 'ranks 0, 1 and 3'; many are cut in the middle."""
+    ranks = sorted(ranks)
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    if len(ranks) > 8:
+        return f"ranks {', '.join(map(str, ranks[:4]))}, ... {ranks[-1]} ({len(ranks)} in all)"
+    return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"

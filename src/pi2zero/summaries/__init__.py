@@ -1,0 +1,1 @@
+"""For the summarizer: stories (data) and their scores."""

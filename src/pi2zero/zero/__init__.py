@@ -1,0 +1,1 @@
+"""What DeepSpeed's notebooks and scripts share: its compiled operators, and checkpoints of whole tensors."""

@@ -1,0 +1,65 @@
+"""DeepSpeed's compiled operators: loaded without the wait that a killed compiler leaves behind.
+
+torch.utils.cpp_extension marks a build with a file `lock`, also when all is compiled already. Who is killed meanwhile leaves it,
+and everybody who loads that operator afterwards waits for ever. It keeps the file open: so a lock that nobody has open is stale.
+(On this host. A compiler on another host that shares the home folder is not seen; `make lab` compiles before ranks start.)
+"""
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+
+import psutil
+
+from pi2zero.mpi import mpi_env
+
+__all__ = ["drop_stale_locks", "load", "use_folder"]
+
+
+def use_folder() -> None:
+    """Keep operators inside the environment, unless TORCH_EXTENSIONS_DIR says where. Before DeepSpeed is imported.
+
+    In the home folder, where torch keeps them otherwise, two environments would compile them anew at each change of use.
+    So would two versions of ninja: mpi_env puts the environment's own first.
+    """
+    mpi_env()
+    if os.access(sys.prefix, os.W_OK):
+        os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(Path(sys.prefix) / "torch_extensions"))
+
+
+def load(builder):
+    """Load an operator by its DeepSpeed builder, compiled if need be. Returns its module."""
+    use_folder()
+    drop_stale_locks()
+    return builder.load()
+
+
+def drop_stale_locks() -> list[Path]:
+    """Remove the locks in torch's folder of extensions that no process of this host has open. Returns them."""
+    from torch.utils.cpp_extension import _get_build_directory
+
+    folder = Path(_get_build_directory("deepspeed_shm_comm", False)).parent
+    before = {lock.resolve(): made(lock) for lock in folder.glob("*/lock")}
+    unused = set(before) - (open_files() if before else set())
+    # Looking took a moment. A lock that was made meanwhile, at the same place, is somebody's.
+    stale = [lock for lock in sorted(unused) if before[lock] and made(lock) == before[lock]]
+    for lock in stale:
+        lock.unlink(missing_ok=True)
+    return stale
+
+
+def made(lock: Path) -> int:
+    """When the file was made, in ns; 0 if it is not there."""
+    with contextlib.suppress(OSError):
+        return lock.stat().st_mtime_ns
+    return 0
+
+
+def open_files() -> set[Path]:
+    """The files that processes of this user have open."""
+    found = set()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            found |= {Path(file.path) for file in process.open_files()}
+    return found
