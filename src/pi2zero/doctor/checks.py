@@ -19,6 +19,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from pi2zero import marks
+from pi2zero.doctor import limits as machine
 from pi2zero.doctor.probes import Probe
 
 ROOT = Path(__file__).resolve().parents[3]  # the clone
@@ -198,14 +199,14 @@ def check_deepspeed(probe: Probe) -> Result:
 
 
 def check_cores(limits: Limits) -> Result:
-    found = limits.cores()
+    found = machine.cores()
     if found < limits.cores_low:
         return Result("cores", "warning", f"{found:g}", "All runs, but no speed-up can be measured. Ask for 2 cores or more.")
     return Result("cores", "ok", f"{found:g}")
 
 
 def check_memory(limits: Limits) -> Result:
-    free, total = limits.free_memory(), limits.total_memory()
+    free, total = machine.free_memory(), machine.total_memory()
     remedy = "Close other programs, or use a machine (or container) with more memory. `make reset` ends old ranks."
     detail = f"{free / 1e9:.1f} GB free of {total / 1e9:.1f} GB"
     return Result("memory", *grade(free, limits.memory_low, limits.memory_none, detail, remedy))
