@@ -47,7 +47,8 @@ def main():
     done = load(args.checkpoint, model, optimizer) if args.resume and rank == 0 else 0  # NEW (wrapping would lose the momentum)
     done = hvd.broadcast_object(done, root_rank=0)  # NEW (all start from what rank 0 has)
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)  # NEW
-    hvd.broadcast_optimizer_state(optimizer, root_rank=0)  # NEW
+    if done:  # NEW (on a fresh optimizer it would take a step, and Adam counts its steps)
+        hvd.broadcast_optimizer_state(optimizer, root_rank=0)  # NEW
 
     for epoch in range(done, args.epochs):
         sampler.set_epoch(epoch)  # NEW (a resumed run draws the same batches)

@@ -8,7 +8,14 @@ from pi2zero import marks
 
 
 def mpi_env() -> None:
-    """Set in `os.environ` what Open MPI needs on a laptop, in a container and in a kernel.
+    """Set in `os.environ` what Open MPI needs on a laptop, in a container and in a kernel, and whom its ranks belong to."""
+    mpi_settings()
+    if "/cluster-" not in os.environ.get(marks.MARK, ""):  # on a rank, what it starts belongs to its cluster
+        os.environ[marks.MARK] = marks.owner_mark()
+
+
+def mpi_settings() -> None:
+    """Set in `os.environ` what Open MPI needs; every kernel of the kit's environment does so at its start.
 
     Root is allowed, and so are more ranks than cores (Open MPI 5 reads the PRTE names, 4.x the OMPI ones; names that are
     not known are ignored). Values that are already set win. The environment's own `bin` comes first on the
@@ -17,14 +24,14 @@ def mpi_env() -> None:
     for family in ("OMPI", "PRTE"):
         os.environ.setdefault(f"{family}_ALLOW_RUN_AS_ROOT", "1")
         os.environ.setdefault(f"{family}_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
-    os.environ.setdefault("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe")
+    # "slot" also keeps a host's local ranks in the order of the ranks, which DeepSpeed asserts; with ":oversubscribe" alone
+    # Open MPI 5 maps by package or NUMA domain, and numbers them across.
+    os.environ.setdefault("PRTE_MCA_rmaps_default_mapping_policy", "slot:oversubscribe")
     os.environ.setdefault("OMPI_MCA_rmaps_base_oversubscribe", "1")
     bin_dir = str(Path(sys.executable).parent)
     path = os.environ.get("PATH", os.defpath).split(os.pathsep)
     if path[0] != bin_dir:
         os.environ["PATH"] = os.pathsep.join([bin_dir, *path])
-    if "/cluster-" not in os.environ.get(marks.MARK, ""):  # on a rank, what it starts belongs to its cluster
-        os.environ[marks.MARK] = marks.owner_mark()
 
 
 def mpi_library() -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from pi2zero.mpi import mpi_env
+from pi2zero.mpi import mpi_settings
 
 __all__ = ["drop_stale_locks", "load", "use_folder"]
 
@@ -21,9 +21,9 @@ def use_folder() -> None:
     """Keep operators inside the environment, unless TORCH_EXTENSIONS_DIR says where. Before DeepSpeed is imported.
 
     In the home folder, where torch keeps them otherwise, two environments would compile them anew at each change of use.
-    So would two versions of ninja: mpi_env puts the environment's own first.
+    So would two versions of ninja: mpi_settings puts the environment's own first.
     """
-    mpi_env()
+    mpi_settings()
     if os.access(sys.prefix, os.W_OK):
         os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(Path(sys.prefix) / "torch_extensions"))
 
