@@ -1,9 +1,13 @@
 """What many tests share."""
 
+import os
+
 import pytest
 
 import pi2zero
+from pi2zero import marks
 
+os.environ[marks.SCOPE] = f"tests-{os.getpid()}"  # a test that resets ends nobody else's ranks, not another worker's either
 pytest.register_assert_rewrite("lab_checks", "pictures")
 
 

@@ -1,13 +1,16 @@
-"""Marks: which processes are the kit's, and whose."""
+"""Marks: which processes and folders are the kit's, and whose."""
 
 import os
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 
+import pi2zero
 from pi2zero import marks
 
 
@@ -26,6 +29,20 @@ def sleeper():
         process.wait()
 
 
+@pytest.fixture
+def gone():
+    """The mark of a process of this host and scope that has ended."""
+    brief = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    mark = marks.owner_mark(brief.pid)
+    assert not marks.owner_is_gone(f"{mark}cluster-1/")
+    brief.communicate()
+    return mark
+
+
+def elsewhere(mark: str) -> str:
+    return f"another-host/{mark.partition('/')[2]}"
+
+
 def test_a_mark_does_not_change_when_the_clock_is_set(monkeypatch):
     before = marks.owner_mark()
     monkeypatch.setattr(psutil.Process, "create_time", lambda self: time.time())
@@ -33,23 +50,27 @@ def test_a_mark_does_not_change_when_the_clock_is_set(monkeypatch):
     assert not marks.owner_is_gone(before)
 
 
-@pytest.mark.parametrize("mark", ["1:0/", "999999999:5/", "nonsense", "/"])
-def test_a_mark_of_nobody(mark):
-    assert marks.owner_is_gone(mark)
+def test_a_mark_of_a_process_that_has_ended(gone):
+    assert marks.owner_is_gone(gone) and marks.owner_is_gone(f"{gone}cluster-1/")
+    assert marks.owner_is_gone(f"{marks.scope_mark()}1:0/"), "the pid was given anew"
+    assert marks.owner_is_gone(f"{marks.scope_mark()}999999999:5/")
 
 
-def test_a_mark_of_a_process_that_has_ended():
-    short = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    mark = marks.owner_mark(short.pid)
-    assert not marks.owner_is_gone(f"{mark}cluster-1/")
-    short.communicate()
-    assert marks.owner_is_gone(mark)
+@pytest.mark.parametrize("mark", ["nonsense", "/", "1:0/", "a/b/c/"])
+def test_what_is_not_a_mark_is_nobodys(mark):
+    assert not marks.owner_is_gone(mark)
+
+
+def test_of_another_hosts_process_nothing_is_known(gone):
+    assert not marks.owner_is_gone(elsewhere(gone))
 
 
 def test_only_what_begins_with_the_mark_is_ended(sleeper):
-    mine = f"{os.getpid()}:0/"
+    scope = marks.scope_mark()
+    mine = f"{scope}{os.getpid()}:0/"
     ranks, controller, other, longer = (
-        sleeper(mark) for mark in (f"{mine}cluster-1/ranks-1/", f"{mine}cluster-1/", f"{mine}cluster-12/", f"{os.getpid()}:01/")
+        sleeper(mark)
+        for mark in (f"{mine}cluster-1/ranks-1/", f"{mine}cluster-1/", f"{mine}cluster-12/", f"{scope}{os.getpid()}:01/")
     )
     assert marks.end_marked(f"{mine}cluster-1/ranks-1/") == 1
     assert [p.poll() is None for p in (ranks, controller, other, longer)] == [False, True, True, True]
@@ -57,3 +78,68 @@ def test_only_what_begins_with_the_mark_is_ended(sleeper):
     assert [p.poll() is None for p in (controller, other, longer)] == [False, True, True]
     assert marks.end_marked(mine) == 1
     assert longer.poll() is None
+
+
+def test_the_scope_is_the_clone_or_what_is_said_and_the_slurm_job(monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    monkeypatch.setenv(marks.SCOPE, "one/two @3")
+    host, scope, end = marks.scope_mark().split("/")
+    assert (scope, end) == ("one-two--3", "")
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    assert marks.scope_mark() == f"{host}/one-two--3.job-17/"
+    monkeypatch.delenv(marks.SCOPE)
+    assert marks.scope_mark().startswith(f"{host}/clone-") and marks.scope_mark().endswith(".job-17/")
+
+
+def test_reset_touches_only_its_own_scope_and_host(sleeper, gone, tmp_path, monkeypatch):
+    """By `python -m pi2zero reset`, in every scope but that of whoever runs the tests."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    processes, folders = {}, {}
+    for scope, job in (("left", ""), ("right", ""), ("left", "7"), ("left", "8"), ("left-2", "")):
+        monkeypatch.setenv(marks.SCOPE, scope)
+        monkeypatch.setenv("SLURM_JOB_ID", job)
+        processes[scope, job] = sleeper(f"{marks.owner_mark()}cluster-1/")
+        folders[scope, job] = marks.make_run_dir()
+    host = marks.scope_mark().partition("/")[0]
+    another = tmp_path / folders["left", ""].name.replace(f"@{host}@", "@another-host@")
+    another.mkdir()
+
+    def alive():
+        return {name for name, process in processes.items() if process.poll() is None}
+
+    assert alive() == {name for name, folder in folders.items() if folder.is_dir()} == set(processes)
+    for done, (scope, job) in enumerate((("left", ""), ("left", "8")), start=1):
+        environment = dict(os.environ, PI2ZERO_SCOPE=scope, SLURM_JOB_ID=job)
+        said = subprocess.run([sys.executable, "-m", "pi2zero", "reset"], env=environment, capture_output=True, text=True)
+        assert said.stdout == "1 processes ended, their files removed.\n", said
+        assert len(alive()) == len(processes) - done and (scope, job) not in alive()
+        assert alive() == {name for name, folder in folders.items() if folder.is_dir()}
+    assert another.is_dir()
+
+
+def test_a_folder_goes_with_its_process_or_with_the_next_one(gone, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    lost, foreign = (tmp_path / f"pi2zero-meeting@{mark.replace('/', '@')}x" for mark in (gone, elsewhere(gone)))
+    for folder in (lost, foreign):
+        folder.mkdir()
+    first = marks.temporary_folder(marks.MEETING)
+    second = marks.temporary_folder(marks.MEETING)
+    assert not lost.exists() and foreign.is_dir()
+    for folder in (first, second):
+        assert Path(folder.name).stat().st_mode & 0o777 == 0o700
+        folder.cleanup()
+
+
+@pytest.mark.long
+def test_two_scopes_side_by_side(monkeypatch):
+    """A reset in one scope leaves the ranks of another alone, and a cell still runs on them."""
+    cluster = pi2zero.start(n=2)
+    try:
+        other = dict(os.environ, PI2ZERO_SCOPE="somebody-elses-tests")
+        said = subprocess.run([sys.executable, "-m", "pi2zero", "reset"], env=other, capture_output=True, text=True)
+        assert said.stdout == "Nothing of the kit was running.\n", said
+        cluster.run("x = 1")
+        assert cluster.view["x"] == [1, 1]
+    finally:
+        cluster.stop()

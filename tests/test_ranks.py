@@ -1,5 +1,6 @@
 """Ranks that join torch.distributed, as real processes."""
 
+import os
 import subprocess
 import sys
 
@@ -10,7 +11,8 @@ from pi2zero.mpi import mpi_env
 pytestmark = pytest.mark.long
 
 PROGRAM = """
-import os, torch, torch.distributed as dist
+import os, sys, psutil, torch, torch.distributed as dist
+from pathlib import Path
 from pi2zero import ranks
 for _ in range(2):  # called again, it changes nothing
     me = ranks.join()
@@ -21,21 +23,29 @@ dist.all_reduce(x)
 ports = [None] * me.world_size
 dist.all_gather_object(ports, os.environ["MASTER_PORT"])
 assert len(set(ports)) == 1 and int(ports[0]) > 0
+listens = {c.laddr.ip for c in psutil.Process().net_connections("inet") if c.status == psutil.CONN_LISTEN}
+assert listens <= {"127.0.0.1"}, listens
 if me.rank == 0:
     print(me.backend, x.tolist())
+    [folder] = Path(os.environ["TMPDIR"]).glob("pi2zero-meeting@*")
+    assert folder.stat().st_mode & 0o777 == 0o700
 ranks.leave()
 me = ranks.join()  # and after an end, it joins anew
 dist.barrier()
 ranks.leave()
 ranks.leave()  # nothing to leave
+dist.init_process_group("gloo")  # a program that makes its own world finds the names that it looks for
+dist.barrier()
+ranks.leave()
 """
 
 
 @pytest.mark.parametrize("n", [1, 3])
-def test_mpi_ranks_join_torch_distributed(n):
+def test_mpi_ranks_join_torch_distributed(n, tmp_path):
     mpi_env()
-    command = ["mpirun", "-n", str(n), sys.executable, "-c", PROGRAM]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    command = ["mpirun", "-n", str(n), "-x", "OMPI_MCA_btl=self,sm", sys.executable, "-c", PROGRAM]
+    done = subprocess.run(command, env=dict(os.environ, TMPDIR=str(tmp_path)), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     total = float(n * (n + 1) / 2)
     assert done.stdout.split(maxsplit=1)[1].strip() == str([total] * 3)
+    assert not list(tmp_path.glob("pi2zero*")), "the file where the ranks met is gone with them"

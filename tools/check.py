@@ -4,6 +4,7 @@
 All steps run, also after a failure, so that one run tells everything.
 """
 
+import os
 import subprocess
 import sys
 import time
@@ -44,6 +45,7 @@ def main():
     names = sys.argv[1:] or [name for name in STEPS if name != "fast"]  # "tests" has them all
     if unknown := set(names) - set(STEPS):
         sys.exit(f"There is no step {', '.join(sorted(unknown))}. Steps: {', '.join(STEPS)}.")
+    os.environ["PI2ZERO_SCOPE"] = f"check-{os.getpid()}"  # `reset` in this clone and the checks leave each other alone
     results = {name: run(name) for name in names}
     print("\n=== summary")
     for name, (good, seconds) in results.items():

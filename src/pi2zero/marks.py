@@ -1,15 +1,21 @@
-"""Which processes belong to the kit, and how they are ended.
+"""Which processes and folders belong to the kit, and how they are ended and removed.
 
 Every process that a kernel starts through the kit inherits one environment variable, `PI2ZERO_MARK`, that says where
-it belongs, from the outside in: `<kernel's pid>:<its start>/cluster-<number>/ranks-<number>/`. A kernel's own children
-carry the first part, a controller the first two, ranks all three. So the kit finds its own processes by the beginning of
-their mark, also those that changed their session or their parent (Open MPI's daemons, ipyparallel's nannies), and
-never touches anybody else's.
+it belongs, from the outside in: `<host>/<scope>/<kernel's pid>:<its start>/cluster-<number>/ranks-<number>/`. A kernel's
+own children carry the first three parts, a controller the first four, ranks all five. So the kit finds its own processes
+by the beginning of their mark, also those that changed their session or their parent (Open MPI's daemons, ipyparallel's
+nannies), and never touches anybody else's. Folders in the temporary folder, which hosts may share, have it in their name.
+
+The scope keeps apart what one user does side by side on one host: the clone that is used, or what `PI2ZERO_SCOPE` says
+(the tests take one of their own), and the Slurm job. `reset` ends its own scope on its own host.
 """
 
 import contextlib
+import hashlib
 import os
+import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -18,12 +24,20 @@ from pathlib import Path
 import psutil
 
 MARK = "PI2ZERO_MARK"
-RUN_DIR_PREFIX = "pi2zero-"
+SCOPE = "PI2ZERO_SCOPE"
 _wardens: dict[str, subprocess.Popen] = {}  # by owner: a forked child is not its parent
 
 
+def scope_mark() -> str:
+    """The beginning of all marks of this host and scope: `<host>/<scope>/`."""
+    scope = os.environ.get(SCOPE) or f"clone-{hashlib.sha1(str(Path(__file__).resolve().parent).encode()).hexdigest()[:8]}"
+    if job := os.environ.get("SLURM_JOB_ID"):
+        scope += f".job-{job}"
+    return "/".join(re.sub(r"[^\w.-]", "-", part) for part in (socket.gethostname(), scope)) + "/"
+
+
 def owner_mark(pid: int | None = None) -> str:
-    """The mark of a process, `<pid>:<start>/`: with its start, a reused pid is not mistaken for it.
+    """The mark of a process of this scope, `<host>/<scope>/<pid>:<start>/`: a reused pid is not mistaken for it.
 
     The start is in clock ticks since boot: a date would change when the clock is set, and the warden would find its
     owner gone.
@@ -33,25 +47,35 @@ def owner_mark(pid: int | None = None) -> str:
         start = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19]  # proc(5), field 22
     except FileNotFoundError:  # no /proc: macOS
         start = f"{process.create_time():.2f}"
-    return f"{process.pid}:{start}/"
+    return f"{scope_mark()}{process.pid}:{start}/"
 
 
 def owner_is_gone(mark: str) -> bool:
-    """True if the process that a mark names first has ended (or is a zombie that only waits to be reaped)."""
-    owner = mark.partition("/")[0] + "/"
-    pid = owner.partition(":")[0]
+    """True if the process that a mark names has ended (or is a zombie that only waits to be reaped).
+
+    Of another host's process nothing is known: False. So it is of what is not a mark.
+    """
+    found = re.match(r"([^/]+)/[^/]+/(\d+):[\d.]+/", mark)
+    if not found or found[1] != scope_mark().partition("/")[0]:
+        return False
+    pid = int(found[2])
     try:
-        alive = owner_mark(int(pid)) == owner and psutil.Process(int(pid)).status() != psutil.STATUS_ZOMBIE
-    except (psutil.NoSuchProcess, ProcessLookupError, ValueError):
+        alive = _process_part(owner_mark(pid)) == _process_part(mark) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except (psutil.NoSuchProcess, ProcessLookupError):
         return True
     return not alive
 
 
-def marked(prefix: str = "") -> list[psutil.Process]:
-    """This user's processes whose mark begins so, as it stood when they started.
+def _process_part(mark: str) -> str:
+    return mark.split("/")[2]
+
+
+def marked(prefix: str | None = None) -> list[psutil.Process]:
+    """This user's processes on this host whose mark begins so, as it stood when they started; by default, of this scope.
 
     Never the caller, nor the shell that it was started from.
     """
+    prefix = scope_mark() if prefix is None else prefix
     spared = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     found = []
     for process in psutil.process_iter():
@@ -65,7 +89,7 @@ def marked(prefix: str = "") -> list[psutil.Process]:
 
 
 def leftovers() -> list[psutil.Process]:
-    """Processes of the kit whose kernel is gone. There should be none: the warden ends them."""
+    """Processes of this scope whose kernel is gone. There should be none: the warden ends them."""
     found = []
     for process in marked():
         with contextlib.suppress(psutil.Error):
@@ -87,8 +111,8 @@ def end(processes: list[psutil.Process], patience: float = 1.0) -> None:
     psutil.wait_procs(alive, timeout=3)
 
 
-def end_marked(prefix: str = "") -> int:
-    """End every process whose mark begins so, and those it started meanwhile; how many there were."""
+def end_marked(prefix: str | None = None) -> int:
+    """End every process whose mark begins so (by default, of this scope), and those it started meanwhile; how many."""
     count = 0
     for _ in range(5):
         batch = marked(prefix)
@@ -108,21 +132,41 @@ def _name(process: psutil.Process) -> str:
         return ""
 
 
+# --- folders in the temporary folder: pi2zero-<kind>@<host>@<scope>@<pid>:<start>@<random> ---------------------------
+
+RUN, STORIES, MEETING = "run", "stories", "meeting"  # kinds: of a cluster, of the summarizer, of torch's ranks
+
+
 def make_run_dir() -> Path:
-    """A private folder (0700) for one cluster's files; its name carries the owner."""
-    return Path(tempfile.mkdtemp(prefix=f"{RUN_DIR_PREFIX}{_as_name(owner_mark())}"))
+    """A private folder (0700) for one cluster's files; its name carries the owner. `remove_run_dirs` takes it away."""
+    return Path(tempfile.mkdtemp(prefix=_folder_name(RUN, owner_mark())))
 
 
-def remove_run_dirs(owner: str = "") -> None:
-    """Remove run folders of this user: all, or those of one owner."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{RUN_DIR_PREFIX}{_as_name(owner)}*"):
+def temporary_folder(kind: str) -> tempfile.TemporaryDirectory:
+    """A private folder (0700) that goes when this process ends by itself. What a killed one left, the next call clears away."""
+    for folder in _folders(kind):
+        if owner_is_gone("/".join(folder.name.split("@")[1:])):
+            shutil.rmtree(folder, ignore_errors=True)
+    return tempfile.TemporaryDirectory(prefix=_folder_name(kind, owner_mark()))
+
+
+def remove_run_dirs(owner: str | None = None) -> None:
+    """Remove run folders of this user: all of this scope, or those of one owner. Another host's stay."""
+    for folder in _folders(RUN, scope_mark() if owner is None else owner):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _folders(kind: str, prefix: str = "") -> list[Path]:
+    found = []
+    for folder in Path(tempfile.gettempdir()).iterdir():
         with contextlib.suppress(OSError):
-            if folder.stat().st_uid == os.getuid():
-                shutil.rmtree(folder, ignore_errors=True)
+            if folder.name.startswith(_folder_name(kind, prefix)) and folder.lstat().st_uid == os.getuid():
+                found.append(folder)
+    return found
 
 
-def _as_name(owner: str) -> str:
-    return owner.replace(":", "-").replace("/", "-")
+def _folder_name(kind: str, mark: str) -> str:
+    return f"pi2zero-{kind}@{mark.replace('/', '@')}"
 
 
 def ensure_warden() -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from pi2zero import marks
 
+RUN_DIR = "PI2ZERO_RUN_DIR"  # on a cluster's ranks: its private folder
+
 
 def mpi_env() -> None:
     """Set in `os.environ` what Open MPI needs on a laptop, in a container and in a kernel, and whom its ranks belong to."""
@@ -32,6 +34,29 @@ def mpi_settings() -> None:
     path = os.environ.get("PATH", os.defpath).split(os.pathsep)
     if path[0] != bin_dir:
         os.environ["PATH"] = os.pathsep.join([bin_dir, *path])
+
+
+def one_host_env() -> dict[str, str]:
+    """What keeps the messages of ranks that all run on this host in its memory: no rank listens on a port.
+
+    Values that are already set win. (Ranks that spawn others need TCP for it: set OMPI_MCA_btl to self,sm,tcp before the
+    start. Spawned from a kernel, processes have it.)
+    """
+    wanted = {"OMPI_MCA_btl": "self,sm"}
+    return {name: os.environ.get(name, value) for name, value in wanted.items()}
+
+
+def local_rank(comm) -> tuple[int, int]:
+    """(the rank among those on this host, how many they are). All ranks of the communicator call it.
+
+    Open MPI numbers the ranks of a host its own way where they are more than the cores, and DeepSpeed insists on that.
+    """
+    from mpi4py import MPI
+
+    here = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    rank, size = here.rank, here.size
+    here.Free()
+    return int(os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", rank)), size
 
 
 def mpi_library() -> str:

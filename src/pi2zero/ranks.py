@@ -7,6 +7,10 @@ import sys
 import time
 from dataclasses import dataclass
 
+from pi2zero import marks, mpi
+
+_folders = []  # of the files where ranks met; they go when rank 0 ends
+
 
 @dataclass(frozen=True)
 class Rank:
@@ -24,6 +28,7 @@ def join(deepspeed: bool = False) -> Rank:
 
     What torchrun does for its processes, done through MPI: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT are
     set, and the process group is made: nccl if every rank on every host has a GPU of its own, else gloo on the CPU.
+    Ranks on one host meet in a private file, which no other user can read; on several, at rank 0's port.
     Called again, it changes nothing. Source of the names: torch.distributed, "Environment variable initialization".
 
     deepspeed: make DeepSpeed's own start as well, without its words about compilers and accelerators.
@@ -33,19 +38,17 @@ def join(deepspeed: bool = False) -> Rank:
     from mpi4py import MPI
 
     comm = MPI.COMM_WORLD
-    local = comm.Split_type(MPI.COMM_TYPE_SHARED)  # the ranks on this host
-    # Open MPI numbers the ranks of a host its own way where they are more than the cores, and DeepSpeed insists on that.
-    local_rank, local_size = int(os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", local.rank)), local.size
-    local.Free()
+    local_rank, local_size = mpi.local_rank(comm)
     has_gpu = comm.allreduce(torch.cuda.device_count() >= local_size, op=MPI.LAND)
     device = f"cuda:{local_rank}" if has_gpu else "cpu"
     if has_gpu:
         torch.cuda.set_device(device)
     backend = "nccl" if has_gpu else "gloo"
     if not dist.is_initialized():
-        store = _meeting_point(comm, dist, one_host=local_size == comm.size)
+        one_host = local_size == comm.size
+        store, address, port = _meeting_file(comm, dist) if one_host else _meeting_port(comm, dist)
         os.environ.update(RANK=str(comm.rank), WORLD_SIZE=str(comm.size), LOCAL_RANK=str(local_rank))
-        os.environ.update(MASTER_ADDR=store.host, MASTER_PORT=str(store.port))
+        os.environ.update(MASTER_ADDR=address, MASTER_PORT=str(port))
         dist.init_process_group(backend, store=store, rank=comm.rank, world_size=comm.size)
     if deepspeed:
         _start_deepspeed(comm, "cuda" if has_gpu else "cpu", first=local_rank == 0)
@@ -101,11 +104,29 @@ def leave() -> None:
         dist.destroy_process_group()
 
 
-def _meeting_point(comm, dist, one_host: bool):
-    """A TCPStore on rank 0, on a port that the system chose, so that no two worlds on a host meet."""
-    if one_host and sys.platform == "linux":
+def _meeting_file(comm, dist):
+    """(a FileStore in a private folder, 127.0.0.1, a free port). A TCPStore would let in every user of the host.
+
+    Nobody listens on the port: address and port are for programs that, later, make a world by themselves.
+    """
+    if sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # also where the host's own name does not resolve
-    host = comm.bcast("127.0.0.1" if one_host else socket.gethostname())
+    path = port = None
+    if comm.rank == 0:
+        folder = os.environ.get(mpi.RUN_DIR)
+        if not folder:  # no cluster of the kit's, which removes its folder: mpirun, or a world of one
+            _folders.append(marks.temporary_folder(marks.MEETING))
+            folder = _folders[-1].name
+        path = f"{folder}/torch-{time.monotonic_ns()}"
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+    path, port = comm.bcast((path, port))
+    return dist.FileStore(path, comm.size), "127.0.0.1", port
+
+
+def _meeting_port(comm, dist):
+    """(a TCPStore on rank 0, its host, its port). The system chose the port, so that no two worlds on a host meet."""
+    host = comm.bcast(socket.gethostname())
     store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False) if comm.rank == 0 else None
     port = comm.bcast(store.port if store else None)
-    return store or dist.TCPStore(host, port, is_master=False, wait_for_workers=False)
+    return store or dist.TCPStore(host, port, is_master=False, wait_for_workers=False), host, port

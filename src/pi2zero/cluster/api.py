@@ -64,7 +64,7 @@ class MPICluster:
 
     @property
     def info(self) -> list[dict]:
-        """For each rank: rank, size, pid, host, library."""
+        """For each rank: rank, size, pid, mark, host, library."""
         self._wait_until_ready()
         return self._engines.info
 
@@ -167,10 +167,11 @@ def start(n: int = 4) -> MPICluster:
 
 
 def reset() -> str:
-    """End every process of this user that the kit started, remove its files, and say how many there were.
+    """End every process that the kit started from this clone on this host, remove its files, and say how many there were.
 
     Other notebooks' ranks are ended too; they notice at their next `%%px` cell. So is whatever else was started from
-    a kernel after its first `pi2zero.start`. The kernels themselves stay.
+    a kernel after its first `pi2zero.start`. The kernels themselves stay. So do other clones' processes, and those of
+    other Slurm jobs; the environment variable PI2ZERO_SCOPE sets a name in place of the clone.
     """
     count = len(marks.marked())
     for cluster in list(_running):

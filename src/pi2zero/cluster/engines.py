@@ -17,7 +17,7 @@ from traitlets.config import Config
 from pi2zero import marks
 from pi2zero.cluster import enrol
 from pi2zero.cluster.report import Frame, parse_stack
-from pi2zero.mpi import mpi_env
+from pi2zero.mpi import RUN_DIR, mpi_env, one_host_env
 
 START_TIMEOUT = 60.0  # s for the ranks to arrive; a slow shared node takes 20
 
@@ -54,7 +54,9 @@ class Engines:
     def _start(self, progress) -> None:
         config = Config()
         config.Cluster.load_profile = False
-        config.ControllerLauncher.environment = {marks.MARK: self.mark}
+        # Encrypted (CurveZMQ): with signed messages alone, any user of the host could read the cells and what they print.
+        encrypted = os.environ.get("IPP_ENABLE_CURVE", "1")
+        config.ControllerLauncher.environment = {marks.MARK: self.mark, "IPP_ENABLE_CURVE": encrypted}
         config.EngineLauncher.engine_args = [f"--file={self.address}", f"--IPEngine.wait_for_url_file={START_TIMEOUT}"]
         # In its own folder: no file is shared with another kernel, and one removal cleans up.
         self.ipp = ipp.Cluster(
@@ -105,7 +107,8 @@ class Engines:
         self.ipp.engines.clear()
         # One thread a rank, as torchrun has it, unless the user says otherwise: ranks share the cores.
         threads = os.environ.get("OMP_NUM_THREADS", "1")
-        self.ipp.config.EngineLauncher.environment = {marks.MARK: self.ranks_mark, "OMP_NUM_THREADS": threads}
+        environment = {marks.MARK: self.ranks_mark, "OMP_NUM_THREADS": threads, RUN_DIR: str(self.folder)}
+        self.ipp.config.EngineLauncher.environment = environment | one_host_env()
         self.ipp.start_engines_sync(self.n)
 
     def _await_ranks(self, progress=lambda what: None) -> None:
@@ -165,7 +168,7 @@ class Engines:
 
     def death_notes(self) -> dict[int, str]:
         """Ranks that are gone, and why; empty if all live. When one dies, mpirun ends the others: those are left out."""
-        dead = [i["rank"] for i in self.info if not is_alive(i["pid"])]
+        dead = [i["rank"] for i in self.info if marks.owner_is_gone(i["mark"])]
         if not dead and is_alive(self.mpirun_pid):
             return {} if self.controller_runs() else {0: "the controller is gone, and with it the way to every rank"}
         deadline = time.monotonic() + 2.0

@@ -13,13 +13,9 @@ validation: of an article that is in training too, the training story is left ou
 """
 
 import hashlib
-import os
-import shutil
-import tempfile
 from pathlib import Path
 
-import psutil
-
+from pi2zero import marks
 from pi2zero.summaries.data import readers
 
 PREFIX = {"test": "test", "validation": "val", "train": "train"}  # of the names, in the order of reading
@@ -29,8 +25,7 @@ EXPECTED = (
     "a folder with train, val* and test full of .story files, or the original cnn/stories and dailymail/stories with "
     "all_train.txt, all_val.txt and all_test.txt."
 )
-FOLDER = "pi2zero-stories-"  # and the process id: of the Arrow files that the splits are mapped from
-_folders = []  # they go when the process ends by itself; what a killed one (a rank) leaves, the next `read` clears away
+_folders = []  # of the Arrow files that the splits are mapped from; they go when the process ends
 
 
 def read(path: str | Path, counts: dict[str, int] | None = None) -> tuple[str, dict, list[str]]:
@@ -43,8 +38,7 @@ def read(path: str | Path, counts: dict[str, int] | None = None) -> tuple[str, d
     if not path.exists():
         raise FileNotFoundError(f"There is no file or folder {str(path)!r}. {EXPECTED} Or 'auto', 'embedded' or 'real'.")
     form, parts = _folder(path) if path.is_dir() else _single(path)
-    _clear_away()
-    folder = tempfile.TemporaryDirectory(prefix=f"{FOLDER}{os.getpid()}-")
+    folder = marks.temporary_folder(marks.STORIES)
     _folders.append(folder)
     stores = {split: _Store(Path(folder.name) / f"{split}.arrow", counts.get(split)) for split in PREFIX}
     sieve = _Sieve()
@@ -58,14 +52,6 @@ def read(path: str | Path, counts: dict[str, int] | None = None) -> tuple[str, d
     if empty := [split for split, store in stores.items() if not store.size]:
         raise ValueError(_nothing_left(path, empty, sieve.skipped))
     return form, {split: stores[split].dataset() for split in ("train", "validation", "test")}, sieve.skipped
-
-
-def _clear_away():
-    """Remove the folders of processes that are gone."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER}*-*"):
-        pid = folder.name.removeprefix(FOLDER).partition("-")[0]
-        if pid.isdigit() and not psutil.pid_exists(int(pid)):
-            shutil.rmtree(folder, ignore_errors=True)  # another user's stays
 
 
 class _Sieve:
