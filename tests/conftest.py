@@ -10,6 +10,13 @@ from pi2zero import marks
 os.environ[marks.SCOPE] = f"tests-{os.getpid()}"  # a test that resets ends nobody else's ranks, not another worker's either
 pytest.register_assert_rewrite("lab_checks", "pictures")
 
+# Begun first, so that no worker is left with one of them at the end. (A file's tests run on one worker, for what they share.)
+LONG = ("test_summarize", "test_checks_summarization", "test_train_scripts", "test_train_deepspeed", "test_slides")
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
+
 
 @pytest.fixture(scope="session")
 def cluster():

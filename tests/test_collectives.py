@@ -12,8 +12,6 @@ import pytest
 
 import pi2zero
 
-pytestmark = pytest.mark.long
-
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOK = json.loads((ROOT / "notebooks" / "03_collectives.ipynb").read_text())
 FUNCTIONS = {"ring-allreduce": "ring_allreduce", "naive": "naive_allreduce"}  # cell id: function
@@ -63,6 +61,7 @@ def check_on_ranks(ranks, source, function):
         return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("cell_id", "ranks"), [*(("ring-allreduce", p) for p in (1, 2, 3, 4, 5)), ("naive", 1), ("naive", 3)])
 def test_equal_to_mpi_allreduce_for_any_length_on_any_number_of_ranks(cell_id, ranks):
     done = check_on_ranks(ranks, cell(cell_id), FUNCTIONS[cell_id])
@@ -70,6 +69,7 @@ def test_equal_to_mpi_allreduce_for_any_length_on_any_number_of_ranks(cell_id, r
     assert done.stdout.strip() == f"right on {ranks}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [

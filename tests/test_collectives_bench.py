@@ -11,8 +11,6 @@ import pytest
 
 import pi2zero
 
-pytestmark = pytest.mark.long
-
 SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "allreduce_bench.py"
 
 
@@ -28,6 +26,7 @@ def bench(ranks, *options):
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=90)
 
 
+@pytest.mark.long
 def test_json_has_every_size_and_algorithm():
     done = bench(2, "--sizes", "4K", "100", "--algorithms", "ring", "naive", "mpi", "gloo", "--repeats", "3", "--json")
     assert done.returncode == 0, done.stderr
@@ -43,6 +42,7 @@ def test_json_has_every_size_and_algorithm():
         assert row["busbw"] == pytest.approx(row["algbw"])  # 2 (p-1)/p is 1 for two ranks
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_table_on_any_number_of_ranks(ranks):
     done = bench(ranks, "--sizes", "8", "64K", "--algorithms", "ring", "naive", "mpi", "--repeats", "2", "--warmups", "0")
@@ -52,6 +52,7 @@ def test_table_on_any_number_of_ranks(ranks):
     assert [line.split()[:2] for line in lines[2:]] == [[n, a] for n in ("8", "65,536") for a in ("ring", "naive", "mpi")]
 
 
+@pytest.mark.long
 def test_what_is_not_there_is_left_out_with_its_reason():
     import torch
 
@@ -67,6 +68,7 @@ def test_what_is_not_there_is_left_out_with_its_reason():
     assert "Traceback" not in asked.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "says"),
     [

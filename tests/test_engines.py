@@ -1,42 +1,66 @@
-"""What the start of a cluster rests on, without a cluster."""
+"""What the start of a cluster rests on, on real controllers."""
 
+import contextlib
 import json
 import threading
 import time
-from types import SimpleNamespace
 
+import psutil
 import pytest
 
+from pi2zero import marks
 from pi2zero.cluster import engines
 
-pytestmark = pytest.mark.long
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The cluster's private folder, known before it starts."""
+    (tmp_path / "run").mkdir(mode=0o700)
+    monkeypatch.setattr(marks, "make_run_dir", lambda: tmp_path / "run")
+    return tmp_path / "run"
 
 
-def starting(folder, runs=True):
-    """As much of a cluster as there is while its controller starts."""
-    controller = SimpleNamespace(connection_files={"engine": folder / "engine.json"}, get_output=lambda: "no memory")
-    return SimpleNamespace(
-        folder=folder,
-        address=folder / "controller.json",
-        ipp=SimpleNamespace(controller=controller),
-        controller_runs=lambda: runs,
-    )
+def controllers():
+    """ipyparallel's controllers that this process has started."""
+    return [child for child in psutil.Process().children(recursive=True) if "ipyparallel.controller" in child.cmdline()]
 
 
-def test_engines_never_see_half_an_address(tmp_path):
-    cluster, text = starting(tmp_path), json.dumps({"key": "a" * 1000})
-    publishing = threading.Thread(target=engines.Engines._publish, args=(cluster,))
-    (tmp_path / "engine.json").write_text(text[:500])
-    publishing.start()
-    deadline = time.monotonic() + 0.3
-    while time.monotonic() < deadline:
-        assert not cluster.address.exists()
-    (tmp_path / "engine.json").write_text(text)
-    publishing.join(5)
-    assert json.loads(cluster.address.read_text()) == {"key": "a" * 1000}
-    assert cluster.address.stat().st_mode & 0o777 == 0o600
+@pytest.mark.long
+def test_ranks_never_see_half_an_address(folder):
+    read, ended = [], threading.Event()
+
+    def look():
+        while not ended.is_set():
+            if (folder / "controller.json").exists():
+                read.append(json.loads((folder / "controller.json").read_text()))
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        started = engines.Engines(1, lambda what: None)
+        mode = (folder / "controller.json").stat().st_mode & 0o777
+        started.stop()
+    finally:
+        ended.set()
+        looking.join()
+    assert mode == 0o600 and len(read) > 1 and all(one == read[0] for one in read)
+    assert read[0].keys() >= {"key", "interface", "registration"}
 
 
-def test_a_controller_that_ends_says_why(tmp_path):
-    with pytest.raises(engines.ClusterError, match=r"controller did not start.*\nno memory"):
-        engines.Engines._publish(starting(tmp_path, runs=False))
+def test_a_controller_that_ends_says_why(folder):
+    ended = []
+
+    def end_it():
+        deadline = time.monotonic() + 60
+        while not ended and time.monotonic() < deadline:
+            with contextlib.suppress(psutil.Error):  # it has not become a controller yet
+                ended.extend(controllers())
+        for process in ended:
+            process.kill()
+
+    ending = threading.Thread(target=end_it)
+    ending.start()
+    with pytest.raises(engines.ClusterError, match=r"controller did not start\. It said:"):
+        engines.Engines(1, lambda what: None)
+    ending.join()
+    assert len(ended) == 1 and not ended[0].is_running() and not folder.exists()

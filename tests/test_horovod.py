@@ -14,15 +14,21 @@ import pytest
 
 import pi2zero
 
-pytestmark = pytest.mark.long
-
-pytest.importorskip("horovod.torch", reason="Horovod is not built here: make horovod", exc_type=ImportError)
-
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 SINGLE, HOROVOD, KERAS = (SCRIPTS / f"train_{name}.py" for name in ("single", "horovod", "keras"))
 LAUNCHERS = {"python": [], "mpirun": ["mpirun", "-n", "2"], "horovodrun": ["horovodrun", "--gloo", "-np", "2"]}
 # The ranks add up the same 64 gradients in another order. Float32 has 7 digits; momentum and 44 steps enlarge the difference.
 TOLERANCE = 1e-4
+
+
+@pytest.fixture(scope="module")
+def horovod():
+    pytest.importorskip("horovod.torch", reason="Horovod is not built here: make horovod", exc_type=ImportError)
+
+
+def needs_horovod(test):
+    """It may still be compiled while `make test-fast` runs."""
+    return pytest.mark.long(pytest.mark.usefixtures("horovod")(test))
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -44,12 +50,12 @@ def train(launcher, script, *options):
 
 
 @pytest.fixture(scope="module")
-def alone(_mpi):
+def alone(_mpi, horovod):
     return train("python", SINGLE)
 
 
 @pytest.fixture(scope="module")
-def two(_mpi):
+def two(_mpi, horovod):
     return train("mpirun", HOROVOD)
 
 
@@ -60,11 +66,13 @@ def same_curve(ours, theirs, tolerance=TOLERANCE):
         assert one["accuracy"] == pytest.approx(other["accuracy"], abs=1.5 / 360), "at most one image on the edge"
 
 
+@needs_horovod
 def test_two_ranks_follow_the_serial_curve(alone, two):
     same_curve(two, alone)
     same_curve(train("horovodrun", HOROVOD), alone)
 
 
+@needs_horovod
 def test_with_adam_two_ranks_follow_the_serial_curve_too(tmp_path):
     """Horovod's broadcast of a fresh optimizer's state takes a step, which Adam counts: the loss would be 0.03 off."""
     scripts = []
@@ -77,10 +85,12 @@ def test_with_adam_two_ranks_follow_the_serial_curve_too(tmp_path):
     same_curve(train("mpirun", scripts[1]), train("python", scripts[0]))
 
 
+@needs_horovod
 def test_one_rank_is_the_serial_program_bit_by_bit(alone):
     assert train("python", HOROVOD) == alone
 
 
+@needs_horovod
 def test_fp16_is_near_but_not_the_same(alone, two):
     """fp16 keeps 11 bits of each gradient: the loss may move in the third digit, and must move at all."""
     half = train("mpirun", HOROVOD, "--fp16")
@@ -88,6 +98,7 @@ def test_fp16_is_near_but_not_the_same(alone, two):
     assert half[-1] != two[-1]
 
 
+@needs_horovod
 def test_resumed_run_ends_as_the_whole_one(tmp_path, two):
     file = tmp_path / "digits.pt"
     train("mpirun", HOROVOD, "--epochs", 1, "--checkpoint", file)
@@ -106,6 +117,7 @@ def test_horovod_is_single_plus_fewer_than_60_tagged_lines():
     assert all(line in rest for line in kept), "without the tagged lines, train_single.py's own lines remain, in order"
 
 
+@needs_horovod
 @pytest.mark.parametrize("script", [HOROVOD, KERAS, SCRIPTS / "elastic_horovod.py"])
 def test_help(monkeypatch, capsys, script):
     monkeypatch.syspath_prepend(str(SCRIPTS))
@@ -115,6 +127,7 @@ def test_help(monkeypatch, capsys, script):
     assert script.name in capsys.readouterr().out
 
 
+@needs_horovod
 def test_batch_that_does_not_divide_is_refused():
     done = run(*LAUNCHERS["mpirun"], sys.executable, HOROVOD, "--batch-size", 63)
     assert done.returncode != 0 and "--batch-size 63 is not a multiple of the 2 ranks" in done.stderr
@@ -127,10 +140,12 @@ def test_without_horovod_the_script_says_what_to_do(tmp_path):
     assert done.returncode == 1 and "Run: make horovod" in done.stderr and "Traceback" not in done.stderr
 
 
+@needs_horovod
 def test_keras_on_two_ranks_follows_keras_on_one():
     same_curve(train("mpirun", KERAS), train("python", KERAS))
 
 
+@needs_horovod
 def test_a_second_worker_joins_and_no_step_is_lost(tmp_path):
     hosts, discover = tmp_path / "hosts", tmp_path / "discover.sh"
     hosts.write_text("localhost:1\n")
@@ -173,6 +188,7 @@ print("apart", (own - serial).abs().max().item() > 1e-4, "equal", error < 1e-7)
 """
 
 
+@needs_horovod
 def test_averaged_gradient_is_the_large_batch_s():
     done = run(*LAUNCHERS["mpirun"], sys.executable, "-c", RANKS)
     assert done.stdout.splitlines() == ["apart True equal True"] * 2, done.stderr

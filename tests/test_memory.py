@@ -10,8 +10,6 @@ import pytest
 from pi2zero import costs
 from pi2zero.mpi import mpi_env
 
-pytestmark = pytest.mark.long
-
 SCRIPT = Path(__file__).parents[1] / "scripts" / "zero_check_mem.py"
 PSI = 32 * 256 * 256  # parameters
 LAYER = 2 * 256 * 256  # bytes of one layer in bf16
@@ -35,6 +33,7 @@ def measured(request):
     return request.param, {r["stage"]: r["samples"] for r in results}
 
 
+@pytest.mark.long
 def test_every_component_is_the_papers_within_3_percent(measured):
     ranks, stages = measured
     for stage, samples in stages.items():
@@ -45,6 +44,7 @@ def test_every_component_is_the_papers_within_3_percent(measured):
         assert held["in flight"] <= 3.1 * LAYER, stage
 
 
+@pytest.mark.long
 def test_moments_of_a_step(measured):
     ranks, stages = measured
     for stage, samples in stages.items():
@@ -57,6 +57,7 @@ def test_moments_of_a_step(measured):
         assert samples["update"]["gradients"] >= 4 * PSI / ranks
 
 
+@pytest.mark.long
 def test_every_option_is_honoured():
     done = run(1, "--stage", "1", "3", "--params", "1M", "--layers", "4", "--bucket", "3M", "--batch", "8")
     text = " ".join(done.stdout.split())
@@ -103,6 +104,7 @@ ranks.leave()
 """
 
 
+@pytest.mark.long
 def test_fsdp2_holds_shards_and_its_gathered_parameters_are_in_flight():
     mpi_env()
     command = ["mpirun", "-n", "2", sys.executable, "-c", FSDP]

@@ -8,8 +8,6 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-pytestmark = pytest.mark.long
-
 ROOT = Path(__file__).resolve().parents[1]
 EXEMPT = {"tags": ["nbval-ignore-output"]}
 

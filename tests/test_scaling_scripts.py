@@ -13,8 +13,6 @@ import pytest
 
 import pi2zero
 
-pytestmark = pytest.mark.long
-
 SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "synthetic_benchmark.py"
 SMALL = ["--model", "tiny", "--image-size", "32", "--batch-size", "4", "--iterations", "3", "--warmup", "1"]
 
@@ -39,6 +37,7 @@ def check_report(text, method, ranks):
     assert 0 < report["images_per_second"] <= sum(own["images_per_second"] for own in report["per_rank"]) * (1 + 1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["single", "ddp", "hand", "horovod"])
 def test_two_mpi_ranks(method):
     if method == "horovod" and importlib.util.find_spec("horovod") is None:
@@ -48,6 +47,7 @@ def test_two_mpi_ranks(method):
     check_report(done.stdout, method, 2)
 
 
+@pytest.mark.long
 def test_torchrun():
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = run(*torchrun, str(SCRIPT), "--method", "ddp", "--json", *SMALL)

@@ -12,8 +12,6 @@ import pytest
 
 import pi2zero
 
-pytestmark = pytest.mark.long
-
 ROOT = Path(__file__).resolve().parent.parent
 CPI = ROOT / "scripts" / "cpi.py"
 SPAWN = """
@@ -46,6 +44,7 @@ def mpirun(ranks, *options):
     return run("mpirun", "-n", ranks, sys.executable, CPI, *options)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("ranks", "n"), [(1, 100_000), (2, 1_000_000), (3, 200_001)])
 def test_cpi_with_mpirun_gives_pi(ranks, n):
     done = mpirun(ranks, "--n", n)
@@ -58,6 +57,7 @@ def test_cpi_with_mpirun_gives_pi(ranks, n):
     assert float(match[2]) < 1e-8
 
 
+@pytest.mark.long
 def test_cpi_says_what_is_wrong_once_and_ends():
     for given, says in [
         ("0", "0 slices are not possible; give a number from 1 to"),
@@ -88,15 +88,18 @@ def spawn(ranks, n, times=1):
     return [float(line) for line in done.stdout.split()]
 
 
+@pytest.mark.long
 def test_cpi_spawned_gives_pi_again_and_again():
     assert spawn(ranks=2, n=1_000_000, times=3) == pytest.approx([math.pi] * 3, abs=1e-8)
 
 
+@pytest.mark.long
 def test_cpi_spawned_with_fewer_slices_than_ranks():
     (pi,) = spawn(ranks=4, n=2)
     assert pi == pytest.approx((4 / (1 + 0.25**2) + 4 / (1 + 0.75**2)) / 2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n", [0, -1, 2**60])
 def test_cpi_spawned_answers_nan_to_a_bad_n_instead_of_leaving_the_parent_waiting(n):
     (pi,) = spawn(ranks=2, n=n)

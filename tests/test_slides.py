@@ -1,6 +1,8 @@
 """The slides: built, self-contained, with notes, and every slide looked at by a browser for what a room could not read."""
 
+import contextlib
 import hashlib
+import io
 import json
 import re
 import shutil
@@ -21,7 +23,6 @@ import extract  # noqa: E402
 import pdf  # noqa: E402
 import render  # noqa: E402
 
-pytestmark = pytest.mark.long
 # isort: on
 
 DECKS = [folder.name for folder in build.decks()]
@@ -39,10 +40,30 @@ def browser_missing():
 needs_browser = pytest.mark.skipif(bool(browser_missing()), reason=browser_missing() or "there is a browser")
 
 
-@pytest.fixture(scope="module", params=DECKS)
-def built(request, tmp_path_factory):
-    """(deck, slides' HTML path, notes' HTML path) of each deck, built once."""
-    return build.build_html(SLIDES / request.param, tmp_path_factory.mktemp("slides"))
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory):
+    """All decks, built once as where there is no browser: (folder, what was said, {name: what build_html gave}, the figures)."""
+    folder, decks, figures, said = tmp_path_factory.mktemp("slides"), {}, {}, io.StringIO()
+    build_html, draw = build.build_html, render.draw
+
+    def keep_deck(source, out):
+        return decks.setdefault(source.name, build_html(source, out))
+
+    def keep_figure(module, name):
+        return figures.setdefault((module.__name__, name), draw(module, name))
+
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(said):
+        patch.setattr(shutil, "which", lambda name: None)
+        patch.setattr(build, "build_html", keep_deck)
+        patch.setattr(render, "draw", keep_figure)
+        assert build.main(["--out", str(folder)]) == 0
+    return folder, said.getvalue(), decks, figures
+
+
+@pytest.fixture(params=DECKS)
+def built(request, everything):
+    """(deck, slides' HTML path, notes' HTML path) of each deck."""
+    return everything[2][request.param]
 
 
 class Loaded(HTMLParser):
@@ -115,22 +136,24 @@ def test_links_lead_to_notebooks_that_exist(built):
         assert href == path and (ROOT / path).is_file(), f"{path} does not exist"
 
 
-def test_figures_are_legible():
+def test_figures_are_legible(everything):
     """Every text in every figure is at least 15 pt, which is 20 px on the slide: figures are embedded at their true size."""
     from matplotlib.text import Text
 
-    for name in DECKS:
-        figures = deck_module.load_figures(SLIDES / name)
-        used = set(re.findall(r"\(figure:(\w+)\)", (SLIDES / name / "deck.md").read_text(encoding="utf-8")))
-        for figure_name in sorted(used):
-            figure = render.draw(figures, figure_name)
-            figure.draw_without_rendering()
-            small = [
-                (text.get_text(), text.get_fontsize())
-                for text in figure.findobj(Text)
-                if text.get_visible() and text.get_text().strip() and text.get_fontsize() < 14.9
-            ]
-            assert small == [], f"{figure_name}: too small {small}"
+    figures = everything[3]
+    used = {(f"figures_of_{name}", figure) for name in DECKS for figure in figures_in(name)}
+    assert set(figures) == used and len(used) > 50
+    for name, figure in figures.items():
+        small = [
+            (text.get_text(), text.get_fontsize())
+            for text in figure.findobj(Text)
+            if text.get_visible() and text.get_text().strip() and text.get_fontsize() < 14.9
+        ]
+        assert small == [], f"{name}: too small {small}"
+
+
+def figures_in(name):
+    return re.findall(r"\(figure:(\w+)\)", (SLIDES / name / "deck.md").read_text(encoding="utf-8"))
 
 
 def test_vendored_files_are_unchanged():
@@ -195,11 +218,10 @@ def test_extracts_follow_their_source(tmp_path, monkeypatch):
         extract.cell_source("n.ipynb", "slide-b")
 
 
-def test_without_a_browser_the_html_is_built_and_the_remedy_named(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert build.main(["--out", str(tmp_path)]) == 0
-    assert "apt-get install chromium" in capsys.readouterr().out
-    assert len(list(tmp_path.glob("*.html"))) == 2 * len(DECKS) and not list(tmp_path.glob("*.pdf"))
+def test_without_a_browser_the_html_is_built_and_the_remedy_named(everything):
+    folder, said, decks, _ = everything
+    assert "apt-get install chromium" in said
+    assert len(list(folder.glob("*.html"))) == 2 * len(DECKS) == 2 * len(decks) and not list(folder.glob("*.pdf"))
 
 
 # --- in the browser --------------------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ import extract
 import live
 import render
 
-pytestmark = pytest.mark.long
 # isort: on
 
 

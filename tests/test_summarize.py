@@ -33,8 +33,6 @@ from pi2zero.mpi import mpi_env
 from pi2zero.summaries.data import news
 from pi2zero.summaries.scores import sentences
 
-pytestmark = pytest.mark.long
-
 # Stages and numbers of ranks add the same float32 numbers in other orders. The losses are 3 to 8, where neighbouring floats
 # are 2.4e-7 to 4.8e-7 apart; after 20 steps they differ by about 1e-6.
 TOLERANCE = 1e-5
@@ -82,42 +80,50 @@ def assert_goes_on_as(found, whole, after=10, tolerance=TOLERANCE):
     assert theirs[STEPS] < theirs[1] - 1, "it learns"
 
 
+@pytest.mark.long
 def test_a_run_is_killed_on_its_way(killed):
     assert list(killed) == list(range(1, max(killed) + 1)) and 12 <= max(killed) < STEPS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stage", [1, 3])
 def test_a_killed_run_of_two_ranks_goes_on_on_one(one, stage):
     found = one[f"killed, one rank, {stage}"]
     assert_goes_on_as(found, one["one rank"], after=min(losses(found["records"])) - 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stage", ALL_STAGES)
 def test_every_stage_on_two_ranks_is_as_one_rank(one, two, stage):
     assert_goes_on_as(two[f"stage {stage}"], one["one rank"], after=0)
 
 
+@pytest.mark.long
 def test_a_killed_run_loses_no_more_than_since_the_last_checkpoint(killed, two):
     first = min(losses(two["killed, 1"]["records"]))
     assert (first - 1) % 5 == 0 and max(killed) - (first - 1) <= 5
     assert killed == pytest.approx({step: losses(two["stage 1"]["records"])[step] for step in killed}, abs=TOLERANCE)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stage", ALL_STAGES)
 def test_a_killed_run_goes_on_at_any_stage(two, stage):
     found = two[f"killed, {stage}"]
     assert_goes_on_as(found, two["stage 1"], after=min(losses(found["records"])) - 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["3, then 0", "by one, then two", "torn, resumed", "room again", "with pickles"])
 def test_a_stopped_run_goes_on(two, name):
     assert_goes_on_as(two[name], two["stage 1"])
 
 
+@pytest.mark.long
 def test_half_written_folders_are_cleared_away(two, base):
     assert sorted(path.name for path in (base / "torn, resumed").iterdir()) == ["latest", f"step{STEPS}"]
 
 
+@pytest.mark.long
 def test_bfloat16_follows_the_curve_and_resumes(two):
     assert_goes_on_as(two["bf16"], two["stage 1"], after=0, tolerance=0.05)  # it has 3 digits, and the losses are 3 to 8
     assert losses(two["bf16"]["records"]) != pytest.approx(losses(two["stage 1"]["records"]), abs=TOLERANCE)
@@ -131,12 +137,14 @@ def test_a_kill_at_any_file_operation_of_a_save_leaves_a_whole_checkpoint(tmp_pa
     assert former >= 10 and latter >= 3, "kills that left the former, and the new one"
 
 
+@pytest.mark.long
 def test_a_full_disk_ends_all_ranks_and_leaves_the_former_checkpoint(two, base):
     says, again = two["disk full"]["said"]
     assert says == again and says.startswith(f"Cannot write the checkpoint {base / 'disk full' / 'step15'}: ")
     assert "File too large" in says and says.endswith("The former one, if any, is whole. Make room and go on with --resume.")
 
 
+@pytest.mark.long
 def test_nothing_in_a_checkpoint_is_run(one, two, base, tmp_path):
     for file in (SCRIPT, ROOT / "src/pi2zero/checkpoints.py"):
         assert not re.search(r"torch\.load\(|import pickle|trust_remote_code=True", file.read_text())
@@ -146,6 +154,7 @@ def test_nothing_in_a_checkpoint_is_run(one, two, base, tmp_path):
     assert (tmp_path / "it ran").exists(), "the test's own trap works"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", DAMAGED)
 def test_a_damaged_checkpoint_is_named(two, base, name):
     _, _, is_read = DAMAGED[name]
@@ -157,18 +166,21 @@ def test_a_damaged_checkpoint_is_named(two, base, name):
     assert is_read or two[name + ", used"]["said"] == [None, None], "who only reads the model needs no more"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("option", "value"), BAD_VALUES)
 def test_a_number_that_makes_no_sense_is_named(one, option, value):
     (said,) = one[f"{option} {value}"]["said"]
     assert re.fullmatch(rf"{option} must be above 0, not {value}(\.0)?", said)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", BAD_OPTIONS)
 def test_bad_options_end_all_ranks(two, name):
     assert all(BAD_OPTIONS[name][1] in said and "Error(" not in said for said in two[name]["said"])
     assert losses(two[name]["records"]) == {}
 
 
+@pytest.mark.long
 def test_what_else_cannot_be_done_ends_all_ranks(two, base):
     says = {
         "other options": "The ranks do not have the same options",
@@ -184,6 +196,7 @@ def test_what_else_cannot_be_done_ends_all_ranks(two, base):
         assert all(message in said for said in two[name]["said"]) and len(two[name]["said"]) == 2, name
 
 
+@pytest.mark.long
 def test_evaluate_compares_with_lead_3_and_is_the_same_on_any_number_of_ranks(one, two):
     _, lead, model = one["evaluated by one"]["records"]
     assert two["evaluated by two"]["records"][1:] == [lead, model]
@@ -194,6 +207,7 @@ def test_evaluate_compares_with_lead_3_and_is_the_same_on_any_number_of_ranks(on
     assert model["rouge2"][1] > lead["rouge2"][1], "the checkpoint of the kit writes better summaries than three first sentences"
 
 
+@pytest.mark.long
 def test_generate_writes_a_few_sentences(one, two):
     (record,) = one["generated"]["records"]
     assert 2 <= len(sentences(record["summary"])) <= 4
@@ -206,6 +220,7 @@ def free_port():
         return free.getsockname()[1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("launcher", ["torchrun", "deepspeed"])
 def test_other_launchers(tmp_path, two, launcher):
     start = {
@@ -242,6 +257,7 @@ summarize.main()
 """
 
 
+@pytest.mark.long
 def test_an_error_on_one_rank_ends_all(tmp_path, killed):
     program = FAILING.format(scripts=str(SCRIPT.parent), words=["summarize.py", "train", str(tmp_path / "run"), *TINY])
     command = ["mpirun", "-n", "2", sys.executable, "-c", program]

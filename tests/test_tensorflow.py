@@ -11,8 +11,6 @@ import pytest
 
 import pi2zero
 
-pytestmark = pytest.mark.long
-
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT, BIN = ROOT / "scripts" / "train_tensorflow.py", ROOT / ".venv-tensorflow" / "bin"
 # The ranks add up the same 64 gradients in another order. Float32 has 7 digits; momentum and 44 steps enlarge the difference.
@@ -30,6 +28,7 @@ def run(*parts):
     return subprocess.run([str(part) for part in parts], capture_output=True, text=True, timeout=150)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not (BIN / "python").exists(), reason="TensorFlow is optional and not here: make tensorflow")
 def test_two_ranks_follow_one():
     runs = []

@@ -17,8 +17,6 @@ import pytest
 
 from pi2zero.mpi import mpi_env
 
-pytestmark = pytest.mark.long
-
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 SINGLE, DEEPSPEED = SCRIPTS / "train_single.py", SCRIPTS / "train_deepspeed.py"
 # With one rank the sums are the serial program's, with two they are DistributedDataParallel's: the tests ask for equal bits.
@@ -178,6 +176,7 @@ def test_bad_options_are_named_before_any_rank_is_met(monkeypatch, capsys, given
         assert "invalid choice: 4 (choose from 0, 1, 2, 3)" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_every_stage_ends_with_the_bits_of_ddp(two):
     assert two["ddp"]["said"] == [None, None]
     assert len(two["ddp"]["records"]) == 4
@@ -185,6 +184,7 @@ def test_every_stage_ends_with_the_bits_of_ddp(two):
         assert two[f"stage {stage}"] == two["ddp"], stage
 
 
+@pytest.mark.long
 def test_one_rank_ends_with_the_bits_of_the_serial_program(one, two):
     assert one["one rank"] == one["single"]
     for ours, theirs in zip(two["stage 1"]["records"][:-1], one["single"]["records"][:-1], strict=True):
@@ -192,6 +192,7 @@ def test_one_rank_ends_with_the_bits_of_the_serial_program(one, two):
         assert ours["accuracy"] == pytest.approx(theirs["accuracy"], abs=1.5 / 360), "at most one image on the edge"
 
 
+@pytest.mark.long
 def test_bfloat16_follows_the_curve(two):
     pairs = list(zip(two["bf16"]["records"], two["ddp"]["records"], strict=True))
     for ours, theirs in pairs[:-1]:
@@ -200,6 +201,7 @@ def test_bfloat16_follows_the_curve(two):
     assert pairs[-1][0] != pairs[-1][1], "and is another number format"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stage", [0, 1, 3])
 def test_resumed_run_ends_as_the_whole_one(two, stage):
     whole = two[f"stage {stage}"]["records"]
@@ -207,10 +209,12 @@ def test_resumed_run_ends_as_the_whole_one(two, stage):
     assert two[f"second half {stage}"] == {"records": whole[2:], "said": [None, None]}
 
 
+@pytest.mark.long
 def test_resume_without_a_checkpoint_starts_anew(two):
     assert two["nothing there"] == two["stage 0"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["cut short", "empty", "one bit"])
 @pytest.mark.parametrize("what", ["zero_pp_rank_1_mp_rank_00_optim", "mp_rank_00_model"])
 def test_damaged_checkpoint_is_refused_by_all_ranks(two, folder, what, kind):
@@ -220,6 +224,7 @@ def test_damaged_checkpoint_is_refused_by_all_ranks(two, folder, what, kind):
     assert two[f"{what} {kind}"] == {"records": [], "said": [says, says]}
 
 
+@pytest.mark.long
 def test_checkpoint_of_another_stage_or_number_of_ranks_is_refused_where_it_does_not_fit(one, two):
     # Stage 0 keeps nothing by rank: its checkpoint fits any number of ranks.
     assert one["saved by two 0"]["said"] == [None]
@@ -233,18 +238,22 @@ def test_checkpoint_of_another_stage_or_number_of_ranks_is_refused_where_it_does
     assert two["as stage 2"]["said"] == [None, None], "stages 1 and 2 save the same"
 
 
+@pytest.mark.long
 def test_checkpoint_is_not_overwritten_unasked(two, folder):
     assert two["no --resume"] == {"records": [], "said": [f"--resume, or delete {folder / 'saved 1'} first"] * 2}
 
 
+@pytest.mark.long
 def test_batch_that_the_ranks_cannot_share_is_refused(two):
     assert two["no images for a rank"]["said"] == ["--batch-size 63 is not a multiple of the 2 ranks"] * 2
 
 
+@pytest.mark.long
 def test_ranks_with_other_options_are_refused(two):
     assert two["other options"] == {"records": [], "said": ["The ranks do not have the same options"] * 2}
 
 
+@pytest.mark.long
 def test_full_disk_leaves_the_former_checkpoint(two, folder):
     assert all("unexpected pos" in said for said in two["disk full"]["said"]), "torch's words for a file that cannot grow"
     assert (folder / "disk full" / "latest").read_text() == "epoch2"
@@ -271,6 +280,7 @@ train_deepspeed.main()
 """
 
 
+@pytest.mark.long
 def test_kill_while_saving_leaves_the_former_checkpoint(tmp_path, two):
     program, folder = tmp_path / "program.py", tmp_path / "digits"
     program.write_text(KILLED.format(scripts=str(SCRIPTS), folder=str(folder)))
@@ -283,6 +293,7 @@ def test_kill_while_saving_leaves_the_former_checkpoint(tmp_path, two):
     assert (folder / "latest").read_text() == "epoch3"
 
 
+@pytest.mark.long
 def test_deepspeeds_own_launcher(tmp_path, two):
     launcher = Path(sys.executable).with_name("deepspeed")
     with socket.socket() as free:  # its default is 29500, for everybody on the host

@@ -15,8 +15,6 @@ import pytest
 
 import pi2zero
 
-pytestmark = pytest.mark.long
-
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 SINGLE, DDP = SCRIPTS / "train_single.py", SCRIPTS / "train_ddp.py"
 # The ranks add up the same 64 gradients in another order. Float32 has 7 digits; momentum and 66 steps enlarge the difference.
@@ -94,6 +92,7 @@ def test_bad_options_are_named(monkeypatch, given, says):
         train_single.main()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("launcher", "ranks"), [("python", 1), ("torchrun", 2), ("mpirun", 2)])
 def test_ranks_follow_the_serial_curve(alone, two, launcher, ranks):
     records = two if launcher == "torchrun" else train(launcher, "--epochs", 3, ranks=ranks)
@@ -124,6 +123,7 @@ train_ddp.main()
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("spoil", [False, True])
 def test_parameters_are_bit_equal_on_all_ranks_and_one_bit_is_noticed(tmp_path, spoil):
     done = run("mpirun", "-n", 2, sys.executable, "-c", PROBE.format(scripts=str(SCRIPTS), folder=str(tmp_path), spoil=spoil))
@@ -147,12 +147,14 @@ def test_ddp_is_single_plus_fewer_than_60_tagged_lines():
     assert len(removed) < 15
 
 
+@pytest.mark.long
 def test_resumed_run_ends_as_the_whole_one(tmp_path, two):
     file = tmp_path / "digits.pt"
     train("torchrun", "--epochs", 2, "--checkpoint", file)
     assert train("torchrun", "--epochs", 3, "--checkpoint", file, "--resume") == two[2:]
 
 
+@pytest.mark.long
 def test_killed_rank_restarts_from_the_checkpoint_and_ends_the_same(tmp_path):
     options = ["--epochs", 20, "--batch-size", 16, "--json"]
     whole = train("torchrun", *options[:-1])
@@ -208,6 +210,7 @@ def test_damaged_checkpoint_is_refused(monkeypatch, tmp_path, saved, kind):
         train_single.main()
 
 
+@pytest.mark.long
 def test_damaged_checkpoint_is_refused_by_the_rank_that_has_it(tmp_path, saved):
     done = two_hosts(tmp_path, saved[1], damaged(saved[1], "one bit"))
     assert "Cannot resume: c.pt is damaged" in done.stderr and "(rank 1: " in done.stderr and "(rank 0: " not in done.stderr
@@ -224,10 +227,12 @@ def two_hosts(folder, first, second):
     return done
 
 
+@pytest.mark.long
 def test_ranks_with_different_checkpoints_are_refused(tmp_path, saved):
     assert "rank 0 elsewhere: share one checkpoint" in two_hosts(tmp_path, saved[1], saved[2]).stderr
 
 
+@pytest.mark.long
 def test_batch_smaller_than_the_number_of_ranks_is_refused():
     done = run(*command("torchrun", 2), "--batch-size", 1)
     assert done.returncode != 0 and "--batch-size 1 is not a multiple of the 2 ranks" in done.stderr

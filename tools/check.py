@@ -1,7 +1,7 @@
-"""`make test`: every check of the kit, one after another, with a line for each at the end. Names as arguments choose some;
-"fast" is the part of "tests" that starts no ranks.
+"""`make test`: every check of the kit, one after another, with a line for each at the end. Names as arguments choose some.
 
-All steps run, also after a failure, so that one run tells everything.
+First comes what needs no compiled Horovod and no DeepSpeed operators, which set-up builds in the background. All steps run,
+also after a failure, so that one run tells everything. A step that takes more than its budget (budgets.toml) is reported.
 """
 
 import os
@@ -10,12 +10,17 @@ import sys
 import time
 from pathlib import Path
 
+import budgets
+
 ROOT = Path(__file__).resolve().parents[1]
 PY = sys.executable
 CODE = ["src", "tests", "tools", "scripts", "benchmarks", "slides"]
 
 PX_CELLS = ["--nbqa-process-cells", "px"]
-PACKAGE = ["tests", "--ignore=tests/faults", "--ignore=tests/browser"]
+SLOWEST = "--durations=20"
+PYTEST = [PY, "-m", "pytest", "-q", SLOWEST, "--durations-min=0.5"]
+# Two at a time, for most of these wait for processes. What measures seconds (faults) runs alone.
+PACKAGE = [*PYTEST, "-n2", "--dist=loadfile", "--no-loadscope-reorder", "--ignore=tests/faults", "--ignore=tests/browser"]
 STEPS = {
     "lint": [
         [PY, "-m", "ruff", "check", *CODE, "notebooks", "solutions"],
@@ -24,12 +29,12 @@ STEPS = {
         [PY, "-m", "nbqa", "ruff check --select E9,F --ignore F821,F811,F704", "notebooks", "solutions", *PX_CELLS],
     ],
     "labs": [[PY, "tools/labs.py", "--check"]],
-    # Most of these wait for processes, so two at a time; what measures seconds (faults) runs alone.
-    "tests": [[PY, "-m", "pytest", "-q", "-n2", "--dist=loadfile", *PACKAGE]],
-    "fast": [[PY, "-m", "pytest", "-q", "-n2", "--dist=loadfile", "-m", "not long", *PACKAGE]],
+    "fast": [[*PACKAGE, "-m", "not long", "tests"]],
+    "built": [[PY, "-m", "pi2zero", "built", "--wait"]] if (ROOT / "src/pi2zero/built").is_dir() else [],
+    "ranks": [[*PACKAGE, "-m", "long", "tests"]],
+    "faults": [[*PYTEST, "tests/faults"]],
+    "browser": [[*PYTEST, "-m", "not slow", "tests/browser"]],
     "notebooks": [[PY, "tools/nbval_report.py"]],
-    "faults": [[PY, "-m", "pytest", "-q", "tests/faults"]],
-    "browser": [[PY, "-m", "pytest", "-q", "-m", "not slow", "tests/browser"]],
 }
 
 
@@ -37,21 +42,37 @@ def run(name):
     """Whether all commands of a step passed, and its seconds."""
     start = time.monotonic()
     print(f"\n=== {name}", flush=True)
-    good = all([subprocess.run(command, cwd=ROOT).returncode == 0 for command in STEPS[name]])
+    good = True
+    for command in STEPS[name]:
+        begin = time.monotonic()
+        good = subprocess.run(command, cwd=ROOT).returncode == 0 and good
+        if len(STEPS[name]) > 1:
+            print(f"{time.monotonic() - begin:.1f} s: {' '.join(command[2:4])}", flush=True)
     return good, time.monotonic() - start
 
 
+def over(what, seconds, budget):
+    """Says it if that took more than its budget."""
+    if seconds > budget:
+        print(f"{what}: {seconds:.0f} s, over its {budget} s in tools/budgets.toml. Was the machine idle? Then make it shorter.")
+
+
 def main():
-    names = sys.argv[1:] or [name for name in STEPS if name != "fast"]  # "tests" has them all
+    names = sys.argv[1:] or list(STEPS)
     if unknown := set(names) - set(STEPS):
         sys.exit(f"There is no step {', '.join(sorted(unknown))}. Steps: {', '.join(STEPS)}.")
     os.environ["PI2ZERO_SCOPE"] = f"check-{os.getpid()}"  # `reset` in this clone and the checks leave each other alone
     results = {name: run(name) for name in names}
     print("\n=== summary")
     for name, (good, seconds) in results.items():
-        print(f"{name:<10} {'passed' if good else 'FAILED':<7} {seconds:6.0f} s")
+        print(f"{name:<10} {'passed' if good else 'FAILED':<7} {seconds:6.0f} s of {budgets.STEPS[name]:4} s")
+    for name, (_, seconds) in results.items():
+        over(name, seconds, budgets.STEPS[name])
+    total = sum(seconds for _, seconds in results.values())
+    over("all steps", total, budgets.TOTAL["all"])
+    over("all but the notebooks", total - results.get("notebooks", (True, 0))[1], budgets.TOTAL["without_notebooks"])
     failed = sum(not good for good, _ in results.values())
-    print(f"steps: {len(results) - failed} passed, {failed} failed")
+    print(f"steps: {len(results) - failed} passed, {failed} failed; {total:.0f} s")
     sys.exit(1 if failed else 0)
 
 
