@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pi2zero import marks, mpi
 
-_folders = []  # of the files where ranks met; they go when rank 0 ends
+_held = []  # on rank 0: the folder of the file where the ranks met, and the port of their world
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,8 @@ def leave() -> None:
 def _meeting_file(comm, dist):
     """(a FileStore in a private folder, 127.0.0.1, a free port). A TCPStore would let in every user of the host.
 
-    Nobody listens on the port: address and port are for programs that, later, make a world by themselves.
+    Nobody listens on the port. It is kept for this world, because DeepSpeed names shared memory by address and port, and
+    because a program may make a world of its own later.
     """
     if sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # also where the host's own name does not resolve
@@ -115,11 +116,13 @@ def _meeting_file(comm, dist):
     if comm.rank == 0:
         folder = os.environ.get(mpi.RUN_DIR)
         if not folder:  # no cluster of the kit's, which removes its folder: mpirun, or a world of one
-            _folders.append(marks.temporary_folder(marks.MEETING))
-            folder = _folders[-1].name
+            _held.append(marks.temporary_folder(marks.MEETING))
+            folder = _held[-1].name
         path = f"{folder}/torch-{time.monotonic_ns()}"
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        _held.append(free := socket.socket())
+        free.bind(("127.0.0.1", 0))
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # this process may listen there after all
+        port = free.getsockname()[1]
     path, port = comm.bcast((path, port))
     return dist.FileStore(path, comm.size), "127.0.0.1", port
 

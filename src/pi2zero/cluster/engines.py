@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import re
+import secrets
 import shutil
 import signal
 import time
@@ -17,6 +18,7 @@ from traitlets.config import Config
 from pi2zero import marks
 from pi2zero.cluster import enrol
 from pi2zero.cluster.report import Frame, parse_stack
+from pi2zero.cluster.seal import seal
 from pi2zero.mpi import RUN_DIR, mpi_env, one_host_env
 
 START_TIMEOUT = 60.0  # s for the ranks to arrive; a slow shared node takes 20
@@ -57,6 +59,10 @@ class Engines:
         # Encrypted (CurveZMQ): with signed messages alone, any user of the host could read the cells and what they print.
         encrypted = os.environ.get("IPP_ENABLE_CURVE", "1")
         config.ControllerLauncher.environment = {marks.MARK: self.mark, "IPP_ENABLE_CURVE": encrypted}
+        profile = self.folder / "profile"
+        profile.mkdir(mode=0o700)
+        # Signed as well: ipyparallel leaves that out with encryption, and then warns on the terminal that it is missing.
+        (profile / "ipcontroller_config.py").write_text(f"get_config().Session.key = {secrets.token_hex(32).encode()}\n")
         config.EngineLauncher.engine_args = [f"--file={self.address}", f"--IPEngine.wait_for_url_file={START_TIMEOUT}"]
         # In its own folder: no file is shared with another kernel, and one removal cleans up.
         self.ipp = ipp.Cluster(
@@ -67,7 +73,7 @@ class Engines:
             # An engine counts as arrived at its first heartbeat: the default of one in 3 s makes up half of the start.
             # Whether a rank lives, the kit looks itself; so a rank too busy to answer is not given up (600 beats = 2 min).
             controller_args=["--HeartMonitor.period=200", "--HeartMonitor.max_heartmonitor_misses=600"],
-            profile_dir=str(self.folder / "profile"),
+            profile_dir=str(profile),
             cluster_id="",
             shutdown_atexit=False,  # we do it, also for what ipyparallel does not know
             log_level=logging.CRITICAL,
@@ -114,10 +120,11 @@ class Engines:
     def _await_ranks(self, progress=lambda what: None) -> None:
         """Wait for all engines, order them by MPI rank and make each watchable. Ends at once if a rank has ended."""
         deadline = time.monotonic() + START_TIMEOUT
-        started = 0  # ranks that mpirun has been seen to have started on this host
+        started = sealed = 0  # ranks that mpirun has been seen to have started on this host; its ports that were closed
         while len(fresh := self._fresh_ids()) < self.n:
             time.sleep(0.05)
             progress(f"{len(fresh)} of {self.n} MPI ranks")
+            sealed = sealed or seal(self.mpirun_pid)
             alive = self._ranks_alive()
             started = max(started, alive)
             if alive < started or not is_alive(self.mpirun_pid):
@@ -128,6 +135,7 @@ class Engines:
                     f"Only {len(fresh)} of {self.n} ranks arrived within {START_TIMEOUT:.0f} s. They said:\n"
                     f"{self.output()}\nTry `python -m pi2zero doctor` in a terminal, or fewer ranks."
                 )
+        seal(self.mpirun_pid)  # again: a port may have been opened after the first time
         found = self.client[fresh].apply_async(enrol.enrol, str(self.folder)).get(START_TIMEOUT)
         order = sorted(range(self.n), key=lambda i: found[i]["rank"])
         self.info = [found[i] for i in order]

@@ -1,0 +1,152 @@
+"""A second user on the same host gets nothing: every attempt is made for real, by a process with another user's id.
+
+Each attempt is first shown to work where the protection is off.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+import pi2zero
+from pi2zero import marks
+from pi2zero.cluster import engines
+from pi2zero.cluster.seal import EVERYWHERE, open_ports
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(os.getuid() != 0 or not shutil.which("useradd"), reason="only root can create a second user"),
+]
+PROGRAM = Path(__file__).with_name("intruder.py")
+CELL = "secret_number = 4711\nprint('secret output')"
+JOIN = "from pi2zero import ranks\nme = ranks.join()\nimport torch, torch.distributed as dist\nx = torch.ones(1)"
+
+
+@pytest.fixture(scope="module")
+def user():
+    """An ordinary user's id; the user is removed afterwards."""
+    name = f"pi2zero-{os.getpid()}"
+    subprocess.run(["useradd", "--no-create-home", "--shell", "/usr/sbin/nologin", name], check=True)
+    yield int(subprocess.run(["id", "-u", name], capture_output=True, text=True, check=True).stdout)
+    subprocess.run(["userdel", name], check=True)
+
+
+@pytest.fixture(scope="module")
+def ranks():
+    """Four ranks that are a world of torch's, too."""
+    cluster = pi2zero.start(n=4)
+    cluster.run(JOIN)
+    cluster.run(CELL)
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def tries(user):
+    """Call it with an attempt and its options: what the intruder got."""
+
+    @contextlib.contextmanager
+    def begun(attempt, **options):
+        command = [sys.executable, str(PROGRAM), str(user), attempt, json.dumps(options)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
+
+    def attempt(name, meanwhile=None, **options):
+        with begun(name, **options) as process:
+            if meanwhile:
+                assert process.stdout.readline() == "ready\n", process.stderr.read()
+                while process.poll() is None:
+                    meanwhile()
+                    time.sleep(0.2)
+            out, err = process.communicate(timeout=60)
+            assert process.returncode == 0 and out, err
+            return json.loads(out)
+
+    return attempt
+
+
+def listening(its: engines.Engines):
+    """Where the processes of a cluster listen, as (host, port). Anybody finds them in /proc/net/tcp."""
+    found = set()
+    for process in marks.marked(its.mark):
+        with contextlib.suppress(psutil.Error):
+            found |= {c.laddr for c in process.net_connections("tcp") if c.status == psutil.CONN_LISTEN}
+    return sorted(("127.0.0.1" if host in EVERYWHERE else host, port) for host, port in found)
+
+
+def test_cells_are_read_without_encryption_and_only_then(ranks, tries, monkeypatch):
+    monkeypatch.setenv("IPP_ENABLE_CURVE", "0")
+    plain = engines.Engines(1, lambda what: None)
+    try:
+        ports, view = [port for _, port in listening(plain)], plain.client[:]
+        heard = tries("subscribe", lambda: view.execute(CELL, silent=False, block=True), ports=ports, word="secret")
+    finally:
+        plain.stop()
+    assert any("secret_number = 4711" in text for text in heard) and any("secret output" in text for text in heard)
+    ports, view = [port for _, port in listening(ranks._engines)], ranks.view
+    assert tries("subscribe", lambda: view.execute(CELL, silent=False, block=True), ports=ports, word="") == []
+
+
+def test_a_client_needs_the_private_file(ranks, tries, tmp_path):
+    real = next(ranks._engines.folder.rglob("*client.json"))
+    assert real.stat().st_mode & 0o077 == 0
+    assert tries("connect", path=str(real)) == []
+    with tempfile.TemporaryDirectory() as open_to_all:
+        Path(open_to_all).chmod(0o755)
+        copy = Path(shutil.copy(real, open_to_all))
+        copy.chmod(0o644)
+        assert tries("connect", path=str(copy)) == [["secret_number"]] * 4
+    ranks.run("assert secret_number == 4711")
+
+
+def test_torchs_ranks_meet_where_nobody_else_comes(ranks, tries):
+    real = next(ranks._engines.folder.glob("torch-*"))
+    assert tries("join", path=str(real)) == []
+    with tempfile.TemporaryDirectory() as open_to_all:
+        Path(open_to_all).chmod(0o777)
+        copy = Path(shutil.copy(real, open_to_all))
+        copy.chmod(0o666)
+        assert int(tries("join", path=str(copy))[0]) > 0
+
+
+def test_no_port_is_open_to_all(ranks, tries, monkeypatch):
+    """prterun's are, but drop every packet. On the others, nonsense changes nothing."""
+    open_to_all = {p.name(): open_ports(p.pid) for p in marks.marked(ranks._engines.mark) if open_ports(p.pid)}
+    assert list(open_to_all) == ["prterun"]
+    ports = [("127.0.0.1" if c.laddr.ip == "0.0.0.0" else "::1", c.laddr.port) for c in open_to_all["prterun"]]
+    assert tries("knock", ports=ports) == []
+    monkeypatch.setattr(engines, "seal", lambda pid: 1)
+    unsealed = engines.Engines(1, lambda what: None)
+    try:
+        ports = [("127.0.0.1", c.laddr.port) for c in open_ports(unsealed.mpirun_pid) if c.laddr.ip == "0.0.0.0"]
+        assert tries("knock", ports=ports) == [port for _, port in ports]
+    finally:
+        unsealed.stop()
+    tries("knock", ports=listening(ranks._engines))
+    ranks.run("dist.all_reduce(x)\nassert x.item() == 4")
+
+
+def test_signals_environments_and_files(ranks, tries, user):
+    pids = [process.pid for process in marks.marked(ranks._engines.mark)] + [os.getpid()]
+    assert len(pids) >= 4 + 4 + 2  # ranks, their nannies, the controller and this process
+    assert len(tries("look", pids=pids)) == 1, "its own"
+    assert len(tries("kill", pids=pids)) == 1, "its own"
+    folder = ranks._engines.folder
+    of_mpi = [folder.parent / f"prte.{ranks._engines.mpirun_pid}", *Path("/dev/shm").glob("sm_segment.*")]
+    assert of_mpi[0].is_dir() and len(of_mpi) > 4
+    with tempfile.TemporaryDirectory(dir=folder.parent) as own:
+        os.chown(own, user, -1)
+        assert tries("remove", paths=[own, *map(str, (folder, *folder.rglob("*"), *of_mpi))]) == [own]
+    ranks.run("assert secret_number == 4711")
