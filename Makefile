@@ -3,7 +3,7 @@ PY := .venv/bin/python
 .DEFAULT_GOAL := help
 # Modules of clusters set these for another Python.
 unexport PYTHONPATH PYTHONHOME
-.PHONY: help lab test test-fast labs notebooks slides browser bench doctor reset clean set-up horovod tensorflow
+.PHONY: help lab test test-fast labs notebooks slides browser bench doctor reset clean set-up horovod tensorflow lock
 
 help:           ## this list
 	@echo "From π to ZeRO. make TARGET, where TARGET is one of:"
@@ -13,6 +13,7 @@ lab: set-up     ## create the environment if need be, check the machine, open Ju
 	@$(PY) tools/lab.py
 
 test: set-up    ## what CI runs: lint, tests, labs in step, every notebook, faults, slides
+	@$(PY) -m pi2zero built --wait || true
 	@$(PY) tools/check.py
 
 test-fast: set-up ## lint, labs in step and the package tests that start no ranks: under 90 seconds
@@ -30,7 +31,8 @@ slides: set-up  ## build the decks: HTML that needs no network, and PDF if there
 browser: set-up ## open every notebook in JupyterLab in a headless Chromium, run it, keep pictures in build/screens/
 	@$(PY) -m pytest -q tests/browser
 
-bench: set-up   ## measure, and write the pages in benchmarks/ (about 70 minutes; leave the machine alone)
+bench: set-up   ## measure, and write the pages in benchmarks/ (about 90 minutes; leave the machine alone)
+	@$(PY) benchmarks/bench_start.py
 	@$(PY) benchmarks/bench.py
 	@$(PY) benchmarks/bench_collectives.py
 	@$(PY) benchmarks/bench_training.py
@@ -40,8 +42,11 @@ bench: set-up   ## measure, and write the pages in benchmarks/ (about 70 minutes
 doctor: set-up  ## what this machine has, what is missing, and what to do about it
 	@$(PY) -m pi2zero doctor
 
-horovod: OPTIONS := --horovod
-horovod: set-up ## try again to build Horovod, if `make lab` could not
+horovod: set-up ## try again to compile Horovod and DeepSpeed's operators, if that failed beside `make lab`
+	@$(PY) -m pi2zero built --again --wait
+
+lock: set-up    ## write requirements.lock, the pins of requirements.txt with their hashes
+	@$(PY) tools/lock.py
 
 tensorflow:     ## optional: .venv-tensorflow, for scripts/train_tensorflow.py (about ten minutes, once)
 	@$(call with_python,tools/setup_tensorflow.py)
@@ -50,13 +55,13 @@ reset: set-up   ## end everything of yours that the kit has started, and nothing
 	@$(PY) -m pi2zero reset
 
 clean:          ## remove what can be made again: .venv, built slides, caches
-	@if $(PY) -c 'import pi2zero' 2>/dev/null; then $(PY) -m pi2zero reset; fi
+	@if $(PY) -c 'import pi2zero' 2>/dev/null; then $(PY) -m pi2zero reset; $(PY) -m pi2zero built --stop; fi
 	@rm -rf .venv .venv-tensorflow slides/build .pytest_cache .ruff_cache src/*.egg-info
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 
 # Quick when .venv is there already. PYTHON=/path/to/python3.11 chooses the interpreter.
 set-up:
-	@$(call with_python,tools/setup.py $(OPTIONS))
+	@$(call with_python,tools/setup.py)
 
 with_python = for python in "$(PYTHON)" python3.11 python3; do \
 	  if command -v "$$python" >/dev/null 2>&1; then PYTHON="$(PYTHON)" exec "$$python" $(1); fi; done; \

@@ -3,17 +3,19 @@
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import sysconfig
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
-from pi2zero import doctor, marks
-from pi2zero.doctor import checks, limits, run
+from pi2zero import built, doctor, marks
+from pi2zero.doctor import checks, limits, table
 from pi2zero.doctor.probes import Probe
 
 pytestmark = pytest.mark.long
@@ -38,7 +40,7 @@ def test_this_machine_is_well_enough():
     before = {process.pid for process in marks.leftovers()}
     start = time.monotonic()
     done = subprocess.run([sys.executable, "-m", "pi2zero", "doctor", "--json"], capture_output=True, text=True)
-    assert time.monotonic() - start < 35  # it gives itself 28 s; this machine may be busy
+    assert time.monotonic() - start < 35 * table.patience()  # it gives itself 28 s; this machine may be busy
     report = json.loads(done.stdout)
     assert done.returncode == (report["status"] == "failed") == 0, done.stdout
     assert [check["name"] for check in report["checks"]] == NAMES
@@ -62,7 +64,7 @@ def test_the_table_shows_what_to_do_and_brackets_too(capsys):
 
 def test_no_mpi_library(monkeypatch):
     monkeypatch.setenv("MPI4PY_LIBMPI", "/nonexistent/libmpi.so")
-    results = run.check_ranks(Probe(time.monotonic() + 30))
+    results = table.check_ranks(Probe(time.monotonic() + 30))
     assert "unset MPI4PY_LIBMPI" in sick(results[0]).remedy
     assert [sick(result).detail for result in results[1:]] == ["not tried: it needs MPI"] * 3
 
@@ -127,28 +129,85 @@ def test_torch_that_cannot_be_imported(probe, tmp_path, monkeypatch):
     sick(accelerator, "warning")
 
 
-def test_horovod_that_was_not_built(probe, tmp_path, monkeypatch):
-    """A package whose compiled part is missing is what a failed or foreign build leaves."""
+@pytest.fixture
+def ready(monkeypatch):
+    """The background has built everything, whatever is true of this environment just now."""
+    monkeypatch.setattr(checks.built, "states", list)
+
+
+def as_built(monkeypatch, name, **how):
+    """Let the background be so far with a part."""
+    part = SimpleNamespace(name=name, title=name.title(), wants="notebook 05")
+    monkeypatch.setattr(checks.built, "states", lambda: [built.State(part, **how)])
+
+
+def test_horovod_that_is_broken(probe, tmp_path, monkeypatch, ready):
+    """A package whose compiled part is missing is what a foreign build leaves."""
     (tmp_path / "horovod").mkdir()
     (tmp_path / "horovod" / "__init__.py").write_text("raise ImportError('Extension horovod.torch has not been built')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    result = sick(checks.check_horovod(probe, tmp_path / "note"), "warning")
+    result = sick(checks.check_horovod(probe), "warning")
     assert "has not been built" in result.detail and result.remedy == "Run: make horovod"
-    (tmp_path / "note").write_text("key\nits build failed: there is no g++\n")
-    assert "there is no g++" in sick(checks.check_horovod(probe, tmp_path / "note"), "warning").detail
 
 
-def test_deepspeed_that_is_broken_or_compiles_or_steps_wrongly(probe, tmp_path, monkeypatch):
+def test_what_is_being_built_is_not_tried_and_says_how_far_it_is(monkeypatch):
+    as_built(monkeypatch, "horovod", state="building", share=0.62, left=90)
+    result = checks.check_horovod(None)
+    assert (result.status, result.remedy) == ("ok", "")
+    assert result.detail == "is compiled in the background. Horovod: 62 %, about 90 s more"
+    as_built(monkeypatch, "deepspeed", state="waiting")
+    assert checks.check_deepspeed(None).status == "ok"
+
+
+def test_what_could_not_be_built_says_why(monkeypatch):
+    as_built(monkeypatch, "horovod", state="failed", why="there is no g++", remedy="install it (apt-get install g++)")
+    result = sick(checks.check_horovod(None), "warning")
+    assert "there is no g++" in result.detail and result.remedy.startswith("Install it") and "make horovod" in result.remedy
+
+
+def test_deepspeed_that_is_broken_or_steps_wrongly(probe, tmp_path, monkeypatch, ready):
     (tmp_path / "deepspeed").mkdir()
     (tmp_path / "deepspeed" / "__init__.py").write_text("raise ImportError('no such operator')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert "no such operator" in sick(checks.check_deepspeed(probe), "warning").detail
-    assert "compiling" in sick(checks.check_deepspeed(lambda name: (None, "it did not end in time")), "warning").detail
     wrong = checks.check_deepspeed(lambda name: ({"version": "0.19.8", "accelerator": "cpu", "error": 0.01}, ""))
     assert "0.01 away" in sick(wrong, "warning").detail
 
 
-def test_horovod_that_adds_wrongly():
+def test_the_quick_part_is_quick_and_silent_when_all_is_well():
+    """Three tries: another program may have the processor for a moment. In front of JupyterLab it has 3 s."""
+    command = [sys.executable, "-m", "pi2zero", "doctor", "--quick"]
+    times = []
+    for _ in range(3):
+        start = time.monotonic()
+        done = subprocess.run(command, capture_output=True, text=True)
+        times.append(time.monotonic() - start)
+    assert done.returncode == 0 and not done.stderr
+    assert not done.stdout or "warning" in done.stdout
+    assert min(times) < 3 * table.patience(), times
+
+
+def test_the_quick_part_tells_what_stops_the_notebooks(monkeypatch):
+    monkeypatch.setenv("MPI4PY_LIBMPI", "/nonexistent/libmpi.so")
+    done = subprocess.run([sys.executable, "-m", "pi2zero", "doctor", "--quick"], capture_output=True, text=True)
+    assert done.returncode == 1 and "unset MPI4PY_LIBMPI" in done.stdout and "1 failed" in done.stdout
+
+
+def test_beside_other_work_a_line_in_the_terminal_is_enough():
+    done = subprocess.run([sys.executable, "-m", "pi2zero", "doctor", "--beside"], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.startswith("The doctor has looked at this machine: "), done.stdout + done.stderr
+    assert "0 failed" in done.stdout and "\r" not in done.stdout
+
+
+def test_no_line_replaces_itself(capsys, monkeypatch):
+    """A notebook shows the codes that move a terminal's cursor as garbage."""
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setattr(table, "run", lambda: [checks.Result("cores", "ok", "2")])
+    doctor.show()
+    assert not re.search(r"\r|\x1b\[\d*[A-GJK]", capsys.readouterr().out)
+
+
+def test_horovod_that_adds_wrongly(ready):
     result = checks.check_horovod(lambda name: ({"version": "0.28.1", "sum": 6}, ""))
     assert "gave 6" in sick(result, "warning").detail
 

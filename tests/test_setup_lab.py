@@ -142,6 +142,20 @@ def test_kernels_speak_through_a_private_folder(server, kernel):
     assert "without encryption" not in log.read_text()
 
 
+def test_the_doctor_looks_beside_it_and_says_so_in_the_terminal(server):
+    """Last, because it takes some seconds; and nothing that `make lab` has started for it is left."""
+    *_, log, pid = server
+    deadline = time.monotonic() + 200
+    while "The doctor has looked at this machine" not in log.read_text():
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.5)
+    assert log.read_text().index("token=") < log.read_text().index("The doctor has looked"), "not in front of JupyterLab"
+    while any(f"--beside {pid}" in " ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])):
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    assert not [child for child in psutil.Process(pid).children() if child.status() == psutil.STATUS_ZOMBIE]
+
+
 def test_a_private_folder_is_not_taken_on_trust(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "tools")
     import lab

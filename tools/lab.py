@@ -1,11 +1,17 @@
-"""`make lab`: look whether the machine is well, then open JupyterLab at the first notebook."""
+"""`make lab`: look quickly whether the machine is well, and open JupyterLab at the first notebook.
+
+Beside it, as soon as it answers, goes on what nobody has to wait for: the rest of the doctor, then what has to be compiled.
+"""
 
 import contextlib
+import json
 import os
 import stat
 import subprocess
 import sys
 import tempfile
+import time
+import urllib.request
 from pathlib import Path
 
 from jupyter_core.paths import jupyter_runtime_dir
@@ -47,9 +53,33 @@ def has_browser():
     return sys.platform == "darwin" or any(os.environ.get(name) for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"))
 
 
+def beside(server):
+    """What goes on beside the server (its pid), in a session of its own: it outlives the browser and the terminal."""
+    if os.fork():
+        return  # nobody's child: the server would not ask how it has ended
+    os.nice(19)
+    while not answers(server):
+        if not Path(f"/proc/{server}").exists() and sys.platform == "linux":
+            return
+        time.sleep(0.3)
+    subprocess.run([sys.executable, "-m", "pi2zero", "doctor", "--beside"], cwd=ROOT)
+    subprocess.run([sys.executable, "-m", "pi2zero", "built"], cwd=ROOT, stdout=subprocess.DEVNULL)
+
+
+def answers(server):
+    """Whether the server with this pid has written where it is, and answers there."""
+    with contextlib.suppress(OSError, ValueError):
+        told = json.loads(Path(jupyter_runtime_dir(), f"jpserver-{server}.json").read_text())
+        with urllib.request.urlopen(f"{told['url']}api?token={told['token']}", timeout=5) as reply:
+            return reply.status == 200
+    return False
+
+
 def main():
-    if subprocess.run([sys.executable, "-m", "pi2zero", "doctor"], cwd=ROOT).returncode and not os.environ.get("ANYWAY"):
+    doctor = [sys.executable, "-m", "pi2zero", "doctor", "--quick"]
+    if subprocess.run(doctor, cwd=ROOT).returncode and not os.environ.get("ANYWAY"):
         sys.exit("The doctor found what would stop you (see above). Mend it, then run make lab again; or: make lab ANYWAY=1")
+    env = environment()
     command = [sys.executable, "-m", "jupyterlab", f"--config={ROOT / 'tools' / 'jupyter_lab_config.py'}"]
     command += [f"--ServerApp.root_dir={ROOT}", f"--LabApp.default_url=/lab/tree/{FIRST}"]
     if os.getuid() == 0:
@@ -58,9 +88,10 @@ def main():
         command.append("--no-browser")
         print("JupyterLab starts. Open the address below that begins with http://127.0.0.1 (Ctrl-C twice ends it).")
         print("On a remote machine, with 8888 as the port in that address: ssh -L 8888:127.0.0.1:8888 you@machine", flush=True)
+    subprocess.run([sys.executable, __file__, "--beside", str(os.getpid())], env=env, start_new_session=True)
     os.chdir(ROOT)
-    os.execve(command[0], command + sys.argv[1:], environment())
+    os.execve(command[0], command + sys.argv[1:], env)
 
 
 if __name__ == "__main__":
-    main()
+    beside(int(sys.argv[2])) if sys.argv[1:2] == ["--beside"] else main()

@@ -14,13 +14,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
-from setup_horovod import Horovod
-from setup_pip import Pip, pins, say, stop
+from setup_packages import Packages, pins
+from setup_talk import say, stop
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 WANTED = (3, 11)
-NEED_GB = 3.0  # .venv is 2.1 GB; pip unpacks beside it
+NEED_GB = 3.0  # .venv is 2.1 GB
 NEED_GB_CUDA = 12.0  # torch's CUDA build brings several GB of NVIDIA's libraries
 
 
@@ -78,18 +79,10 @@ def check_folder(venv):
         stop("you may not write in %s." % folder, "clone the kit into a folder of yours, and run make there.")
 
 
-def check_compiler():
-    """DeepSpeed and Horovod compile; nothing else does, so a missing compiler does not stop the set-up."""
-    if shutil.which("g++"):
-        return
-    say("      warning: there is no C++ compiler (g++). Only Horovod (notebook 05) and DeepSpeed (08, 09) need one.")
-    say("      What to do: on Debian or Ubuntu: apt-get install g++")
-
-
 def stamp():
     """What the environment was made from."""
     digest = hashlib.sha256()
-    for name in ("requirements.txt", "pyproject.toml"):
+    for name in ("requirements.txt", "requirements.lock", "pyproject.toml"):
         with open(os.path.join(ROOT, name), "rb") as f:
             digest.update(f.read())
     return digest.hexdigest() + " " + ROOT
@@ -105,13 +98,13 @@ def is_done(venv):
 
 
 def take_lock(venv):
-    """One set-up at a time. A pip that outlived its set-up still holds the lock: two would spoil each other's work."""
+    """One set-up at a time. An installer that outlived its set-up still holds the lock: two would spoil each other's work."""
     os.makedirs(venv, exist_ok=True)
     lock = open(os.path.join(venv, "set-up.lock"), "w")  # noqa: SIM115  stays open until this process ends
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        say("Another set-up is at work in this folder (or was interrupted, and its pip still ends). Waiting for it.")
+        say("Another set-up is at work in this folder (or was interrupted, and its installer still ends). Waiting for it.")
         fcntl.flock(lock, fcntl.LOCK_EX)
     except OSError:  # a file system without locks
         pass
@@ -127,50 +120,47 @@ def make_environment(python, venv):
         )
 
 
-def compile_operators(pip, log):
-    """DeepSpeed would do so in the first cell that uses it. Without, all but notebooks 08, 09, 09b and lab 04 runs."""
-    with open(log, "ab") as out:
-        done = subprocess.run([pip.python, "-m", "pi2zero.doctor.probes", "deepspeed"], stdout=out, stderr=out, env=pip.env)
-    if done.returncode:
-        say("      warning: it failed; only notebooks 08, 09, 09b and lab 04 need it. `make doctor` says why and what to do.")
-
-
 def set_up(args):
-    """Make the environment. Returns the lock, still held."""
-    say("[1/5] Looking at the machine")
+    """Make the environment."""
+    start = time.time()
+    say("[1/4] Looking at the machine")
     python = find_python(args.python)
     check_disk(args.need_gb)
-    check_compiler()
-    say("[2/5] Making %s with %s" % (os.path.relpath(args.venv, ROOT), python))
+    say("[2/4] Making %s with %s" % (os.path.relpath(args.venv, ROOT), python))
     lock = take_lock(args.venv)
     if is_done(args.venv):  # by the one that we waited for
-        return lock
+        return
     with contextlib.suppress(OSError):
         os.remove(os.path.join(args.venv, "pi2zero-set-up"))
     make_environment(python, args.venv)
     log = os.path.join(args.venv, "set-up.log")
     open(log, "w").close()
-    pip = Pip(args.venv, log, lock)
-    pip.mend()
-    cuda = pip.torch_comes_with_cuda()
-    if cuda:
-        check_disk(max(args.need_gb, NEED_GB_CUDA))
-    requirements = os.path.join(ROOT, "requirements.txt")
-    say(
-        "[3/5] Installing %d packages (a few minutes; pip's own words are in %s)"
-        % (pins(requirements), os.path.relpath(log, ROOT))
-    )
-    if cuda:
-        say("      torch comes with CUDA (several GB). Without a GPU, the README says how to get the small CPU build instead.")
-    seconds = pip.install_pins(requirements)
-    say("[4/5] Installing the kit itself")
-    seconds += pip.install(["--no-deps", "--no-build-isolation", "-e", ROOT], 1)
-    say("[5/5] Compiling what DeepSpeed needs on CPUs (two minutes, once)")
-    compile_operators(pip, log)
+    packages = Packages(args.venv, log, lock)
+    packages.mend()
+    locked = os.path.join(ROOT, "requirements.lock")
+    packages.fetch_uv(locked)
+    say("[3/4] Installing %d packages (the installer's own words are in %s)" % (pins(locked) + 1, os.path.relpath(log, ROOT)))
+    packages.install_lock(locked)
+    install_torch(packages, args.need_gb)
+    say("[4/4] Installing the kit itself")
+    packages.install(["--no-deps", "--no-build-isolation", "-e", ROOT])
     with open(os.path.join(args.venv, "pi2zero-set-up"), "w") as f:
         f.write(stamp())
-    say("The environment is ready, %.0f s." % seconds)
-    return lock
+    say("The environment is ready, %.0f s." % (time.time() - start))
+
+
+def install_torch(packages, need_gb):
+    """torch, if the pins have it: for the GPU that is there, else the small build for CPUs where that can be had."""
+    requirements = os.path.join(ROOT, "requirements.txt")
+    with open(requirements) as f:
+        pin = [line.strip() for line in f if line.startswith("torch==")]
+    if not pin:
+        return
+    options, cuda = packages.torch()
+    if cuda:
+        check_disk(max(need_gb, NEED_GB_CUDA))
+        say("      torch comes with CUDA: several GB, some minutes.")
+    packages.install_torch(pin[0], options, requirements)
 
 
 def main():
@@ -178,19 +168,13 @@ def main():
     parser.add_argument("--python", default=os.environ.get("PYTHON") or None, help="the Python 3.11 to use")
     parser.add_argument("--venv", default=os.path.join(ROOT, ".venv"), help="where to make the environment")
     parser.add_argument("--need-gb", type=float, default=NEED_GB, help="free disk space to ask for")
-    parser.add_argument("--horovod", action="store_true", help="try again to build Horovod, if it is not there")
     args = parser.parse_args()
-    lock = None
     if not is_done(args.venv):
         check_folder(args.venv)
-        lock = set_up(args)
-    horovod = Horovod(args.venv, lock)
-    if horovod.wanted() and not horovod.done(args.horovod):
-        horovod.pip.lock = lock or take_lock(args.venv)
-        there = horovod.ensure(args.horovod)
-        sys.exit(1 if args.horovod and not there else 0)
-    if args.horovod:
-        say("Horovod is there.")
+        try:
+            set_up(args)
+        except KeyboardInterrupt:
+            stop("you interrupted it.", "run make again when you like; it goes on with what is already there.")
 
 
 if __name__ == "__main__":

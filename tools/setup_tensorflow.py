@@ -7,11 +7,12 @@ An interrupted run can be run again. Standard library only, and old syntax, as t
 
 import argparse
 import os
+import subprocess
 import sys
 
 from setup import ROOT, check_disk, check_folder, find_python, make_environment, take_lock
-from setup_horovod import Horovod
-from setup_pip import Pip, say
+from setup_packages import Packages, pins
+from setup_talk import say
 
 REQUIREMENTS = os.path.join(ROOT, "requirements-tensorflow.txt")
 NEED_GB = 3.0  # TensorFlow is 1.2 GB; pip unpacks beside it, and Horovod compiles
@@ -29,13 +30,15 @@ def main():
     make_environment(python, args.venv)
     log = os.path.join(args.venv, "set-up.log")
     open(log, "w").close()
-    pip = Pip(args.venv, log, lock)
-    pip.mend()
+    packages = Packages(args.venv, log, lock)
+    packages.mend()
+    packages.fetch_uv(os.path.join(ROOT, "requirements.lock"))
     name = os.path.relpath(args.venv, ROOT)
-    say("[1/2] Installing TensorFlow and what it needs in %s (pip's own words are in %s/set-up.log)" % (name, name))
-    pip.install_pins(REQUIREMENTS)
-    say("[2/2] Horovod for TensorFlow")
-    if not Horovod(args.venv, lock, "tensorflow").ensure(asked=True):
+    say("[1/2] Installing TensorFlow and what it needs in %s (the installer's words are in %s/set-up.log)" % (name, name))
+    packages.install(["-r", REQUIREMENTS], pins(REQUIREMENTS))
+    say("[2/2] Horovod for TensorFlow (some minutes)")
+    kit = dict(packages.env, PYTHONPATH=os.path.join(ROOT, "src"))
+    if subprocess.call([packages.python, "-m", "pi2zero", "built", "--again", "--wait"], env=kit):
         sys.exit(1)
     say("Ready. Two ranks: %s/bin/mpirun -n 2 %s/bin/python scripts/train_tensorflow.py" % (name, name))
 

@@ -1,4 +1,4 @@
-"""`python -m pi2zero doctor [--json]` and `python -m pi2zero reset`."""
+"""`python -m pi2zero doctor [--json]`, `... built [--wait]` and `... reset`."""
 
 import argparse
 import json
@@ -12,22 +12,56 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     doctor = commands.add_parser("doctor", help="what this machine has, what is missing, and what to do about it")
     doctor.add_argument("--json", action="store_true", help="for programs: one JSON object")
+    doctor.add_argument("--quick", action="store_true", help="only what takes no time: starts no ranks, loads no torch")
+    doctor.add_argument("--beside", action="store_true", help="patiently, beside other work; one line at the end")
     commands.add_parser("reset", help="end every process of yours that the kit has started, and nothing else")
+    built = commands.add_parser("built", help="how far what is compiled in the background is: Horovod, operators")
+    built.add_argument("names", nargs="*", help="horovod, deepspeed; none: all", metavar="NAME")
+    built.add_argument("--wait", action="store_true", help="until they are there; exit status 1 if one cannot be built")
+    built.add_argument("--again", action="store_true", help="try again what has failed, or was built with other options")
+    built.add_argument("--stop", action="store_true", help="end the building; it goes on when it is next asked for")
     options = parser.parse_args()
-    return look(options.json) if options.command == "doctor" else reset()
+    if options.command == "built":
+        return build(options)
+    return look(options) if options.command == "doctor" else reset()
 
 
-def look(as_json: bool) -> int:
+def look(options) -> int:
     """Exit status 1 if something failed, else 0."""
     from pi2zero import doctor
 
     start = time.monotonic()
-    results = doctor.run() if as_json else doctor.show()
+    if options.quick:
+        results = doctor.quick()
+    elif options.beside:
+        results = doctor.beside()
+    else:
+        results = doctor.run() if options.json else doctor.show()
     status = doctor.status(results)
-    if as_json:
+    if options.json:
         seconds = round(time.monotonic() - start, 2)
         print(json.dumps({"status": status, "seconds": seconds, "checks": [asdict(r) for r in results]}, indent=1))
     return int(status == "failed")
+
+
+def build(options) -> int:
+    """Exit status 1 if something could not be built."""
+    from pi2zero.built import NotBuilt, builder, states, wait_for
+
+    if options.stop:
+        builder.stop()
+        return 0
+    builder.start(again=options.again)
+    try:
+        if options.wait:
+            wait_for(*options.names)
+    except NotBuilt as error:
+        print(error)
+    except KeyboardInterrupt:
+        print("It goes on in the background.")
+    told = [state for state in states() if not options.names or state.part.name in options.names]
+    print(*told, sep="\n")
+    return int(any(state.state == "failed" for state in told))
 
 
 def reset() -> int:

@@ -60,8 +60,10 @@ def _start_deepspeed(comm, accelerator: str, first: bool) -> None:
     import io
     import warnings
 
+    from pi2zero import built
     from pi2zero.zero import operators
 
+    built.wait_for("deepspeed", show=first)
     os.environ.setdefault("DS_ACCELERATOR", accelerator)  # else it looks for one, and warns that there is none
     # DeepSpeed 0.19 calls torch's collectives by names that torch 2.13 calls old, at every step.
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed.c10d_logger")

@@ -113,22 +113,18 @@ def horovod() -> dict:
 
 
 def deepspeed() -> dict:
-    """DeepSpeed's version. On CPUs also its two compiled operators, and how far its Adam's step is from torch's.
-
-    The first time, the operators are compiled (about a minute) and kept in torch's cache of extensions; the set-up does that.
-    """
+    """DeepSpeed's version. On CPUs also its compiled operators, and how far its Adam's step is from torch's."""
     import deepspeed
     import torch
     from deepspeed.accelerator import get_accelerator
     from deepspeed.ops.adam import DeepSpeedCPUAdam
 
-    from pi2zero.zero import operators
+    from pi2zero.built import operators
 
     found = {"version": deepspeed.__version__, "accelerator": get_accelerator().device_name()}
     if found["accelerator"] != "cpu":
         return found
-    for builder in ("ShareMemCommBuilder", "CPUAdamBuilder"):
-        operators.load(get_accelerator().create_op_builder(builder))
+    operators.prove()
     steps = []
     for kind in (torch.optim.AdamW, DeepSpeedCPUAdam):
         weights = torch.nn.Parameter(torch.linspace(-1, 1, 1000))

@@ -1,8 +1,11 @@
-"""DeepSpeed's compiled operators: loaded without the wait that a killed compiler leaves behind.
+"""What torch compiles when it is first loaded, without the wait that a killed compiler leaves behind.
+
+On CPUs DeepSpeed's operators are there already (`pi2zero.built`); with a GPU, offload compiles its Adam in the first cell that
+uses it.
 
 torch.utils.cpp_extension marks a build with a file `lock`, also when all is compiled already. Who is killed meanwhile leaves it,
 and everybody who loads that operator afterwards waits for ever. It keeps the file open: so a lock that nobody has open is stale.
-(On this host. A compiler on another host that shares the home folder is not seen; `make lab` compiles before ranks start.)
+(On this host. A compiler on another host that shares the home folder is not seen.)
 """
 
 import contextlib
@@ -14,7 +17,7 @@ import psutil
 
 from pi2zero.mpi import mpi_settings
 
-__all__ = ["drop_stale_locks", "load", "use_folder"]
+__all__ = ["drop_stale_locks", "use_folder"]
 
 
 def use_folder() -> None:
@@ -26,13 +29,6 @@ def use_folder() -> None:
     mpi_settings()
     if os.access(sys.prefix, os.W_OK):
         os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(Path(sys.prefix) / "torch_extensions"))
-
-
-def load(builder):
-    """Load an operator by its DeepSpeed builder, compiled if need be. Returns its module."""
-    use_folder()
-    drop_stale_locks()
-    return builder.load()
 
 
 def drop_stale_locks() -> list[Path]:

@@ -1,0 +1,196 @@
+"""From `git clone` to JupyterLab that answers, nothing cached, by root and by an ordinary user. Writes benchmarks/start.md.
+
+Each clone is made of what is committed, with a home folder of its own. As root, an ordinary user is made for the second half and
+removed afterwards. pip's time is that of a clone whose lock does not have uv: then the set-up falls back to pip.
+"""
+
+import argparse
+import contextlib
+import datetime
+import os
+import platform
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+USER = "pi2zero-bench"
+ADDRESS = re.compile(r"(http://127\.0\.0\.1:\d+)/lab\S*\?token=(\w+)")
+PATHS = {"root": os.environ["PATH"], "user": "/usr/local/bin:/usr/bin:/bin"}
+
+
+class Person:
+    """root or an ordinary user, with an empty home folder below `folder`."""
+
+    def __init__(self, name, folder):
+        self.home = Path(folder, name)
+        self.home.mkdir(mode=0o755)
+        self.words = []
+        if name == "user":
+            shutil.chown(self.home, USER, USER)
+            self.words = ["runuser", "-u", USER, "--"]
+        drop = ("UV_", "XDG_", "PI2ZERO", "JUPYTER", "DISPLAY", "BROWSER", "WAYLAND", "PYTHON", "MAKE", "MFLAGS", "VIRTUAL_ENV")
+        self.env = {key: value for key, value in os.environ.items() if not key.startswith(drop)}
+        self.env |= {"HOME": str(self.home), "PATH": PATHS[name]}
+
+    def run(self, *command, **options):
+        command = [*self.words, *map(str, command)]
+        return subprocess.run(command, env=self.env, capture_output=True, text=True, check=True, **options).stdout
+
+    def clone(self, name, without_uv=False):
+        """A clone of what is committed; returns (folder, seconds)."""
+        folder, start = self.home / name, time.monotonic()
+        self.run("git", "-c", f"safe.directory={ROOT / '.git'}", "clone", "-q", "--no-hardlinks", f"file://{ROOT}", folder)
+        seconds = time.monotonic() - start
+        if without_uv:
+            lock = folder / "requirements.lock"
+            lock.write_text(re.sub(r"(?m)^uv==(?:.*\\\n)*.*\n", "", lock.read_text()))
+        return folder, seconds
+
+    @contextlib.contextmanager
+    def lab(self, folder):
+        """`make lab`; gives the seconds until JupyterLab answers with its token, and what the terminal shows."""
+        log, start = self.home / "terminal.log", time.monotonic()
+        with log.open("w") as out:
+            process = subprocess.Popen(
+                [*self.words, "make", "-C", str(folder), "lab"],
+                env=self.env,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+        try:
+            while not answers(log.read_text()):
+                if process.poll() is not None:
+                    sys.exit(f"make lab ended:\n{log.read_text()}")
+                time.sleep(0.1)
+            yield time.monotonic() - start, log
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(timeout=60)
+
+    def python(self, folder, *arguments):
+        return self.run(folder / ".venv" / "bin" / "python", *arguments, cwd=folder)
+
+
+def answers(text):
+    """Whether the server whose address is in the text answers, with its token, 200."""
+    found = ADDRESS.search(text)
+    with contextlib.suppress(OSError):
+        if found:
+            with urllib.request.urlopen(f"{found[1]}/lab?token={found[2]}", timeout=5) as reply:
+                return reply.status == 200
+    return False
+
+
+@contextlib.contextmanager
+def ordinary_user():
+    """The names of those who can be measured: root makes a user for it."""
+    if os.getuid():
+        yield ["user"]
+        return
+    subprocess.run(["useradd", "--no-create-home", "--shell", "/bin/bash", USER], check=True)
+    try:
+        yield ["root", "user"]
+    finally:
+        subprocess.run(["userdel", USER], check=True)
+
+
+def measure(name, build, without_uv=False):
+    """{what: seconds} for one person with an empty home. build: also wait until everything is compiled."""
+    found = {}
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="start-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o755)
+        person = Person(name, folder)
+        clone, cloning = person.clone("first", without_uv)
+        with person.lab(clone) as (seconds, log):
+            found["cold"] = cloning + seconds
+            found["packages"] = float(re.search(r"environment is ready, (\d+) s", log.read_text())[1])
+            if build:
+                start = time.monotonic()
+                person.python(clone, "-m", "pi2zero", "built", "--wait")
+                found["compiled"] = time.monotonic() - start
+        person.python(clone, "-m", "pi2zero", "built", "--stop")
+        with person.lab(clone) as (found["again"], _):
+            pass
+        if build:
+            second, cloning = person.clone("second")
+            with person.lab(second) as (seconds, _):
+                found["second clone"] = cloning + seconds
+                start = time.monotonic()
+                person.python(second, "-m", "pi2zero", "built", "--wait")
+                found["compiled, second clone"] = time.monotonic() - start
+        found["doctor, quick"] = quick_doctor(person, clone)
+        for each in (clone, person.home / "second"):
+            if each.exists():
+                person.python(each, "-m", "pi2zero", "built", "--stop")
+    return found
+
+
+def quick_doctor(person, clone):
+    start = time.monotonic()
+    person.python(clone, "-m", "pi2zero", "doctor", "--quick")
+    return time.monotonic() - start
+
+
+WORDS = {
+    "cold": "clone to JupyterLab, nothing cached",
+    "packages": "of that, the environment",
+    "again": "`make lab` again",
+    "second clone": "a second clone to JupyterLab",
+    "doctor, quick": "the doctor's quick part",
+    "compiled": "until Horovod and DeepSpeed's operators are there, from then on",
+    "compiled, second clone": "the same in the second clone",
+}
+
+
+def shown(values):
+    if not values:
+        return ""
+    return f"{statistics.median(values):.1f}" + (f" ({min(values):.1f} to {max(values):.1f})" if len(values) > 1 else "")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--output", type=Path, default=HERE / "start.md")
+    args = parser.parse_args()
+    load, columns = os.getloadavg()[0], {}
+    with ordinary_user() as people:
+        for number in range(args.rounds):
+            for name in people:
+                for what, seconds in measure(name, build=number == 0 and name == people[0]).items():
+                    columns.setdefault(name, {}).setdefault(what, []).append(seconds)
+                    print(f"round {number + 1}, {name}: {what}: {seconds:.1f} s", flush=True)
+        columns["pip"] = {what: [seconds] for what, seconds in measure(people[0], build=False, without_uv=True).items()}
+    people = [*people, "pip"]
+    names = {"root": "root", "user": "ordinary user", "pip": f"{people[0]}, by pip"}
+    rows = [f"| {words} | {' | '.join(shown(columns[p].get(what, [])) for p in people)} |" for what, words in WORDS.items()]
+    lines = [
+        "# From clone to JupyterLab",
+        "",
+        f"{datetime.date.today()}, {platform.system()}, {os.cpu_count()} cores, Python {platform.python_version()}. "
+        f"Load of the machine before the start: {load:.1f} (0 is idle). "
+        f"Seconds, medians of {args.rounds} rounds (min to max); what is compiled, and pip: once.",
+        "",
+        f"| | {' | '.join(names[p] for p in people)} |",
+        f"|{' --- |' * (len(people) + 1)}",
+        *rows,
+        "",
+        (HERE / "start_explained.md").read_text(),
+    ]
+    args.output.write_text("\n".join(lines))
+    print(f"written to {args.output}")
+
+
+if __name__ == "__main__":
+    main()

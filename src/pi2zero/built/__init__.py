@@ -1,0 +1,15 @@
+"""What a compiler has to make on this machine: Horovod, and DeepSpeed's operators for CPUs. Built in the background.
+
+`wait_for("horovod")` in a notebook, `python -m pi2zero built` in a terminal. How it goes:
+
+    parts.py      what a part depends on, whether it is there, how it is built; horovod.py and operators.py are the two
+    cache.py      finished parts in the user's cache folder, for the next clone
+    builder.py    the one background process of an environment that builds what is missing
+    state.py      how far it is, for whoever wants to know or wait
+
+Only the standard library and psutil: the environment of `make tensorflow` has no more.
+"""
+
+from pi2zero.built.state import NotBuilt, State, can_be_built, states, wait_for
+
+__all__ = ["NotBuilt", "State", "can_be_built", "states", "wait_for"]

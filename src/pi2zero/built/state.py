@@ -1,0 +1,191 @@
+"""How far the built parts are: read by whoever wants to know, written by the builder only."""
+
+import contextlib
+import fcntl
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass
+
+from pi2zero.built.bar import Bar
+from pi2zero.built.parts import Part, folder, parts
+
+
+class NotBuilt(ImportError):
+    """A part is not there, because its build failed."""
+
+    def _render_traceback_(self):
+        """IPython shows this in place of the traceback."""
+        return [str(self)]
+
+
+@dataclass(frozen=True)
+class State:
+    """state: ready, building, waiting (for its turn, or for somebody to start the builder) or failed."""
+
+    part: Part
+    state: str
+    share: float = 0.0
+    left: float | None = None  # s, roughly
+    why: str = ""
+    remedy: str = ""
+    otherwise: bool = False  # it is ready, and today it would be made with another compiler or other options
+
+    def wanted(self, again: bool = False) -> bool:
+        """Whether the builder has something to do. again: somebody asks for it."""
+        return self.state in ("building", "waiting") or (again and (self.state == "failed" or self.otherwise))
+
+    def __str__(self) -> str:
+        title = self.part.title
+        if self.state == "building":
+            return f"{title}: {100 * self.share:.0f} %, about {about(self.left)} more"
+        if self.state == "failed":
+            return f"{title}: could not be built: {self.why}"
+        return f"{title}: " + ("ready" if self.state == "ready" else "waiting for its turn to be built")
+
+
+def about(seconds: float) -> str:
+    """90 s, 4 min: as exact as an estimate may be."""
+    return f"{max(10, round(seconds, -1)):.0f} s" if seconds < 150 else f"{seconds / 60:.0f} min"
+
+
+def states() -> list[State]:
+    """How far each part of this environment is."""
+    return [of(part) for part in parts().values()]
+
+
+def of(part: Part) -> State:
+    """How far a part is. What was made of something else than is here now, or is no longer there, has to be made."""
+    told, made_of = Note(part).read(), part.made_of()
+    same = told.get("made_of") == made_of
+    if told.get("state") == "ready" and told["runs_with"] == part.runs_with() and part.is_installed():
+        return State(part, "ready", share=1.0, otherwise=not same)
+    if told.get("state") == "failed" and same:
+        return State(part, "failed", why=told["why"], remedy=told["remedy"])
+    if told.get("state") == "building" and same and is_alive():
+        return State(part, "building", share=told["share"], left=max(1.0, told["left"] - (time.time() - told["time"])))
+    return State(part, "waiting")  # for its turn; or it was interrupted, or what is there does not fit any more
+
+
+class Note:
+    """The file in which the builder says how far a part is."""
+
+    def __init__(self, part: Part):
+        self.part = part
+        self.file = folder() / f"{part.name}.json"
+        self.is_first = not self.file.exists()
+        self.begin, self.first = time.time(), None
+        self.made = {"made_of": part.made_of(), "runs_with": part.runs_with()}
+
+    def read(self) -> dict:
+        try:
+            return json.loads(self.file.read_text())
+        except (OSError, ValueError):
+            return {}
+
+    def write(self, state: str, share: float = 0.0, **more) -> None:
+        """Replace what was said; a reader sees the old or the new."""
+        told = {"state": state, "share": share, "left": self.left(share), "time": time.time(), **more, **self.made}
+        new = self.file.with_suffix(".new")
+        new.write_text(json.dumps(told))
+        new.replace(self.file)
+
+    def left(self, share: float) -> float:
+        """Seconds to go, from the pace of this try; before it has one, from what is typical."""
+        self.first = share if self.first is None else self.first
+        took, done = time.time() - self.begin, share - self.first
+        if done < 0.05:
+            return max(10.0, self.part.typical * (1 - share) - took)
+        return took * (1 - share) / done
+
+
+# --- one builder at a time --------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def lock():
+    """Be the builder. Gives False if there is one already."""
+    with (folder() / "lock").open("w") as file:
+        for _ in range(20):  # whoever asks is_alive() holds it for a moment
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                yield True
+                return
+            time.sleep(0.1)
+        yield False
+
+
+def is_alive() -> bool:
+    """Whether a builder is at work."""
+    try:
+        with (folder() / "lock").open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+
+
+# --- waiting ----------------------------------------------------------------------------------------------------------
+
+
+def wait_for(*names: str, needed: bool = True, show: bool = True) -> None:
+    """Wait until these parts are there ("horovod", "deepspeed"; none: all), with a bar.
+
+    If one could not be built, NotBuilt says why and what to do; with needed=False that is printed, and you go on.
+    """
+    known = parts()
+    for name in names or known:
+        if name not in known:
+            raise NotBuilt(f"There is nothing to be built by the name of {name!r} here. Known: {', '.join(known)}.")
+        try:
+            wait_for_one(known[name], show)
+        except NotBuilt as error:
+            if needed:
+                raise
+            print(error)
+
+
+def wait_for_one(part: Part, show: bool) -> None:
+    begin, started = time.monotonic(), []
+    with Bar() as bar:
+        while (now := of(part)).wanted() and can_be_built():
+            if show:
+                bar.show(str(now), now.share)
+            see_to_builder(started)
+            waited().touch()
+            time.sleep(0.5)
+        if bar.was_shown and now.state == "ready":
+            bar.end(f"{part.title}: ready, {time.monotonic() - begin:.0f} s")
+    if now.state == "failed":
+        raise NotBuilt(f"{part.title}: {now.why}. What to do: {now.remedy}; then run `make horovod` in a terminal.")
+
+
+def see_to_builder(started: list[float]) -> None:
+    """Start the builder if there is none; a moment passes before a new one holds the lock. started: when that was done."""
+    from pi2zero.built import builder
+
+    if is_alive() or (started and time.monotonic() - started[-1] < 5):
+        return
+    if len(started) == 3:
+        raise NotBuilt(f"What builds in the background ends as soon as it is started. Its words: {folder() / 'builder.log'}")
+    started.append(time.monotonic())
+    builder.start()
+
+
+def waited():
+    """The file that whoever waits touches again and again."""
+    return folder() / "waited"
+
+
+def is_waited_for() -> bool:
+    with contextlib.suppress(OSError):
+        return time.time() - waited().stat().st_mtime < 3
+    return False
+
+
+def can_be_built() -> bool:
+    """Not in an environment that somebody else looks after: there, what is missing is missed when it is imported."""
+    return os.access(sys.prefix, os.W_OK)

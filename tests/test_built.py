@@ -1,0 +1,222 @@
+"""What is compiled in the background: once, whole, going on after a kill, kept for the next clone; a failure is one sentence."""
+
+import json
+import os
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from toy_kit import Kit
+
+from pi2zero.built import builder
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture
+def kit(tmp_path):
+    kit = Kit(tmp_path / "kit", tmp_path / "cache")
+    yield kit
+    kit.hold.unlink(missing_ok=True)
+    kit.built("--stop")
+
+
+def builders(kit) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(builder.BUILDER) == str(kit.venv):
+                found.append(process)
+        except psutil.Error:
+            pass
+    return found
+
+
+def is_gone(process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_built_once_and_a_second_clone_has_it_in_seconds(kit, tmp_path):
+    assert kit.built("--wait") == (0, "Horovod: ready\n")
+    assert "compiled lib.cc" in kit.log()
+    subprocess.run([kit.python, "-c", "from horovod.torch import mpi_lib_v2"], check=True)
+    assert not (kit.venv / "built" / "horovod").exists(), "sources and object files are gone"
+    (kit.venv / "built" / "horovod.log").unlink()
+    assert kit.built("--wait") == (0, "Horovod: ready\n") and kit.log() == "", "nothing to do"
+    clone = Kit(tmp_path / "clone", kit.cache)
+    assert clone.built("--wait") == (0, "Horovod: ready\n")
+    assert "compiled" not in clone.log() and "Successfully installed horovod" in clone.log()
+    subprocess.run([clone.python, "-c", "from horovod.torch import mpi_lib_v2"], check=True)
+
+
+def test_it_goes_on_in_the_background_and_after_a_kill(kit):
+    kit.start_and_hold()
+    (first,) = [p for p in builders(kit) if "pi2zero.built.builder" in p.cmdline()]
+    assert os.getsid(first.pid) == first.pid and first.nice() == 19, "alone, and modest"
+    kit.until(lambda: kit.told()["share"] > 0.5)
+    assert re.fullmatch(r"Horovod: 59 %, about \d+ (s|min) more\n", kit.built()[1])
+    first.kill()
+    orphans = [p for p in builders(kit) if p.pid != first.pid]
+    assert orphans, "its pip and compiler live on"
+    kit.until(lambda: is_gone(first))
+    kit.hold.unlink()
+    code, text = kit.built("--wait")
+    assert (code, text) == (0, "Horovod: ready\n")
+    assert all(is_gone(p) for p in orphans), "they were ended first"
+    assert "compiled lib.cc" not in kit.log(), "what was compiled was kept"
+
+
+def test_one_at_a_time(kit):
+    kit.start_and_hold()
+    command = [kit.python, "-m", "pi2zero.built.builder"]
+    second = subprocess.run(command, env=kit.env() | {builder.BUILDER: str(kit.venv)}, timeout=30, capture_output=True, text=True)
+    assert second.returncode == 0 and not second.stderr
+    assert len([p for p in builders(kit) if "pi2zero.built.builder" in p.cmdline()]) == 1
+    kit.hold.unlink()
+    assert kit.built("--wait")[0] == 0
+    assert kit.log().count("[ 10%]") == 1
+
+
+def test_another_torch_or_other_options_are_another_build(kit):
+    assert kit.built("--wait")[0] == 0
+    assert kit.built("--wait", HOROVOD_TIMELINE="file.json")[0] == 0 and len(kit.entries()) == 1, "that is for running"
+    assert kit.built("--wait", HOROVOD_GPU_OPERATIONS="NCCL")[0] == 0 and len(kit.entries()) == 1, "nobody asked"
+    assert kit.built("--wait", "--again", HOROVOD_GPU_OPERATIONS="NCCL")[0] == 0
+    assert "compiled lib.cc" in kit.log() and len(kit.entries()) == 2
+    assert kit.built("--wait")[0] == 0 and len(kit.entries()) == 2, "it stays as it was asked for"
+    kit.torch("9.9.0")
+    assert kit.built("--wait")[0] == 0 and len(kit.entries()) == 3
+
+
+def test_a_failure_is_a_sentence_and_is_tried_again_when_somebody_asks(kit):
+    broken = kit.folder / "broken.cc"
+    broken.write_text("int main() { return undeclared; }\n")
+    code, text = kit.built("--wait", TOY_SOURCE=str(broken))
+    assert code == 1 and "error: 'undeclared' was not declared" in text.replace("‘", "'").replace("’", "'")
+    assert "`make horovod`" in text and "could not be built" in text
+    assert kit.built("--wait")[0] == 1 and not builders(kit), "not again by itself"
+    assert kit.built("--again", "--wait") == (0, "Horovod: ready\n")
+
+
+@pytest.mark.parametrize("tool", ["g++", "make"])
+def test_a_missing_tool_is_named_and_tried_again_when_it_is_there(kit, tool):
+    link = kit.bin / tool
+    where = link.readlink()
+    link.unlink()
+    code, text = kit.built("--wait")
+    assert code == 1 and f"there is no {tool}" in text and f"apt-get install {tool}" in text
+    link.symlink_to(where)
+    assert kit.built("--wait", *(["--again"] if tool == "make" else [])) == (0, "Horovod: ready\n")
+
+
+def test_no_network(kit):
+    unreachable = {"PIP_NO_INDEX": "0", "PIP_FIND_LINKS": "", "PIP_INDEX_URL": "http://127.0.0.1:9/simple"}
+    code, text = kit.built("--wait", **unreachable)
+    assert code == 1 and "could not reach a package index" in text and "network" in text
+
+
+def test_another_source_than_the_lock_names_is_refused(kit):
+    (archive,) = (kit.folder / "index").iterdir()
+    archive.write_bytes(archive.read_bytes() + b"\0")
+    assert kit.built("--wait")[0] == 1
+    assert "DO NOT MATCH THE HASHES" in kit.log()
+
+
+def test_no_disk_space(kit):
+    script = kit.folder / "src" / "pi2zero" / "built" / "horovod.py"
+    script.write_text(script.read_text().replace("NEED_GB = 0.5", "NEED_GB = 1e9"))
+    code, text = kit.built("--wait")
+    assert code == 1 and "GB free; the build needs" in text and "free some space" in text
+
+
+def test_a_damaged_entry_is_built_anew(kit, tmp_path):
+    kit.built("--wait")
+    (entry,) = kit.entries()
+    (wheel,) = entry.glob("*.whl")
+    wheel.write_bytes(wheel.read_bytes()[:-7])
+    clone = Kit(tmp_path / "clone", kit.cache)
+    assert clone.built("--wait") == (0, "Horovod: ready\n") and "compiled lib.cc" in clone.log()
+    (again,) = kit.entries()
+    assert zip_is_whole(next(again.glob("*.whl")))
+
+
+def zip_is_whole(path: Path) -> bool:
+    import zipfile
+
+    with zipfile.ZipFile(path) as archive:
+        return archive.testzip() is None
+
+
+CELL = 'import pi2zero\npi2zero.wait_for("horovod")\nprint("here")'
+
+
+def test_a_cell_waits_with_a_bar(kit):
+    """In a real kernel of that environment: the bar moves, and the next line runs as soon as it is there."""
+    import nbformat
+    from jupyter_client import KernelManager
+    from nbclient import NotebookClient
+
+    kit.start_and_hold()
+    spec = json.dumps({"argv": [str(kit.python), "-m", "ipykernel_launcher", "-f", "{connection_file}"], "display_name": "toy"})
+    home = kit.folder / "jupyter" / "kernels" / "toy"
+    home.mkdir(parents=True)
+    (home / "kernel.json").write_text(spec)
+    manager = KernelManager(kernel_name="toy")
+    manager.kernel_spec_manager.kernel_dirs.insert(0, str(home.parent))
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)])
+    seen = []
+
+    def look(cell, cell_index, **_):
+        seen.append(cell_index)
+        kit.hold.unlink()
+
+    client = NotebookClient(book, km=manager, timeout=60, on_cell_execute=look)
+    client.execute(env=kit.env())
+    bar, printed = book.cells[0].outputs
+    assert re.fullmatch(r"Horovod: ready, \d+ s", bar.data["text/plain"]) and printed.text == "here\n"
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+REASONS = [
+    ("WARNING: Retrying (Retry(total=1)) after NewConnectionError", "could not reach a package index", "network"),
+    ("cc1plus: error: write: No space left on device", "the disk is full", "free some space"),
+    ("c++: fatal error: Killed signal terminated program cc1plus", "ran out of memory", "JOBS=1"),
+    ("ok\n  a.cc:3:1: error: 'x' was not declared\nb.cc:1:1: error: y", "a.cc:3:1: error: 'x' was not", "read the log"),
+    ("CMake Error at CMakeLists.txt:1: no MPI", "CMake Error at CMakeLists.txt:1: no MPI", "read the log"),
+    ("", "no words", "read the log"),
+]
+
+
+@pytest.mark.parametrize(("log", "why", "remedy"), REASONS)
+def test_the_reason_is_in_the_log(log, why, remedy):
+    found = builder.reason(log)
+    assert why in found[0] and remedy in found[1]
+
+
+def test_progress_is_what_make_says(tmp_path):
+    from pi2zero.built.horovod import Horovod
+
+    part = Horovod()
+    assert part.share(tmp_path) == 0
+    for line in (b"  -- Found MPI\n", b"  [  9%] Building CXX object a.o\n", b"  [ 42%] Linking CXX\n"):
+        part.hear(line)
+    assert 0.4 < part.share(tmp_path) < 0.45
+
+
+def test_the_time_left_follows_the_pace(tmp_path, monkeypatch):
+    from pi2zero.built import state
+    from pi2zero.built.horovod import Horovod
+
+    monkeypatch.setattr(state, "folder", lambda: tmp_path)
+    note = state.Note(Horovod())
+    assert note.left(0.0) == pytest.approx(Horovod.typical, abs=1)
+    note.begin = time.time() - 30
+    assert note.left(0.5) == pytest.approx(30, abs=1)
+    assert state.about(44) == "40 s" and state.about(3) == "10 s" and state.about(290) == "5 min"

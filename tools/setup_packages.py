@@ -1,0 +1,167 @@
+"""Install packages for tools/setup.py: by uv, in seconds, else by pip; one sentence if it fails, and mending after a kill.
+
+Standard library only, as tools/setup.py.
+"""
+
+import glob
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+from setup_talk import Follow, say, stop
+from setup_uv import has_gpu, pip_settings, torch_backend, uv_environment
+
+NO_NETWORK = (
+    r"Retrying \(Retry|NewConnectionError|Temporary failure in name resolution|Network is unreachable|ReadTimeout"
+    r"|dns error|error sending request|operation timed out|Connection refused|tcp connect error|[Nn]etwork timeout"
+)
+DISK_FULL = "No space left on device|Disk quota exceeded"
+OTHER_HASH = "[Hh]ash mismatch|DO NOT MATCH THE HASHES"
+FINAL = DISK_FULL + "|" + OTHER_HASH  # what pip would fail at, too
+FIRST = ("uv", "setuptools")  # by pip: what installs all else, and what builds the few packages that come as source
+
+
+def pins(requirements):
+    """How many packages a file of pins lists."""
+    with open(requirements) as f:
+        return sum("==" in line and not line.startswith("#") for line in f)
+
+
+def locked(lock, names):
+    """The entries of some packages in a lock file, each with the hashes on the lines below it."""
+    with open(lock) as f:
+        entries = re.findall(r"^[\w.-]+==(?:.*\\\n)*.*\n", f.read(), re.M)
+    return "".join(entry for entry in entries if entry.partition("==")[0] in names)
+
+
+class Packages:
+    """The packages of one environment. uv's and pip's words go to the file `log`; they keep `lock` open while they live."""
+
+    def __init__(self, venv, log, lock):
+        self.venv, self.log, self.lock = venv, log, lock
+        self.python = os.path.join(venv, "bin", "python")
+        self.uv = os.path.join(venv, "bin", "uv")
+        self.site = os.path.join(venv, "lib", "python3.11", "site-packages")
+        # Options for another Python than the environment's would send packages elsewhere. The rest of pip's settings
+        # (indexes, proxies, certificates, caches) is the user's and stays.
+        drop = ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT")
+        self.env = {name: value for name, value in os.environ.items() if name not in drop}
+        self.env.update(PIP_USER="0", PYTHONUNBUFFERED="1", PYTHONIOENCODING="utf-8", PIP_DISABLE_PIP_VERSION_CHECK="1")
+        self.settings = pip_settings(self.python, self.env)
+        self.uv_env = uv_environment(self.settings, self.env)
+
+    # --- which ---------------------------------------------------------------------------------------------------------
+
+    def fetch_uv(self, lock):
+        """Have uv, by pip. Without it pip goes on, only slower."""
+        part = os.path.join(self.venv, "set-up-first.txt")
+        with open(part, "w") as f:
+            f.write(locked(lock, FIRST))
+        code = self.run(["-m", "pip", "install", "--no-deps", "--retries", "2", "--require-hashes", "-r", part])
+        os.remove(part)
+        if code and self.says(NO_NETWORK):
+            self.explain()
+        if code or not self.uv_runs():
+            self.uv = None
+            say("      uv, the fast installer, cannot be had here; pip does the same in some minutes.")
+
+    def uv_runs(self):
+        try:
+            return subprocess.run([self.uv, "--version"], stdout=subprocess.DEVNULL, env=self.uv_env).returncode == 0
+        except OSError:
+            return False
+
+    def torch(self):
+        """(options for torch's installation, whether it is the build for CUDA, which is several GB)."""
+        gpu = has_gpu()
+        backend = torch_backend(self.settings, self.python, self.uv_env, gpu) if self.uv else None
+        if backend:
+            return ["--torch-backend", backend], backend != "cpu"
+        offered = any(self.settings.get(name) for name in ("index-url", "extra-index-url", "find-links", "no-index"))
+        return [], sys.platform.startswith("linux") and not offered  # PyPI's torch for Linux carries CUDA
+
+    # --- install -------------------------------------------------------------------------------------------------------
+
+    def install(self, arguments, total=1, remedy=True):
+        """Install, or end with a sentence that says why not (without `remedy`: return False). Returns whether it worked."""
+        before = self.installed()
+
+        def doing():
+            done = self.installed() - before
+            return "%d of %d packages installed" % (done, total) if done > 0 else "fetching"
+
+        with Follow(doing):
+            if self.uv:
+                code = self.run(["pip", "install", "--python", self.python] + arguments, uv=True)
+                if code and remedy and not self.says(FINAL):
+                    say("      uv could not do it; pip tries, which takes some minutes.")
+                    self.uv = None
+            if not self.uv:
+                code = self.run(["-m", "pip", "install", "--progress-bar", "off", "--retries", "2"] + arguments)
+        if code and remedy:
+            self.explain()
+        return code == 0
+
+    def install_lock(self, lock):
+        """Exactly what a lock file lists, each with one of its hashes. Sources are built by the setuptools that it lists."""
+        self.install(["--no-deps", "--require-hashes", "--no-build-isolation", "-r", lock], pins(lock))
+
+    def install_torch(self, pin, options, constraints):
+        """torch in the build that suits the machine, with what that build needs (for CUDA: NVIDIA's libraries)."""
+        rest = [pin, "-c", constraints]
+        if self.settings.get("constraint") and self.uv:
+            rest += [word for name in self.settings["constraint"].split() for word in ("-c", name)]
+        if options and self.install(rest + options, remedy=False):
+            return
+        self.install(rest)
+
+    def run(self, arguments, uv=False):
+        """Run uv or Python; its words go to the log. Returns its exit status."""
+        command, env = ([self.uv], self.uv_env) if uv else ([self.python], self.env)
+        with open(self.log, "ab") as out:
+            process = subprocess.Popen(command + arguments, stdout=out, stderr=out, env=env, pass_fds=[self.lock.fileno()])
+            try:
+                return process.wait()
+            except KeyboardInterrupt:
+                process.terminate()
+                process.wait()
+                raise
+
+    # --- look ----------------------------------------------------------------------------------------------------------
+
+    def installed(self):
+        """How many packages are in the environment."""
+        return len(glob.glob(os.path.join(self.site, "*.dist-info")))
+
+    def mend(self):
+        """Forget packages that a kill has left half installed: their list of files, written last, is missing."""
+        for folder in glob.glob(os.path.join(self.site, "*.dist-info")):
+            if not os.path.exists(os.path.join(folder, "RECORD")):
+                shutil.rmtree(folder)
+        for folder in glob.glob(os.path.join(self.site, "~*")):  # what pip had put aside
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def says(self, pattern):
+        with open(self.log, errors="replace") as f:
+            return re.search(pattern, f.read())
+
+    def explain(self):
+        """Turn a failure into a sentence."""
+        if self.says(DISK_FULL):
+            stop("the disk is full (or your quota is).", "free some space, then run make again. Details: %s" % self.log)
+        if self.says(NO_NETWORK):
+            stop(
+                "a package index could not be reached (no network, or a proxy that pip does not know).",
+                "check the network (and HTTPS_PROXY or pip.conf, if you need them), then run make again. Details: %s" % self.log,
+            )
+        if self.says(OTHER_HASH):
+            stop(
+                "a package is not the one that the kit was tested with (its hash differs).",
+                "look at %s; a mirror may be out of order, or a file was damaged on its way. Then run make again." % self.log,
+            )
+        with open(self.log, errors="replace") as f:
+            lines = [line.strip() for line in f if line.strip()]
+        last = [line for line in lines if re.match("(?i)error|×|╰", line)][-1:] or lines[-1:] or ["it said nothing"]
+        stop("the installation failed: %s" % "".join(last), "read %s, mend what it says, then run make again." % self.log)
