@@ -51,7 +51,7 @@ lock: set-up    ## write requirements.lock, the pins of requirements.txt with th
 tensorflow:     ## optional: .venv-tensorflow, for scripts/train_tensorflow.py (about ten minutes, once)
 	@$(call with_python,tools/setup_tensorflow.py)
 
-reset: set-up   ## end everything of yours that the kit has started, and nothing else
+reset: set-up   ## end what the kit has started from this clone on this host, and nothing else
 	@$(PY) -m pi2zero reset
 
 clean:          ## remove what can be made again: .venv, built slides, caches

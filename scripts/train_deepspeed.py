@@ -147,7 +147,7 @@ def parse():
     parser.add_argument("--lr", type=float, default=0.1, help="learning rate (default: 0.1)")
     parser.add_argument("--momentum", type=float, default=0.9, help="of SGD, 0 for none (default: 0.9)")
     parser.add_argument("--seed", type=int, default=0, help="of the first weights and of the order of the images (default: 0)")
-    parser.add_argument("--checkpoint", metavar="FOLDER", help="write the state to FOLDER after each epoch")  # NEW
+    parser.add_argument("--checkpoint", metavar="FOLDER", help="keep the state in FOLDER (pickles: resume only your own)")  # NEW
     parser.add_argument("--stage", type=int, choices=range(4), default=0, help="of ZeRO (default: 0, see notebook 09)")  # NEW
     parser.add_argument("--bf16", action="store_true", help="compute in bfloat16")  # NEW
     parser.add_argument("--local_rank", help=argparse.SUPPRESS)  # NEW (deepspeed passes it; LOCAL_RANK says the same)

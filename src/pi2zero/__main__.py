@@ -14,7 +14,7 @@ def main() -> int:
     doctor.add_argument("--json", action="store_true", help="for programs: one JSON object")
     doctor.add_argument("--quick", action="store_true", help="only what takes no time: starts no ranks, loads no torch")
     doctor.add_argument("--beside", action="store_true", help="patiently, beside other work; one line at the end")
-    commands.add_parser("reset", help="end every process of yours that the kit has started, and nothing else")
+    commands.add_parser("reset", help="end what the kit has started from this clone on this host, and nothing else")
     built = commands.add_parser("built", help="how far what is compiled in the background is: Horovod, operators")
     built.add_argument("names", nargs="*", help="horovod, deepspeed; none: all", metavar="NAME")
     built.add_argument("--wait", action="store_true", help="until they are there; exit status 1 if one cannot be built")

@@ -12,7 +12,7 @@ SUM = "%%px\nprint(comm.allreduce(rank))"
 SUM_OUTPUT = "".join(f"[stdout:{rank}] 6\n" for rank in range(4))
 GLOO = """
 import tempfile, torch, torch.distributed as dist
-path = comm.bcast(tempfile.mktemp() if rank == 0 else None)
+path = comm.bcast(f"{tempfile.mkdtemp()}/meeting" if rank == 0 else None)
 dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=comm.size)
 """
 OUT_OF_MEMORY = """%%px
