@@ -7,16 +7,15 @@ import re
 import runpy
 import subprocess
 import sys
-from pathlib import Path
 from unittest import mock
 
 import pytest
+from many_runs import SCRIPTS, many_runs
 
 import pi2zero
 
-SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 SINGLE, HOROVOD, KERAS = (SCRIPTS / f"train_{name}.py" for name in ("single", "horovod", "keras"))
-LAUNCHERS = {"python": [], "mpirun": ["mpirun", "-n", "2"], "horovodrun": ["horovodrun", "--gloo", "-np", "2"]}
+LAUNCHERS = {"python": [], "horovodrun": ["horovodrun", "--gloo", "-np", "2"]}
 # The ranks add up the same 64 gradients in another order. Float32 has 7 digits; momentum and 44 steps enlarge the difference.
 TOLERANCE = 1e-4
 
@@ -54,9 +53,49 @@ def alone(_mpi, horovod):
     return train("python", SINGLE)
 
 
+RUNS = """
+import train_horovod, train_keras, single_adam, horovod_adam
+train("two", train_horovod, "--epochs", 2)
+train("fp16", train_horovod, "--epochs", 2, "--fp16")
+train("first half", train_horovod, "--epochs", 1, "--checkpoint", folder / "digits.pt")
+train("second half", train_horovod, "--epochs", 2, "--checkpoint", folder / "digits.pt", "--resume")
+train("batch of 63", train_horovod, "--batch-size", 63)
+train("adam", horovod_adam, "--epochs", 2)
+train("adam, serial", single_adam, "--epochs", 2)
+train("keras", train_keras, "--epochs", 2)
+
+import horovod.torch as hvd
+hvd.init()
+torch.manual_seed(hvd.rank())
+model = torch.nn.Linear(64, 10)
+hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), named_parameters=model.named_parameters())
+images = torch.rand(32, 64, generator=torch.Generator().manual_seed(7))
+model(images[hvd.rank() :: hvd.size()]).square().mean().backward()
+optimizer.synchronize()
+serial = torch.autograd.grad(model(images).square().mean(), model.weight)[0]
+own = torch.autograd.grad(model(images[hvd.rank() :: hvd.size()]).square().mean(), model.weight)[0]
+off = [(gradient - serial).abs().max().item() for gradient in (own, model.weight.grad)]
+found["gradient: own and mean, off the serial one"] = comm.allgather(off)
+hvd.shutdown()
+"""
+
+
 @pytest.fixture(scope="module")
-def two(_mpi, horovod):
-    return train("mpirun", HOROVOD)
+def runs(_mpi, horovod, tmp_path_factory):
+    """Runs on two ranks of one mpirun; of each its records, and the sentence that ranks ended with."""
+    folder = tmp_path_factory.mktemp("horovod")
+    for script, name in ((SINGLE, "single_adam.py"), (HOROVOD, "horovod_adam.py")):
+        text = script.read_text()
+        changed = re.sub(r"torch\.optim\.SGD\(.*\)", "torch.optim.Adam(model.parameters(), lr=0.01)", text)
+        assert changed != text
+        (folder / name).write_text(changed)
+    return many_runs(folder, 2, RUNS)
+
+
+@pytest.fixture(scope="module")
+def two(runs):
+    return runs["two"]["records"]
 
 
 def same_curve(ours, theirs, tolerance=TOLERANCE):
@@ -73,16 +112,9 @@ def test_two_ranks_follow_the_serial_curve(alone, two):
 
 
 @needs_horovod
-def test_with_adam_two_ranks_follow_the_serial_curve_too(tmp_path):
+def test_with_adam_two_ranks_follow_the_serial_curve_too(runs):
     """Horovod's broadcast of a fresh optimizer's state takes a step, which Adam counts: the loss would be 0.03 off."""
-    scripts = []
-    for script in (SINGLE, HOROVOD):
-        text = script.read_text()
-        changed = re.sub(r"torch\.optim\.SGD\(.*\)", "torch.optim.Adam(model.parameters(), lr=0.01)", text)
-        assert changed != text
-        scripts.append(tmp_path / script.name)
-        scripts[-1].write_text(changed)
-    same_curve(train("mpirun", scripts[1]), train("python", scripts[0]))
+    same_curve(runs["adam"]["records"], runs["adam, serial"]["records"])
 
 
 @needs_horovod
@@ -91,18 +123,17 @@ def test_one_rank_is_the_serial_program_bit_by_bit(alone):
 
 
 @needs_horovod
-def test_fp16_is_near_but_not_the_same(alone, two):
+def test_fp16_is_near_but_not_the_same(alone, two, runs):
     """fp16 keeps 11 bits of each gradient: the loss may move in the third digit, and must move at all."""
-    half = train("mpirun", HOROVOD, "--fp16")
+    half = runs["fp16"]["records"]
     same_curve(half, alone, tolerance=0.02)
     assert half[-1] != two[-1]
 
 
 @needs_horovod
-def test_resumed_run_ends_as_the_whole_one(tmp_path, two):
-    file = tmp_path / "digits.pt"
-    train("mpirun", HOROVOD, "--epochs", 1, "--checkpoint", file)
-    assert train("mpirun", HOROVOD, "--checkpoint", file, "--resume") == two[1:]
+def test_resumed_run_ends_as_the_whole_one(runs, two):
+    assert runs["first half"]["records"][:1] == two[:1]
+    assert runs["second half"]["records"] == two[1:]
 
 
 def test_horovod_is_single_plus_fewer_than_60_tagged_lines():
@@ -128,9 +159,8 @@ def test_help(monkeypatch, capsys, script):
 
 
 @needs_horovod
-def test_batch_that_does_not_divide_is_refused():
-    done = run(*LAUNCHERS["mpirun"], sys.executable, HOROVOD, "--batch-size", 63)
-    assert done.returncode != 0 and "--batch-size 63 is not a multiple of the 2 ranks" in done.stderr
+def test_batch_that_does_not_divide_is_refused(runs):
+    assert runs["batch of 63"] == {"records": [], "said": ["--batch-size 63 is not a multiple of the 2 ranks"] * 2}
 
 
 def test_without_horovod_the_script_says_what_to_do(tmp_path):
@@ -141,8 +171,8 @@ def test_without_horovod_the_script_says_what_to_do(tmp_path):
 
 
 @needs_horovod
-def test_keras_on_two_ranks_follows_keras_on_one():
-    same_curve(train("mpirun", KERAS), train("python", KERAS))
+def test_keras_on_two_ranks_follows_keras_on_one(runs):
+    same_curve(runs["keras"]["records"], train("python", KERAS))
 
 
 @needs_horovod
@@ -171,24 +201,7 @@ def test_a_second_worker_joins_and_no_step_is_lost(tmp_path):
     assert workers[:5] == [1] * 5 and workers[-1] == 2
 
 
-RANKS = """
-import torch, horovod.torch as hvd
-hvd.init()
-torch.manual_seed(hvd.rank())
-model = torch.nn.Linear(64, 10)
-hvd.broadcast_parameters(model.state_dict(), root_rank=0)
-optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), named_parameters=model.named_parameters())
-images = torch.rand(32, 64, generator=torch.Generator().manual_seed(7))
-model(images[hvd.rank() :: hvd.size()]).square().mean().backward()
-optimizer.synchronize()
-serial = torch.autograd.grad(model(images).square().mean(), model.weight)[0]
-error = (model.weight.grad - serial).abs().max().item()
-own = torch.autograd.grad(model(images[hvd.rank() :: hvd.size()]).square().mean(), model.weight)[0]
-print("apart", (own - serial).abs().max().item() > 1e-4, "equal", error < 1e-7)
-"""
-
-
 @needs_horovod
-def test_averaged_gradient_is_the_large_batch_s():
-    done = run(*LAUNCHERS["mpirun"], sys.executable, "-c", RANKS)
-    assert done.stdout.splitlines() == ["apart True equal True"] * 2, done.stderr
+def test_averaged_gradient_is_the_large_batch_s(runs):
+    for own, mean in runs["gradient: own and mean, off the serial one"]:
+        assert own > 1e-4 and mean < 1e-7

@@ -17,10 +17,23 @@ NAMES = sorted(path.name for path in (ROOT / "solutions").glob("*.ipynb"))
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def labs(*options):
-    """Run tools/labs.py; its exit status and what it said."""
-    done = subprocess.run([sys.executable, "tools/labs.py", *options], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    return done.returncode, done.stdout + done.stderr
+@pytest.fixture
+def labs(monkeypatch, capsys):
+    """Run tools/labs.py's program here, for its imports take longer than its work; its exit status and what it said."""
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    import labs as program
+
+    def run(*options):
+        monkeypatch.setattr(sys, "argv", ["labs.py", *options])
+        try:
+            program.main()
+            status = 0
+        except SystemExit as end:
+            status, said = (1, f"{end}\n") if isinstance(end.code, str) else (end.code, "")
+            sys.stderr.write(said)
+        return status, "".join(capsys.readouterr())
+
+    return run
 
 
 def read(folder, name):
@@ -39,13 +52,13 @@ def copy(tmp_path):
     return tmp_path
 
 
-def test_generating_again_changes_nothing():
+def test_generating_again_changes_nothing(labs):
     status, said = labs("--check")
     assert status == 0, said
     assert f"{len(NAMES)} lab" in said
 
 
-def test_an_edited_lab_is_noticed(copy):
+def test_an_edited_lab_is_noticed(labs, copy):
     path = copy / "labs" / NAMES[0]
     path.write_text(path.read_text().replace("raise NotImplementedError", "return 42 #", 1))
     status, said = labs("--check", "--root", str(copy))
@@ -55,7 +68,7 @@ def test_an_edited_lab_is_noticed(copy):
     assert labs("--check", "--root", str(copy))[0] == 0
 
 
-def test_a_lab_without_solution_is_noticed(copy):
+def test_a_lab_without_solution_is_noticed(labs, copy):
     (copy / "solutions" / "99_new.ipynb").write_text((ROOT / "solutions" / NAMES[0]).read_text())
     (copy / "solutions" / NAMES[0]).unlink()
     status, said = labs("--check", "--root", str(copy))
@@ -73,7 +86,7 @@ def test_a_lab_without_solution_is_noticed(copy):
     ],
     ids=["no end", "no tag", "no function", "no solution"],
 )
-def test_a_broken_solution_is_named(tmp_path, source, kept_tags, words):
+def test_a_broken_solution_is_named(labs, tmp_path, source, kept_tags, words):
     (tmp_path / "solutions").mkdir()
     cell = nbformat.v4.new_code_cell(source, metadata={"tags": kept_tags})
     nbformat.write(nbformat.v4.new_notebook(cells=[cell]), tmp_path / "solutions" / "07_x.ipynb")

@@ -77,9 +77,14 @@ def test_every_option_is_honoured():
         (["--layers", "0"], "--layers"),
     ],
 )
-def test_bad_options_say_what_is_expected(options, words):
-    done = subprocess.run([sys.executable, SCRIPT, *options], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2 and words in done.stderr
+def test_bad_options_say_what_is_expected(monkeypatch, capsys, options, words):
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    import zero_check_mem
+
+    monkeypatch.setattr(sys, "argv", [SCRIPT.name, *options])
+    with pytest.raises(SystemExit) as ended:
+        zero_check_mem.main()
+    assert ended.value.code == 2 and words in capsys.readouterr().err
 
 
 FSDP = """

@@ -1,6 +1,6 @@
 """train_deepspeed.py as a user starts it: with mpirun, torchrun and deepspeed, killed and on a full disk, resumed.
 
-A start of two ranks costs seconds, so one start runs many trainings (PROGRAM), and the tests look at what they left behind.
+One start of two ranks runs many trainings, and the tests look at what they left behind.
 """
 
 import difflib
@@ -14,10 +14,10 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from many_runs import SCRIPTS, many_runs
 
 from pi2zero.mpi import mpi_env
 
-SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 SINGLE, DEEPSPEED = SCRIPTS / "train_single.py", SCRIPTS / "train_deepspeed.py"
 # With one rank the sums are the serial program's, with two they are DistributedDataParallel's: the tests ask for equal bits.
 # bfloat16 has 3 digits: after three epochs its loss differs from float32's by a few thousandths.
@@ -37,55 +37,24 @@ def run(*parts, **options):
     return subprocess.run([str(part) for part in parts], capture_output=True, text=True, timeout=200, **options)
 
 
-# Trainings one after the other on the same ranks. Of each: the lines it printed, and the sentence it ended with on each rank.
-PROGRAM = """
-import contextlib, io, json, os, resource, shutil, sys
-from pathlib import Path
-sys.path.insert(0, {scripts!r})
-import torch
-import torch.distributed as dist
+RESUME = """
 import train_ddp, train_deepspeed, train_single
-from pi2zero import ranks
-destroy, dist.destroy_process_group = dist.destroy_process_group, lambda: None
-found, folder = {{}}, Path({folder!r})
-def train(name, *options, script=train_deepspeed):
-    sys.argv, shown, said = [name, "--json", *map(str, options)], io.StringIO(), None
-    os.environ.pop("RANK", None)  # as a fresh process
-    with contextlib.redirect_stdout(shown):
-        try:
-            script.main()
-        except (SystemExit, RuntimeError) as stop:
-            said = str(stop)
-    every = [None] * dist.get_world_size()
-    dist.all_gather_object(every, said)
-    found[name] = dict(records=[json.loads(line) for line in shown.getvalue().splitlines()], said=every)
-def copy(name, source):
-    if dist.get_rank() == 0:
-        shutil.copytree(folder / source, folder / name)
-    dist.barrier()
-    return folder / name
 def resume(name, source, stage, epochs=3):
-    train(name, "--epochs", epochs, "--stage", stage, "--checkpoint", copy(name, source), "--resume")
-{body}
-dist.destroy_process_group = destroy
-if dist.get_rank() == 0:
-    (folder / {result!r}).write_text(json.dumps(found))
-ranks.leave()
+    train(name, train_deepspeed, "--epochs", epochs, "--stage", stage, "--checkpoint", copy(name, source), "--resume")
 """
-
 TWO = """
-train("ddp", "--epochs", 3, script=train_ddp)
-train("other options", "--lr", 0.1 * (1 + dist.get_rank()))
-train("no images for a rank", "--batch-size", 63)
+train("ddp", train_ddp, "--epochs", 3)
+train("other options", train_deepspeed, "--lr", 0.1 * (1 + comm.rank))
+train("no images for a rank", train_deepspeed, "--batch-size", 63)
 for stage in range(4):
-    train(f"stage {stage}", "--epochs", 3, "--stage", stage)
-train("bf16", "--epochs", 3, "--bf16")
+    train(f"stage {stage}", train_deepspeed, "--epochs", 3, "--stage", stage)
+train("bf16", train_deepspeed, "--epochs", 3, "--bf16")
 for stage in (0, 1, 3):
-    train(f"first half {stage}", "--epochs", 2, "--stage", stage, "--checkpoint", folder / f"saved {stage}")
+    train(f"first half {stage}", train_deepspeed, "--epochs", 2, "--stage", stage, "--checkpoint", folder / f"saved {stage}")
     resume(f"second half {stage}", f"saved {stage}", stage)
     resume(f"as stage {(stage + 1) % 4}", f"saved {stage}", (stage + 1) % 4)
-train("nothing there", "--epochs", 3, "--checkpoint", folder / "nothing", "--resume")
-train("no --resume", "--checkpoint", folder / "saved 1")
+train("nothing there", train_deepspeed, "--epochs", 3, "--checkpoint", folder / "nothing", "--resume")
+train("no --resume", train_deepspeed, "--checkpoint", folder / "saved 1")
 save = torch.save
 def full(state, path, **options):
     limit = 4096 if "epoch3" in str(path) else resource.RLIM_INFINITY
@@ -100,31 +69,21 @@ for what in ("zero_pp_rank_1_mp_rank_00_optim", "mp_rank_00_model"):
     for kind in ("cut short", "empty", "one bit"):
         name = f"{what} {kind}"
         file = copy(name + " source", "saved 1") / "epoch2" / f"{what}_states.pt"
-        if dist.get_rank() == 0:
+        if comm.rank == 0:
             whole = file.read_bytes()
             at = len(whole) // 2
             bit = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
             file.write_bytes({"cut short": whole[:at], "empty": b"", "one bit": bit}[kind])
-        dist.barrier()
+        comm.barrier()
         resume(name, name + " source", 1)
 """
 
 ONE = """
-train("one rank", "--epochs", 3, "--stage", 1)
-train("single", "--epochs", 3, script=train_single)
+train("one rank", train_deepspeed, "--epochs", 3, "--stage", 1)
+train("single", train_single, "--epochs", 3)
 for stage in (0, 1, 3):
     resume(f"saved by two {stage}", f"saved {stage}", stage)
 """
-
-
-def trainings(folder, ranks, body):
-    """Run PROGRAM on that many ranks; returns what each training gave, by its name."""
-    result = f"{ranks} ranks.json"
-    program = PROGRAM.format(scripts=str(SCRIPTS), folder=str(folder), body=body, result=result)
-    done = run("mpirun", "-n", ranks, sys.executable, "-c", program)
-    assert done.returncode == 0, done.stderr
-    assert not done.stderr.strip() and not done.stdout.strip(), "DeepSpeed says nothing"
-    return json.loads((folder / result).read_text())
 
 
 @pytest.fixture(scope="module")
@@ -135,13 +94,13 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def two(_mpi, folder):
     """Trainings on two ranks."""
-    return trainings(folder, 2, TWO)
+    return many_runs(folder, 2, RESUME + TWO)
 
 
 @pytest.fixture(scope="module")
 def one(_mpi, folder, two):
     """Trainings on one rank, also from the checkpoints of two."""
-    return trainings(folder, 1, ONE)
+    return many_runs(folder, 1, RESUME + ONE)
 
 
 def test_it_is_single_plus_fewer_than_60_tagged_lines():

@@ -1,21 +1,21 @@
 """train_single.py and train_ddp.py as a user starts them: alone, with torchrun, with mpirun, killed, resumed."""
 
 import difflib
+import importlib
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from unittest import mock
 
 import psutil
 import pytest
+from many_runs import SCRIPTS, many_runs
 
 import pi2zero
 
-SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 SINGLE, DDP = SCRIPTS / "train_single.py", SCRIPTS / "train_ddp.py"
 # The ranks add up the same 64 gradients in another order. Float32 has 7 digits; momentum and 66 steps enlarge the difference.
 TOLERANCE = 1e-4
@@ -28,23 +28,20 @@ def _mpi():
         yield
 
 
-def command(launcher, ranks=2):
-    """How a script is started with that many ranks."""
-    return {
-        "single": [sys.executable, SINGLE],
-        "python": [sys.executable, DDP],
-        "mpirun": ["mpirun", "-n", ranks, sys.executable, DDP],
-        "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks, DDP],
-    }[launcher]
+COMMANDS = {
+    "single": [sys.executable, SINGLE],
+    "python": [sys.executable, DDP],
+    "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", DDP],
+}
 
 
 def run(*parts, **options):
     return subprocess.run([str(part) for part in parts], capture_output=True, text=True, timeout=200, **options)
 
 
-def train(launcher, *options, ranks=2):
+def train(launcher, *options):
     """The records that a run printed: one an epoch, then the fingerprint of the parameters."""
-    done = run(*command(launcher, ranks), "--json", *options)
+    done = run(*COMMANDS[launcher], "--json", *options)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -61,16 +58,47 @@ def two(_mpi):
     return train("torchrun", "--epochs", 3)
 
 
+TWO = """
+import train_ddp
+train("whole", train_ddp, "--epochs", 3)
+train("first half", train_ddp, "--epochs", 2, "--checkpoint", folder / "digits.pt")
+train("second half", train_ddp, "--epochs", 3, "--checkpoint", folder / "digits.pt", "--resume")
+train("20 epochs", train_ddp, "--epochs", 20, "--batch-size", 16)
+train("batch of 1", train_ddp, "--batch-size", 1)
+fingerprint, calls = train_ddp.fingerprint, []
+def spoiling(model):
+    calls.append(1)
+    if len(calls) == 2 and comm.rank == 1:  # after training: one bit of one number
+        model[0].weight.detach().view(torch.int32)[0, 0] ^= 1
+    return fingerprint(model)
+train_ddp.fingerprint = spoiling
+train("one bit", train_ddp, "--epochs", 2)
+last = []
+train_ddp.fingerprint = lambda model: last.append(fingerprint(model)) or last[-1]
+train("equal", train_ddp, "--epochs", 2)
+found["fingerprints"] = comm.allgather(last[-1])
+"""
+
+
+@pytest.fixture(scope="module")
+def mpi(_mpi, tmp_path_factory):
+    """Runs of train_ddp.py on two ranks of one mpirun."""
+    return many_runs(tmp_path_factory.mktemp("ddp"), 2, TWO)
+
+
 def test_single_learns(alone):
     losses = [record["loss"] for record in alone[:-1]]
     assert losses == sorted(losses, reverse=True)
     assert alone[-2]["accuracy"] > 0.9
 
 
-@pytest.mark.parametrize("script", [SINGLE, DDP])
-def test_help(script):
-    shown = run(sys.executable, script, "--help")
-    assert shown.returncode == 0 and "--batch-size" in shown.stdout
+@pytest.mark.parametrize("script", ["train_single", "train_ddp"])
+def test_help(monkeypatch, capsys, script):
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    monkeypatch.setattr(sys, "argv", [f"{script}.py", "--help"])
+    with pytest.raises(SystemExit, match="0"):
+        importlib.import_module(script).main()
+    assert f"scripts/{script}.py" in (said := capsys.readouterr().out) and "--batch-size" in said
 
 
 @pytest.mark.parametrize(
@@ -94,8 +122,8 @@ def test_bad_options_are_named(monkeypatch, given, says):
 
 @pytest.mark.long
 @pytest.mark.parametrize(("launcher", "ranks"), [("python", 1), ("torchrun", 2), ("mpirun", 2)])
-def test_ranks_follow_the_serial_curve(alone, two, launcher, ranks):
-    records = two if launcher == "torchrun" else train(launcher, "--epochs", 3, ranks=ranks)
+def test_ranks_follow_the_serial_curve(alone, two, mpi, launcher, ranks):
+    records = {"torchrun": two, "mpirun": mpi["whole"]["records"]}.get(launcher) or train(launcher, "--epochs", 3)
     assert len(records) == len(alone), "one rank prints"
     for ours, theirs in zip(records[:-1], alone[:-1], strict=True):
         assert ours["epoch"] == theirs["epoch"]
@@ -105,32 +133,15 @@ def test_ranks_follow_the_serial_curve(alone, two, launcher, ranks):
         assert records == alone, "one rank does what the serial program does, bit by bit"
 
 
-PROBE = """
-import sys, torch, torch.distributed as dist
-sys.path.insert(0, {scripts!r})
-import train_ddp
-fingerprint, calls = train_ddp.fingerprint, []
-def write(model):
-    calls.append(1)
-    if {spoil} and len(calls) == 2 and dist.get_rank() == 1:  # after training: one bit of one number
-        model[0].weight.detach().view(torch.int32)[0, 0] ^= 1
-    with open({folder!r} + "/" + str(dist.get_rank()), "w") as file:
-        file.write(fingerprint(model))
-    return fingerprint(model)
-train_ddp.fingerprint = write
-sys.argv = ["train_ddp.py", "--epochs", "2"]
-train_ddp.main()
-"""
+@pytest.mark.long
+def test_parameters_are_bit_equal_on_all_ranks(mpi):
+    assert mpi["equal"]["said"] == [None, None] and len(set(mpi["fingerprints"])) == 1
+    assert mpi["equal"]["records"][-1] == {"parameters": mpi["fingerprints"][0]} == mpi["first half"]["records"][-1]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("spoil", [False, True])
-def test_parameters_are_bit_equal_on_all_ranks_and_one_bit_is_noticed(tmp_path, spoil):
-    done = run("mpirun", "-n", 2, sys.executable, "-c", PROBE.format(scripts=str(SCRIPTS), folder=str(tmp_path), spoil=spoil))
-    fingerprints = {(tmp_path / rank).read_text() for rank in "01"}
-    assert len(fingerprints) == 1 + spoil
-    assert (done.returncode != 0) == spoil, done.stderr
-    assert ("differ from rank 0's" in done.stderr) == spoil
+def test_one_bit_is_noticed(mpi):
+    assert mpi["one bit"]["said"] == [None, "The parameters of rank 1 differ from rank 0's"]
 
 
 def test_ddp_is_single_plus_fewer_than_60_tagged_lines():
@@ -148,17 +159,14 @@ def test_ddp_is_single_plus_fewer_than_60_tagged_lines():
 
 
 @pytest.mark.long
-def test_resumed_run_ends_as_the_whole_one(tmp_path, two):
-    file = tmp_path / "digits.pt"
-    train("torchrun", "--epochs", 2, "--checkpoint", file)
-    assert train("torchrun", "--epochs", 3, "--checkpoint", file, "--resume") == two[2:]
+def test_resumed_run_ends_as_the_whole_one(mpi, two):
+    assert mpi["second half"]["records"] == two[2:]
 
 
 @pytest.mark.long
-def test_killed_rank_restarts_from_the_checkpoint_and_ends_the_same(tmp_path):
-    options = ["--epochs", 20, "--batch-size", 16, "--json"]
-    whole = train("torchrun", *options[:-1])
-    parts = [*command("torchrun")[:-1], "--max-restarts", 2, DDP, *options, "--checkpoint", tmp_path / "c.pt", "--resume"]
+def test_killed_rank_restarts_from_the_checkpoint_and_ends_the_same(tmp_path, mpi):
+    options, whole = ["--epochs", 20, "--batch-size", 16, "--json"], mpi["20 epochs"]["records"]
+    parts = [*COMMANDS["torchrun"][:-1], "--max-restarts", 2, DDP, *options, "--checkpoint", tmp_path / "c.pt", "--resume"]
     # Without it all starts share one store, where a rank may read the address of one that is dead: one run in four hung.
     env = dict(os.environ, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
     with subprocess.Popen(
@@ -191,11 +199,16 @@ def damaged(whole, kind):
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory, _mpi):
+def saved(tmp_path_factory):
     """Checkpoints of the serial program after one and after two epochs."""
     folder = tmp_path_factory.mktemp("saved")
-    for epochs in (1, 2):
-        train("single", "--epochs", epochs, "--checkpoint", folder / f"{epochs}.pt")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(SCRIPTS))
+        import train_single
+
+        for epochs in (1, 2):
+            patch.setattr(sys, "argv", ["train_single.py", "--epochs", str(epochs), "--checkpoint", str(folder / f"{epochs}.pt")])
+            train_single.main()
     return {epochs: (folder / f"{epochs}.pt").read_bytes() for epochs in (1, 2)}
 
 
@@ -233,9 +246,8 @@ def test_ranks_with_different_checkpoints_are_refused(tmp_path, saved):
 
 
 @pytest.mark.long
-def test_batch_smaller_than_the_number_of_ranks_is_refused():
-    done = run(*command("torchrun", 2), "--batch-size", 1)
-    assert done.returncode != 0 and "--batch-size 1 is not a multiple of the 2 ranks" in done.stderr
+def test_batch_smaller_than_the_number_of_ranks_is_refused(mpi):
+    assert mpi["batch of 1"] == {"records": [], "said": ["--batch-size 1 is not a multiple of the 2 ranks"] * 2}
 
 
 SAVE = """
