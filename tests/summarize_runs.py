@@ -22,15 +22,20 @@ TINY = [*map(str, TINY), "--article-tokens", "32", "--summary-tokens", "24"]  # 
 
 # Commands one after the other on the same ranks. Of each: the lines it printed, and what it ended with on each rank.
 PROGRAM = """
-import contextlib, io, json, os, resource, shutil, sys
+import contextlib, functools, io, json, os, resource, shutil, sys
 from pathlib import Path
 sys.path.insert(0, {scripts!r})
 import torch.distributed as dist
 import summarize
 from pi2zero import ranks
+from pi2zero.summaries.data import news
+news.story = functools.cache(news.story)  # the commands read the same stories
 destroy, dist.destroy_process_group = dist.destroy_process_group, lambda: None
 base, found, save, tiny = Path({folder!r}), {{}}, summarize.save, {tiny!r}
+unpickled = []
+sys.addaudithook(lambda event, what: event == "pickle.find_class" and unpickled.append(".".join(map(str, what))))
 def run(name, *words, stdin=b""):
+    unpickled.clear()
     sys.argv, shown, said = [str(word) for word in ("summarize.py", *words)], io.StringIO(), None
     os.environ.pop("RANK", None)  # as a fresh process
     sys.stdin = io.TextIOWrapper(io.BytesIO(stdin if os.environ.get("OMPI_COMM_WORLD_RANK", "0") == "0" else b""))
@@ -41,7 +46,7 @@ def run(name, *words, stdin=b""):
             said = str(stop)
     every = [None] * dist.get_world_size()
     dist.all_gather_object(every, said)
-    found[name] = dict(records=[json.loads(line) for line in shown.getvalue().splitlines()], said=every)
+    found[name] = dict(records=[json.loads(line) for line in shown.getvalue().splitlines()], said=every, unpickled=unpickled[:])
 def train(name, *options, stop=None):
     def stopping(engine, tokenizer, args, step, seconds):
         save(engine, tokenizer, args, step, seconds)

@@ -6,14 +6,14 @@ import os
 import runpy
 import subprocess
 import sys
-from pathlib import Path
 from unittest import mock
 
 import pytest
+from many_runs import SCRIPTS, many_runs
 
 import pi2zero
 
-SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "synthetic_benchmark.py"
+SCRIPT = SCRIPTS / "synthetic_benchmark.py"
 SMALL = ["--model", "tiny", "--image-size", "32", "--batch-size", "4", "--iterations", "3", "--warmup", "1"]
 
 
@@ -28,8 +28,7 @@ def run(*command):
     return subprocess.run([*command], check=False, capture_output=True, text=True, timeout=90)
 
 
-def check_report(text, method, ranks):
-    report = json.loads(text)
+def check_report(report, method, ranks):
     assert (report["method"], report["ranks"], report["batch_size"]) == (method, ranks, 4)
     assert len(report["per_rank"]) == ranks
     assert all(0 < own["images_per_second"] < 1e6 and own["sd"] >= 0 for own in report["per_rank"])
@@ -37,14 +36,28 @@ def check_report(text, method, ranks):
     assert 0 < report["images_per_second"] <= sum(own["images_per_second"] for own in report["per_rank"]) * (1 + 1e-9)
 
 
+METHODS = ["single", "ddp", "hand", "horovod"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Each method on two ranks of one mpirun."""
+    body = "import synthetic_benchmark\n" + "".join(
+        f"train({method!r}, synthetic_benchmark, '--method', {method!r}, *{SMALL!r})\n" for method in METHODS
+    )
+    with mock.patch.dict(os.environ):
+        pi2zero.mpi_env()
+        return many_runs(tmp_path_factory.mktemp("synthetic"), 2, body)
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("method", ["single", "ddp", "hand", "horovod"])
-def test_two_mpi_ranks(method):
+@pytest.mark.parametrize("method", METHODS)
+def test_two_mpi_ranks(runs, method):
     if method == "horovod" and importlib.util.find_spec("horovod") is None:
         pytest.skip("Horovod is not built")
-    done = run("mpirun", "-n", "2", sys.executable, str(SCRIPT), "--method", method, "--json", *SMALL)
-    assert done.returncode == 0, done.stderr
-    check_report(done.stdout, method, 2)
+    assert runs[method]["said"] == [None, None]
+    (report,) = runs[method]["records"]
+    check_report(report, method, 2)
 
 
 @pytest.mark.long
@@ -52,7 +65,7 @@ def test_torchrun():
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = run(*torchrun, str(SCRIPT), "--method", "ddp", "--json", *SMALL)
     assert done.returncode == 0, done.stderr
-    check_report(done.stdout, "ddp", 2)
+    check_report(json.loads(done.stdout), "ddp", 2)
 
 
 def test_alone_in_words():

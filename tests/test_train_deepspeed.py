@@ -94,13 +94,13 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def two(_mpi, folder):
     """Trainings on two ranks."""
-    return many_runs(folder, 2, RESUME + TWO)
+    return many_runs(folder, 2, RESUME + TWO, silent=True)
 
 
 @pytest.fixture(scope="module")
 def one(_mpi, folder, two):
     """Trainings on one rank, also from the checkpoints of two."""
-    return many_runs(folder, 1, RESUME + ONE)
+    return many_runs(folder, 1, RESUME + ONE, silent=True)
 
 
 def test_it_is_single_plus_fewer_than_60_tagged_lines():

@@ -25,7 +25,7 @@ import sys
 def tell(name, good):
     good = comm.allreduce(int(bool(good))) == comm.size  # on every rank
     if comm.rank == 0:
-        print("CHECK", name, good, flush=True)
+        print("CHECK", comm.size, name, good, flush=True)
 
 
 def start(seed=0):
@@ -95,20 +95,52 @@ def source(cell_id):
     return "\n".join(line for line in lines if not line.startswith("%%px"))
 
 
-def checks(n, text):
-    """What each check in the program text says on n ranks, after the notebook's cells: name -> whether it held."""
-    program = "\n\n".join([*map(source, CELLS), TELL, text])
+# Groups of 1, 2, ... of the ranks, one after the other; those that are not in it sleep, for a rank that waits in MPI spins.
+GROUPS = """
+import sys, time
+from mpi4py import MPI
+
+world, text = MPI.COMM_WORLD, {text!r}
+for n in {sizes}:
+    group = world.Split(0 if world.rank < n else MPI.UNDEFINED)
+    if world.rank < n:
+        try:
+            exec(text, {{"group": group, "__name__": f"on {{n}}"}})
+        except SystemExit:
+            pass
+    done = world.Ibarrier()
+    while not done.Test():
+        time.sleep(0.01)
+"""
+
+
+def checks(sizes, text):
+    """What each check says in groups of those sizes, after the notebook's cells: a dict {name: whether it held} for each."""
+    cells = [source(cell).replace("MPI.COMM_WORLD", "group") for cell in CELLS]
+    assert any("comm = group" in cell for cell in cells)
+    program = GROUPS.format(sizes=sizes, text="\n\n".join([*cells, TELL, text]))
     mpi_env()
-    command = ["mpirun", "-n", str(n), "-x", "OMP_NUM_THREADS=1", sys.executable, "-c", program]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    command = ["mpirun", "-n", str(max(sizes)), "-x", "OMP_NUM_THREADS=1", sys.executable, "-m", "mpi4py", "-c", program]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
-    lines = [line.removeprefix("CHECK ") for line in done.stdout.splitlines() if line.startswith("CHECK ")]
-    return {name: held == "True" for name, _, held in (line.rpartition(" ") for line in lines)}
+    found = [{} for _ in sizes]
+    for line in done.stdout.splitlines():
+        if line.startswith("CHECK "):
+            _, size, rest = line.split(" ", 2)
+            name, _, held = rest.rpartition(" ")
+            found[sizes.index(int(size))][name] = held == "True"
+    return found
+
+
+@pytest.fixture(scope="module")
+def by_size():
+    sizes = [1, 2, 3, 4]
+    return dict(zip(sizes, checks(sizes, CHECKS), strict=True))
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
-def test_by_hand_equals_serial(n):
-    found = checks(n, CHECKS)
+def test_by_hand_equals_serial(by_size, n):
+    found = by_size[n]
     assert found["gradient equals the serial one to 1e-6"]
     assert found["training equals the serial one to 1e-4"]
     assert [name for name, held in found.items() if not held] == []
@@ -133,5 +165,5 @@ def test_a_wrong_step_is_told_from_the_right_one():
     right = source("parallel-gradient")
     assert all(was in right for was, _ in WRONG.values())
     steps = {name: right.replace(was, becomes) for name, (was, becomes) in WRONG.items()}
-    found = checks(2, f"STEPS = {steps | {'right': right}!r}\n{FOR_EACH}")
+    (found,) = checks([2], f"STEPS = {steps | {'right': right}!r}\n{FOR_EACH}")
     assert found == {"right": True} | dict.fromkeys(WRONG, False)
