@@ -13,7 +13,6 @@ lab: set-up     ## create the environment if need be, check the machine, open Ju
 	@$(PY) tools/lab.py
 
 test: set-up    ## what CI runs: lint, tests, labs in step, every notebook, faults, slides
-	@$(PY) -m pi2zero built --wait || true
 	@$(PY) tools/check.py
 
 test-fast: set-up ## lint, labs in step and the package tests that start no ranks: under 90 seconds
