@@ -20,6 +20,7 @@ NO_NETWORK = (
 DISK_FULL = "No space left on device|Disk quota exceeded"
 OTHER_HASH = "[Hh]ash mismatch|DO NOT MATCH THE HASHES"
 FINAL = DISK_FULL + "|" + OTHER_HASH  # what pip would fail at, too
+PIP = ["-m", "pip", "install"]
 FIRST = ("uv", "setuptools")  # by pip: what installs all else, and what builds the few packages that come as source
 
 
@@ -59,7 +60,7 @@ class Packages:
         part = os.path.join(self.venv, "set-up-first.txt")
         with open(part, "w") as f:
             f.write(locked(lock, FIRST))
-        code = self.run(["-m", "pip", "install", "--no-deps", "--retries", "2", "--require-hashes", "-r", part])
+        code = self.run(PIP + ["--no-deps", "--retries", "2", "--require-hashes", "-r", part])
         os.remove(part)
         if code and self.says(NO_NETWORK):
             self.explain()
@@ -99,7 +100,7 @@ class Packages:
                     say("      uv could not do it; pip tries, which takes some minutes.")
                     self.uv = None
             if not self.uv:
-                code = self.run(["-m", "pip", "install", "--progress-bar", "off", "--retries", "2"] + arguments)
+                code = self.run(PIP + ["--progress-bar", "off", "--retries", "2", "--use-pep517"] + arguments)
         if code and remedy:
             self.explain()
         return code == 0
