@@ -174,6 +174,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--builds", type=int, default=1, help="in how many of them to wait for all that is compiled")
     parser.add_argument("--output", type=Path, default=HERE / "start.md")
+    parser.add_argument("--no-pip", action="store_true", help="leave out the minutes of pip")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))  # what was made is removed
     load, columns = os.getloadavg()[0], {}
@@ -183,8 +184,9 @@ def main():
                 for what, seconds in measure(name, build=number < args.builds and name == people[0]).items():
                     columns.setdefault(name, {}).setdefault(what, []).append(seconds)
                     print(f"round {number + 1}, {name}: {what}: {seconds:.1f} s", flush=True)
-        columns["pip"] = {what: [seconds] for what, seconds in measure(people[0], build=False, without_uv=True).items()}
-    people = [*people, "pip"]
+        if not args.no_pip:
+            columns["pip"] = {what: [seconds] for what, seconds in measure(people[0], build=False, without_uv=True).items()}
+    people = list(columns)
     names = {"root": "root", "user": "ordinary user", "pip": f"{people[0]}, by pip"}
     rows = [f"| {words} | {' | '.join(shown(columns[p].get(what, [])) for p in people)} |" for what, words in WORDS.items()]
     lines = [
