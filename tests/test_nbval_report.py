@@ -108,3 +108,15 @@ def test_no_such_notebook():
     status, text = run("notebooks/nowhere.ipynb")
     assert status == 1
     assert "no such notebook" in text
+
+
+def test_what_measures_runs_alone(monkeypatch):
+    """The notebooks that tell a learner of other work, and all that budgets.toml names are there."""
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    import budgets
+
+    paths = {f"{path.parent.name}/{path.name}": path for path in ROOT.glob("*/*.ipynb") if path.parent.name != "labs"}
+    measure = {name for name, path in paths.items() if "other work disturbed this" in path.read_text()}
+    assert measure and measure <= set(budgets.ALONE)
+    assert set(paths) == set(budgets.NOTEBOOKS) >= set(budgets.ALONE)
+    assert sorted(paths, key=budgets.turn)[: len(budgets.ALONE)] == sorted(budgets.ALONE, key=budgets.turn)
