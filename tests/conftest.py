@@ -14,7 +14,11 @@ pytest.register_assert_rewrite("lab_checks", "pictures")
 LONG = ("test_summarize", "test_checks_summarization", "test_train_scripts", "test_train_deepspeed", "test_slides")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks
 def pytest_collection_modifyitems(items):
+    for item in items:
+        if "cluster" in getattr(item, "fixturenames", ()):  # it starts ranks; the tests beside it need not
+            item.add_marker(pytest.mark.long)
     items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
 
 

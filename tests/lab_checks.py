@@ -53,13 +53,13 @@ def assert_right(check, number, answer):
     assert printed.count("\n") == 2
 
 
-def assert_wrong(cluster, check, number, answer, seconds=20):
-    """The check rejects the answer with its words, soon, without a traceback, and the ranks can go on."""
+def assert_wrong(cluster, check, number, answer, seconds=120):
+    """The check rejects the answer with its words, before long, without a traceback, and the ranks can go on."""
     function, words = answer
     start = time.monotonic()
     with pytest.raises(RankError) as caught:
         check(number, function)
-    assert time.monotonic() - start < seconds, "the check has to end by itself, before %%px ends the cell"
+    assert time.monotonic() - start < seconds, "the check has to end by itself; the seconds leave room for a busy machine"
     report = caught.value.report
     assert f"Task {number} is not right yet." in report
     assert words in report

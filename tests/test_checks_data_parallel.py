@@ -6,8 +6,6 @@ from lab_checks import assert_right, assert_wrong, cases, runner, source_of
 pytest.importorskip("horovod.torch", reason="Horovod is not built here: run `make horovod`", exc_type=ImportError)
 from data_parallel_answers import RIGHT, WRONG, bugs, training
 
-pytestmark = pytest.mark.long
-
 IMPORTS = """
 import numpy as np, torch, torch.distributed as dist, torch.nn.functional as F
 import horovod.torch as hvd
@@ -32,7 +30,7 @@ def _horovod_ends(cluster):
 @pytest.fixture
 def check(cluster, capsys):
     """Run a task's check with an answer on all ranks; what rank 0 prints."""
-    cluster.run("\n".join([IMPORTS, *map(source_of, SHARED)]))
+    cluster.run("\n".join([IMPORTS, *map(source_of, SHARED)]), timeout=240)
     return runner(cluster, capsys)
 
 

@@ -6,9 +6,7 @@ import pytest
 from lab_checks import assert_right, assert_wrong, cases, source_of
 from summarization_answers import RIGHT, WRONG, alone, curves, training
 
-from pi2zero.checks import summarization
-
-pytestmark = pytest.mark.long
+from pi2zero.checks.summarization import leaks
 
 IMPORTS = """
 import copy, difflib, math, os, re, time
@@ -18,6 +16,10 @@ from torch.nn.parallel import DistributedDataParallel
 from pi2zero import costs, ranks
 from pi2zero.checks import summarization as check
 from pi2zero.checks.summarization.stories import padded, rows as rows_of
+from pi2zero.checks.framework import clock
+from pi2zero.checks.summarization import train
+clock.SECONDS = 6  # not 20, for the one that never ends
+train.BUDGET, train.GRACE, train.PATIENCE, train.SCORED = 5.0, 2.0, 15.0, 40  # not 8, 3, 30 s and 100 stories
 torch.set_num_threads(1)
 me = ranks.join(deepspeed=True)
 """
@@ -28,7 +30,7 @@ BOTH = (curves.every_nth, curves.summed_with_gather)  # task 2 has two functions
 @pytest.fixture(scope="module")
 def joined(cluster):
     """The ranks, and the lines that answers share."""
-    cluster.run("\n".join([IMPORTS, *map(source_of, [*SHARED, *BOTH])]))
+    cluster.run("\n".join([IMPORTS, *map(source_of, [*SHARED, *BOTH])]), timeout=240)
     return cluster
 
 
@@ -55,7 +57,7 @@ def test_accepts_a_right_answer(check, number, answer):
 
 @pytest.mark.parametrize(**cases(WRONG))
 def test_rejects_a_wrong_answer_and_says_why(joined, check, number, answer):
-    assert_wrong(joined, check, number, answer, seconds=60)
+    assert_wrong(joined, check, number, answer)
 
 
 @pytest.mark.parametrize("number", range(1, 6))
@@ -66,6 +68,6 @@ def test_every_task_has_three_wrong_answers_at_least(number):
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_no_seeded_story_is_a_matter_of_taste(seed):
     """Each is far from half: another reading of "word" (o'clock, a hyphen) decides the same."""
-    train, test, kinds = summarization.seeded(seed)
-    for share, kind in zip(summarization.shares(train, test), kinds, strict=True):
+    train, test, kinds = leaks.seeded(seed)
+    for share, kind in zip(leaks.shares(train, test), kinds, strict=True):
         assert share >= 0.7 if kind in ("exact", "case", "marks", "added", "digest") else share <= 0.4, (kind, share)

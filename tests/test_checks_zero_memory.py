@@ -4,8 +4,6 @@ import pytest
 from lab_checks import assert_right, assert_wrong, cases, runner, source_of
 from zero_memory_answers import RIGHT, WRONG, paper, together
 
-pytestmark = pytest.mark.long
-
 IMPORTS = """
 import os, torch, torch.distributed as dist
 from mpi4py import MPI
@@ -21,7 +19,7 @@ SHARED = (paper.formula, paper.rows_of, paper.fitting, together.with_zero, toget
 @pytest.fixture(scope="module")
 def joined(cluster):
     """The ranks, with DeepSpeed started, and with the lines that answers share."""
-    cluster.run("\n".join([IMPORTS, *map(source_of, SHARED)]))
+    cluster.run("\n".join([IMPORTS, *map(source_of, SHARED)]), timeout=240)
     return cluster
 
 

@@ -90,7 +90,7 @@ def begins_with_another_chunk(comm, x):
         here += received
 
 
-@wrong(1, "this would hang: rank 0 waits in Send to rank 1, rank 1 waits in Send to rank 2")
+@wrong(1, "this would hang. Rank 0 waits in Send to rank 1, rank 1 waits in Send to rank 2")
 def sends_first_on_all_ranks(comm, x):
     chunks = np.array_split(x, comm.size)
     for step in range(comm.size - 1):
@@ -211,7 +211,7 @@ def rank_0_receives_first(comm, out, into):
         comm.Recv(into, comm.rank - 1)
 
 
-@wrong(6, "this would hang: rank 0 waits in Send to rank 1")
+@wrong(6, "this would hang. Rank 0 waits in Send to rank 1")
 def all_send_first(comm, out, into):
     comm.Send(out, (comm.rank + 1) % comm.size)
     comm.Recv(into, (comm.rank - 1) % comm.size)

@@ -152,7 +152,7 @@ def places_in_training(train, test):
     return {place for place, one in enumerate(map(runs_of, train)) if any(2 * len(mine & one) >= len(mine) for mine in own)}
 
 
-@wrong(3, "had not returned after 20 s")
+@wrong(3, "had not returned after 6 s of the processor's time")
 def letter_by_letter(train, test):
     alike = lambda a, b: difflib.SequenceMatcher(None, a, b, autojunk=False).ratio()  # noqa: E731
     return {index for index, one in enumerate(test) if max(alike(one.lower(), k.lower()) for k in train) > 0.6}

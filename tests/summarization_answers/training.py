@@ -40,7 +40,7 @@ def trained_by_hand(model, rows, seconds, lr=2e-4, reduce=True, same=False, agre
 
 @right(5)
 def by_hand(model, rows, seconds):
-    trained_by_hand(model, rows, 0.5 * seconds)
+    trained_by_hand(model, rows, 0.7 * seconds)
 
 
 @right(5)
@@ -48,7 +48,7 @@ def with_ddp(model, rows, seconds):
     start, step = time.monotonic(), 0
     wrapped = DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(wrapped.parameters(), lr=1e-4)
-    while go_on(0.5 * seconds, start):
+    while go_on(0.7 * seconds, start):
         some = rows[step * 32 : step * 32 + 32][dist.get_rank() :: dist.get_world_size()]
         optimizer.zero_grad()
         wrapped(**padded(some)).loss.backward()
@@ -76,7 +76,7 @@ def for_ever(model, rows, seconds):
     trained_by_hand(model, rows, 1000)
 
 
-@wrong(5, "train was given 8 s and took")
+@wrong(5, "train was given 5 s and took")
 def a_minute_is_60_seconds(model, rows, seconds):
     trained_by_hand(model, rows[:500], 1.6 * seconds)
 
@@ -104,4 +104,4 @@ def never_stepped(model, rows, seconds):
 
 @wrong(5, "this would hang")
 def each_rank_its_own_clock(model, rows, seconds):
-    trained_by_hand(model, rows, 0.5 * seconds, agree=lambda seconds, start: time.monotonic() - start < seconds)
+    trained_by_hand(model, rows, 0.7 * seconds, agree=lambda seconds, start: time.monotonic() - start < seconds)

@@ -11,9 +11,9 @@ import numpy as np
 from mpi4py import MPI
 
 from pi2zero import costs
-from pi2zero.checks.framework.base import CheckFailed, answer, close, listed, shown, task
+from pi2zero.checks.framework.base import CheckFailed, answer, as_text, close, hint, listed, number, task
 from pi2zero.checks.framework.collective import on_ranks
-from pi2zero.checks.framework.messages import MessageComm
+from pi2zero.checks.framework.counted import MessageComm
 from pi2zero.mpi import name_ranks
 
 SLOW_ALPHA, SLOW_BETA = 10e-3, 20e-9  # 10 ms and 50 MB/s: far above what a busy machine adds
@@ -48,10 +48,13 @@ def _judge_step(size, reports, nbytes, right):
             raise CheckFailed(f"{case}: rank {rank} sent to {name_ranks(report['targets'])}; a ring step goes to one neighbour.")
         if messages < 5:
             raise CheckFailed(f"{case}: rank {rank} measured {messages}; measure 5 or more, a single one may be disturbed.")
-        if not hasattr(seconds, "__float__"):
+        if number(seconds) is None:
             raise CheckFailed(f"{case}: rank {rank} returned {seconds!r}; it has to be a number of seconds.")
-        if not 0.8 * right <= seconds <= 1.7 * right:
-            raise CheckFailed(f"{case} takes {right:.4f} s here; rank {rank} says {shown(seconds)}.\n{_why_step(seconds, right)}")
+        seconds = number(seconds)
+        if not 0.8 * right <= seconds <= 1.7 * max(right, report["fastest"]):  # a busy machine is slower than its network
+            raise CheckFailed(
+                f"{case} takes {right:.4f} s here; rank {rank} says {as_text(seconds)}.\n{_why_step(seconds, right)}"
+            )
 
 
 def _why_step(seconds, right):
@@ -76,7 +79,9 @@ def task5(ring_seconds):
         mine, right = answer(ring_seconds, n, p, a, b), float(costs.ring_allreduce_seconds(n, p, a, b))
         if not close(mine, right, relative=1e-6) and not (right == 0 and mine == 0):
             case = f"{n:,.0f} bytes on {p:,} rank{'s' * (p > 1)}, alpha = {a:g} s and beta = {b:g} s a byte"
-            raise CheckFailed(f"{case}: you say {shown(mine)} s; the ring takes {right:.6g} s.\n{_why_formula(mine, n, p, a, b)}")
+            raise CheckFailed(
+                f"{case}: you say {as_text(mine)} s; the ring takes {right:.6g} s.\n{_why_formula(mine, n, p, a, b)}"
+            )
     ratios = _against_measured(ring_seconds)
     text = ", ".join(f"{ratio:.2f} for {n:,} bytes" for n, ratio in ratios.items())
     if not all(0.5 <= ratio <= 2 for ratio in ratios.values()):
@@ -92,15 +97,15 @@ def task5(ring_seconds):
 def _why_formula(mine, n, p, a, b):
     if p == 1:
         return "One rank sends nothing."
-    known = {
-        (p - 1) * (a + n / p * b): "That is one half of the ring: reduce-scatter, then all-gather.",
-        2 * (p - 1) * (a + n * b): "In a step a rank sends one chunk, nbytes / ranks, not the whole array.",
-        2 * p * (a + n / p * b): "p ranks, p - 1 steps: a rank's own chunk need not travel.",
-        2 * (p - 1) * a + 2 * n * b: "The bytes: 2 (p-1)/p of the array, not 2 times the array.",
-        2 * a + 2 * (p - 1) / p * n * b: "Each of the 2 (p-1) messages costs alpha.",
-        2 * (p - 1) * (a + n / p / b): "beta is seconds per byte, not bytes per second.",
-    }
-    return next((text for value, text in known.items() if close(mine, value, 1e-6)), "")
+    mistakes = [
+        ((p - 1) * (a + n / p * b), "That is one half of the ring: reduce-scatter, then all-gather."),
+        (2 * (p - 1) * (a + n * b), "In a step a rank sends one chunk, nbytes / ranks, not the whole array."),
+        (2 * p * (a + n / p * b), "p ranks, p - 1 steps: a rank's own chunk need not travel."),
+        (2 * (p - 1) * a + 2 * n * b, "The bytes: 2 (p-1)/p of the array, not 2 times the array."),
+        (2 * a + 2 * (p - 1) / p * n * b, "Each of the 2 (p-1) messages costs alpha."),
+        (2 * (p - 1) * (a + n / p / b), "beta is seconds per byte, not bytes per second."),
+    ]
+    return hint(mine, mistakes, same=partial(close, relative=1e-6))
 
 
 def _against_measured(ring_seconds, sizes=(1024, 1 << 20, 1 << 22), attempts=5):

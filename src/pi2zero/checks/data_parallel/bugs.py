@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from pi2zero.checks.framework.base import CheckFailed, is_whole, listed, shown, task
+from pi2zero.checks.framework.base import CheckFailed, as_text, hint, is_whole, listed, named, task
 from pi2zero.checks.framework.collective import on_ranks
 from pi2zero.mpi import name_ranks
 
@@ -26,11 +26,6 @@ def _gradients(rank, seed=7):
     images, labels = _batch(rank)
     F.cross_entropy(model(images), labels).backward()
     return [parameter.grad.numpy().copy() for parameter in model.parameters()]
-
-
-def _named(function, run):
-    run.__name__ = getattr(function, "__name__", "your function")
-    return run
 
 
 def _arrays(tensors):
@@ -60,9 +55,11 @@ def task4(same_start):
                     )
                 if any(np.array_equal(values, start[layer]) for start in starts):
                     raise CheckFailed(f"{which} is another rank's; all take rank 0's.")
-                raise CheckFailed(f"{which} begins with {shown(values.flat[0])}; rank 0's begins with {shown(right.flat[0])}.")
+                raise CheckFailed(
+                    f"{which} begins with {as_text(values.flat[0])}; rank 0's begins with {as_text(right.flat[0])}."
+                )
 
-    sizes = on_ranks(_named(same_start, run), lambda rank, size: (_network(rank),), judge)
+    sizes = on_ranks(named(same_start, run), lambda rank, size: (_network(rank),), judge)
     return f"All ranks start from rank 0's parameters, weights and biases, bit by bit; tried with {listed(sizes)} ranks."
 
 
@@ -80,7 +77,7 @@ def task5(average):
         average(comm, model)
         return _arrays(model.parameters()), _arrays(parameter.grad for parameter in model.parameters())
 
-    sizes = on_ranks(_named(average, run), arguments, _judge_mean)
+    sizes = on_ranks(named(average, run), arguments, _judge_mean)
     return f"Each gradient is the mean over the ranks, the parameters are untouched; tried with {listed(sizes)} ranks."
 
 
@@ -99,18 +96,21 @@ def _judge_mean(size, results):
             mean = np.mean(each, axis=0)
             if mine is None:
                 raise CheckFailed(f"parameter {layer} of rank {rank} has no gradient any more; its mean over the ranks is due.")
-            if np.allclose(mine, mean, rtol=1e-5, atol=1e-7):
+            if _same(mine, mean):
                 continue
-            reason = f"rank {rank}, parameter {layer}: the gradient begins with {shown(mine.flat[0])}, not {shown(mean.flat[0])}."
-            if np.allclose(mine, np.sum(each, axis=0), rtol=1e-5, atol=1e-7):
-                reason = f"rank {rank}, parameter {layer}: that is the sum over {size} ranks; the mean is due, 1/{size} of it."
-            elif np.array_equal(mine, each[rank]):
-                reason = f"rank {rank}, parameter {layer}: the gradient is the rank's own, as before. Reduce in place."
-            elif np.allclose(mine, mean / size, rtol=1e-5, atol=1e-7):
-                reason = f"rank {rank}, parameter {layer}: that is the mean, divided by {size} once more."
-            elif np.allclose(mine, each[rank] / size, rtol=1e-5, atol=1e-7):
-                reason = f"rank {rank}, parameter {layer}: that is the rank's own gradient / {size}; nothing was added."
-            raise CheckFailed(reason)
+            where = f"rank {rank}, parameter {layer}"
+            known = [
+                (np.sum(each, axis=0), f"that is the sum over {size} ranks; the mean is due, 1/{size} of it."),
+                (each[rank], "the gradient is the rank's own, as before. Reduce in place."),
+                (mean / size, f"that is the mean, divided by {size} once more."),
+                (each[rank] / size, f"that is the rank's own gradient / {size}; nothing was added."),
+            ]
+            otherwise = f"the gradient begins with {as_text(mine.flat[0])}, not {as_text(mean.flat[0])}."
+            raise CheckFailed(f"{where}: {hint(mine, known, same=_same, otherwise=otherwise)}")
+
+
+def _same(mine, values):
+    return np.allclose(mine, values, rtol=1e-5, atol=1e-7)
 
 
 @task(6)
@@ -120,26 +120,17 @@ def task6(my_rows):
     for n, epoch in n_by_case:
 
         def run(comm, n, epoch=epoch):
+            comm.barrier()  # an answer that only looks at comm.rank and comm.size has used the communicator all the same
             return my_rows(comm, n, epoch), my_rows(comm, n, epoch), my_rows(comm, n, epoch + 1)
 
         def judge(size, results, n=n, epoch=epoch):
             _judge_rows(size, n, epoch, results)
 
-        sizes = on_rows(_named(my_rows, run), n, judge)
+        sizes = on_ranks(named(my_rows, run), lambda rank, size, n=n: (n,), judge)
     return (
         "Every image is read by one rank, none twice, in a new order each epoch, the same when repeated; tried with "
         f"{listed(sizes)} ranks and 24 and 1,437 images."
     )
-
-
-def on_rows(run, n, judge):
-    """on_ranks for an answer that need not communicate: it only looks at comm.rank and comm.size."""
-
-    def touching(comm, n):
-        comm.barrier()  # an answer that makes no call of its own has used the communicator all the same
-        return run(comm, n)
-
-    return on_ranks(_named(run, touching), lambda rank, size: (n,), judge)
 
 
 def _judge_rows(size, n, epoch, results):
@@ -193,7 +184,7 @@ def task7(reduce_as_it_comes):
         F.cross_entropy(model(images), labels).backward()
         return _arrays(model.parameters()), _arrays(parameter.grad for parameter in model.parameters())
 
-    sizes = on_ranks(_named(reduce_as_it_comes, run), lambda rank, size: (_network(7),), _judge_mean)
+    sizes = on_ranks(named(reduce_as_it_comes, run), lambda rank, size: (_network(7),), _judge_mean)
     return (
         f"backward leaves the mean gradient over the ranks, and does not touch the parameters; tried with {listed(sizes)} ranks."
     )

@@ -1,11 +1,13 @@
 """What all checks share: how an answer is called, and how a check says that it is right, wrong or still to do."""
 
-import signal
+import inspect
+import operator
 import traceback
-from contextlib import contextmanager
 from functools import wraps
 
-SECONDS = 20.0  # that an answer gets; below the 30 s after which `%%px` itself would end the cell
+import numpy as np
+
+from pi2zero.checks.framework.clock import TimeUp, clock
 
 
 class CheckFailed(AssertionError):
@@ -20,20 +22,6 @@ class TaskNotDone(NotImplementedError):
 
     def _render_traceback_(self):
         return str(self).splitlines()
-
-
-def failures(error: Exception | None) -> dict[int, Exception]:
-    """Every rank tells how its answer failed, or None. Returns {rank: exception}, the same on all; all ranks call it.
-
-    Raises TaskNotDone on all of them if the answer of one is not written yet.
-    """
-    from mpi4py import MPI
-
-    failed = {rank: raised for rank, raised in enumerate(MPI.COMM_WORLD.allgather(error)) if raised}
-    for raised in failed.values():
-        if isinstance(raised, TaskNotDone):
-            raise raised
-    return failed
 
 
 def task(number: int):
@@ -67,12 +55,13 @@ def task(number: int):
 
 def answer(function, *args):
     """What the learner's function returns for args. If it raises or takes too long, that becomes a CheckFailed."""
-    name = getattr(function, "__name__", "your function")
+    name = name_of(function)
     try:
-        with _time_limit(name):
-            return function(*args)
+        return clock.run(function, args)
     except CheckFailed:
         raise
+    except TimeUp as over:
+        raise CheckFailed(f"{name} {over}") from None
     except NotImplementedError:
         raise TaskNotDone(
             f"{name} is not written yet: replace its `raise NotImplementedError`, run that cell, then this one."
@@ -81,24 +70,56 @@ def answer(function, *args):
         raise CheckFailed(f"{name} raised {type(error).__name__}: {error}{_line_of(function, error)}") from None
 
 
+def name_of(function) -> str:
+    """A function's name as a message shows it."""
+    return getattr(inspect.unwrap(function), "__name__", "your function")
+
+
+def named(function, run):
+    """`run`, which calls the learner's function: messages speak of that one and of its lines."""
+    run.__wrapped__ = function
+    return run
+
+
 def is_whole(value) -> bool:
-    """Is it an integer, of Python's or NumPy's kind? True and 3.0 are not."""
-    return hasattr(value, "__index__") and not isinstance(value, bool)
+    """Is it an integer, of Python's or NumPy's kind? True, 3.0 and an array of one are not."""
+    try:
+        return operator.index(value) is not None and not isinstance(value, bool)
+    except TypeError:
+        return False
+
+
+def single(value):
+    """The element of an array of one, as `comm.Reduce` fills it; anything else as it is."""
+    return value.item() if isinstance(value, np.ndarray) and value.size == 1 else value
+
+
+def number(value) -> float | None:
+    """The number that a value is, also in an array of one element; None if it is none."""
+    try:
+        return None if isinstance(value, str | bytes) else float(single(value))
+    except (TypeError, ValueError):
+        return None
 
 
 def close(value, right, relative=1e-9) -> bool:
     """Are they equal up to a relative error? False if value is no number at all."""
-    try:
-        return abs(float(value) - right) <= relative * abs(right)
-    except (TypeError, ValueError):
-        return False
+    mine = number(value)
+    return mine is not None and abs(mine - right) <= relative * abs(right)
 
 
-def shown(value) -> str:
-    """A value as a message shows it: numbers with six digits, also in a tuple."""
+def as_text(value) -> str:
+    """A value as a message shows it: numbers with six digits, also in a tuple; anything else as Python does."""
     if isinstance(value, tuple):
-        return f"({', '.join(map(shown, value))})"
-    return f"{value:.6g}" if hasattr(value, "__float__") else repr(value)
+        return f"({', '.join(map(as_text, value))})"
+    mine = number(value)
+    return repr(value) if mine is None else f"{mine:.6g}"
+
+
+def in_units(nbytes) -> str:
+    """31406250000.0 -> '31.41 GB'."""
+    unit, name = (1e9, "GB") if abs(nbytes) >= 1e9 else (1e6, "MB")
+    return f"{nbytes / unit:.4g} {name}"
 
 
 def listed(sizes) -> str:
@@ -107,33 +128,17 @@ def listed(sizes) -> str:
     return f"{', '.join(rest)} and {last}"
 
 
-def arm() -> None:
-    """Give the answer that runs now SECONDS more."""
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+def hint(mine, mistakes, same=close, otherwise="") -> str:
+    """What to say about a wrong value. mistakes: (value, hint), the likelier first; the first that gives `mine` counts.
 
-
-def disarm() -> None:
-    """Stop the clock, e.g. while this rank waits for others whose own clocks run."""
-    signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-@contextmanager
-def _time_limit(name: str):
-    def ring(signum, frame):
-        raise CheckFailed(f"{name} had not returned after {SECONDS:g} s. Does a loop in it never end?")
-
-    before = signal.signal(signal.SIGALRM, ring)
-    arm()
-    try:
-        yield
-    finally:
-        disarm()
-        signal.signal(signal.SIGALRM, before)
+    same(mine, value): whether a mistake's value is `mine`.
+    """
+    return next((text for value, text in mistakes if same(mine, value)), otherwise)
 
 
 def _line_of(function, error) -> str:
     """The learner's own line in which an exception arose."""
-    code = getattr(function, "__code__", None)
+    code = getattr(inspect.unwrap(function), "__code__", None)
     lines = [frame.line for frame in traceback.extract_tb(error.__traceback__) if code and frame.filename == code.co_filename]
     return f"\nin the line: {lines[-1]}" if lines and lines[-1] else ""
 

@@ -7,10 +7,10 @@ import torch
 import torch.distributed as dist
 
 from pi2zero import ranks
-from pi2zero.checks.framework.base import CheckFailed, answer, task
-from pi2zero.checks.summarization import stories as shared
-from pi2zero.checks.summarization.train import together
-from pi2zero.checks.zero_memory.ranks import everywhere
+from pi2zero.checks.framework.agree import agree
+from pi2zero.checks.framework.base import CheckFailed, answer, hint, task
+from pi2zero.checks.framework.torch_watch import on_torch_ranks
+from pi2zero.checks.summarization import stories as lab
 
 STEPS, BATCH, TOLERANCE = 8, 8, 1e-4
 WORLDS = (1, 2, 4)
@@ -24,11 +24,11 @@ def task2(my_rows, scaled_loss):
 def _judge_curves(my_rows, scaled_loss):
     if not callable(scaled_loss):
         raise CheckFailed("give the check two functions: check.task2(my_rows, scaled_loss).")
-    everywhere(lambda: [_judge_rows(my_rows, world_size) for world_size in WORLDS])
+    agree(lambda: [_judge_rows(my_rows, world_size) for world_size in WORLDS])
     me = ranks.join()
     if me.world_size < 2 or BATCH % me.world_size:
         raise CheckFailed("This check needs 2, 4 or 8 ranks. Start them: pi2zero.start(n=2).")
-    reports = together(lambda comm: _curve(my_rows, scaled_loss, me), scaled_loss)
+    reports = on_torch_ranks(lambda comm: _curve(my_rows, scaled_loss, me), scaled_loss, sizes=True)
     losses, first = [report["losses"] for report in reports], [report["first"] for report in reports]
     _judge_first_loss(first, me.world_size)
     alone = _curve_alone(my_rows, me)
@@ -97,12 +97,12 @@ def _curve(my_rows, scaled_loss, me):
     net.to(me.device)
     optimizer, losses, first = _optimizer(net), [], None
     for step in range(STEPS):
-        batch = shared.padded([rows[row] for row in my_rows(ORDER, step, BATCH, me.rank, me.world_size)], me.device)
+        batch = lab.padded([rows[row] for row in my_rows(ORDER, step, BATCH, me.rank, me.world_size)], me.device)
         own = net(**batch).loss
         loss = scaled_loss(own, batch["labels"].clone(), me.world_size)
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             raise CheckFailed(f"scaled_loss returned {loss!r}; one loss is due, a tensor.")
-        tokens = int((batch["labels"] != shared.IGNORED).sum())
+        tokens = int((batch["labels"] != lab.IGNORED).sum())
         first = first or {"own": own.item(), "mine": loss.item(), "tokens": tokens, "padded": batch["labels"].numel()}
         if not loss.requires_grad:
             raise CheckFailed("the loss that scaled_loss returns has lost its graph: backward needs the tensor, not its item().")
@@ -122,7 +122,7 @@ def _curve_alone(my_rows, me):
     optimizer, losses = _optimizer(net), []
     for step in range(STEPS):
         optimizer.zero_grad()
-        loss = net(**shared.padded([rows[row] for row in my_rows(ORDER, step, BATCH, 0, 1)], me.device)).loss
+        loss = net(**lab.padded([rows[row] for row in my_rows(ORDER, step, BATCH, 0, 1)], me.device)).loss
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
@@ -135,21 +135,32 @@ def _judge_first_loss(first, world_size):
     right = own * tokens * world_size / tokens.sum()
     if np.allclose(mine, right, rtol=1e-5):
         return
-    known = {
-        "That is your rank's own mean, unchanged. The mean over the ranks is then a mean of means: a rank with few tokens counts "
-        "as much as one with many.": own,
-        "The factor world_size is missing: the gradients are averaged over the ranks afterwards, divided once more.": right
-        / world_size,
-        "The factor world_size is in it twice.": right * world_size,
-        "Padding counts as tokens here: labels of -100 are none.": own * cells * world_size / cells.sum(),
-        "That is the sum over your tokens; it is not divided by the tokens of all ranks.": own * tokens,
-        "You multiply by world_size, but the tokens are those of your rank alone: nothing was added up. Or all_reduce, which "
-        "works in place, has overwritten your own count: keep a clone.": own * world_size,
-        "That is divided by world_size, not by the tokens of all ranks.": own / world_size,
-        "That is the mean over all tokens on each rank. Its value is right, but your rank's part is due: is its gradient "
-        "your rank's?": np.full(len(own), right.mean()),
-    }
-    why = next((text for text, values in known.items() if np.allclose(mine, values, rtol=1e-5)), "")
+    known = [
+        (
+            own,
+            "That is your rank's own mean, unchanged. The mean over the ranks is then a mean of means: a rank with few tokens "
+            "counts as much as one with many.",
+        ),
+        (
+            right / world_size,
+            "The factor world_size is missing: the gradients are averaged over the ranks afterwards, divided once more.",
+        ),
+        (right * world_size, "The factor world_size is in it twice."),
+        (own * cells * world_size / cells.sum(), "Padding counts as tokens here: labels of -100 are none."),
+        (own * tokens, "That is the sum over your tokens; it is not divided by the tokens of all ranks."),
+        (
+            own * world_size,
+            "You multiply by world_size, but the tokens are those of your rank alone: nothing was added up. Or all_reduce, which "
+            "works in place, has overwritten your own count: keep a clone.",
+        ),
+        (own / world_size, "That is divided by world_size, not by the tokens of all ranks."),
+        (
+            np.full(len(own), right.mean()),
+            "That is the mean over all tokens on each rank. Its value is right, but your rank's part is due: is its gradient "
+            "your rank's?",
+        ),
+    ]
+    why = hint(mine, known, same=partial(np.allclose, rtol=1e-5))
     rank = int(np.argmax(np.abs(mine - right)))
     raise CheckFailed(
         f"step 0, rank {rank}: its own mean loss is {own[rank]:.4f}, over {tokens[rank]} of {tokens.sum()} tokens. "

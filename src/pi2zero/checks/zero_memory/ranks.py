@@ -9,31 +9,15 @@ from mpi4py import MPI
 from torch import nn
 
 from pi2zero import costs, ranks
-from pi2zero.checks.framework.base import CheckFailed, TaskNotDone, answer, failures, is_whole, task
+from pi2zero.checks.framework.agree import agree, agree_on
+from pi2zero.checks.framework.base import CheckFailed, answer, is_whole, task
 from pi2zero.meters import Memory
-from pi2zero.mpi import name_ranks
 
 WIDTH, LAYERS, SAMPLES = 256, 16, 4
 LAYER = WIDTH * WIDTH  # values
 PSI = LAYERS * LAYER
 IN_FLIGHT = 4 * 2 * LAYER  # bytes that may be in flight in task 4: four layers in bf16
-
-
-def everywhere(part, *args):
-    """Call part(*args) on all ranks. Returns what it returns here, or raises the same exception on all of them."""
-    outcome = error = None
-    try:
-        outcome = part(*args)
-    except (CheckFailed, TaskNotDone) as raised:
-        error = raised
-    failed = failures(error)
-    texts = {str(raised) for raised in failed.values()}
-    if len(texts) == 1 and len(failed) == MPI.COMM_WORLD.size:
-        raise CheckFailed(texts.pop())
-    if failed:
-        told = [f"{name_ranks([r for r in failed if str(failed[r]) == text])}: {text}" for text in sorted(texts)]
-        raise CheckFailed("\n".join(told))
-    return outcome
+HELD = ("parameters", "gradients", "master", "moments")  # the components that ZeRO deals out
 
 
 # What DeepSpeed holds ---------------------------------------------------------------------------------------------------
@@ -78,6 +62,16 @@ def trained(given):
     return losses, memory.samples
 
 
+def parts_at(moment, parameters, ranks, stage):
+    """Component -> bytes at "initialize" or at the peak of "backward". No moments before Adam's first step; no gradients
+    before the first backward, but for stage 3, which allocates its part of them at once."""
+    held = costs.zero_bytes(parameters, ranks, stage)
+    if moment == "initialize":
+        held["moments"] = 0
+        held["gradients"] = held["gradients"] if stage == 3 else 0
+    return held
+
+
 @cache  # tasks 1 and 2 ask for the same; all ranks measure, or none
 def _samples():
     return {stage: trained(config(stage=stage))[1] for stage in range(4)}
@@ -116,13 +110,12 @@ def _right_losses():
 @task(4)
 def task4(mend):
     """mend(config) -> a configuration of stage 2 with little in flight, large enough buckets, and the same training."""
-    mended = everywhere(_judge_config, mend)
-    if len({repr(one) for one in MPI.COMM_WORLD.allgather(mended)}) > 1:
-        raise CheckFailed("the ranks have different configurations. All ranks need the same.")
+    mended = agree(_judge_config, mend)
+    agree_on(mended, "configurations")
     right = _right_losses()
-    losses, samples = everywhere(_train_mended, mended)
+    losses, samples = agree(_train_mended, mended)
     most = max(sample["in flight"] for sample in samples.values())
-    everywhere(_judge_training, most, losses, right, mended["zero_optimization"])
+    agree(_judge_training, most, losses, right, mended["zero_optimization"])
     layers = most / 2 / LAYER
     return f"Stage 2 with {most / 1e6:.2f} MB in flight, {layers:.1f} layers; buckets hold a layer; the losses are the same."
 

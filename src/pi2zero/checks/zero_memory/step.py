@@ -1,50 +1,19 @@
 """The check of lab 4's last task: a step of ZeRO's stage 1 by hand, with torch.distributed's collectives."""
 
-from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import torch
-import torch._dynamo  # optimizers load it at their first use: seconds that would count as the answer's
-import torch.distributed as dist
 import torch.nn.functional as F
-from mpi4py import MPI
 from torch import nn
 
 from pi2zero import ranks
-from pi2zero.checks.framework.base import CheckFailed, task
-from pi2zero.checks.framework.collective import WatchedComm
+from pi2zero.checks.framework.agree import ranks_needed
+from pi2zero.checks.framework.base import CheckFailed, hint, task
+from pi2zero.checks.framework.torch_watch import on_torch_ranks
 from pi2zero.mpi import name_ranks
 
 STEPS, TOLERANCE = 20, 1e-4
-
-COLLECTIVES = """all_reduce reduce broadcast all_gather all_gather_into_tensor reduce_scatter reduce_scatter_tensor gather scatter
-barrier all_to_all all_to_all_single all_gather_object broadcast_object_list""".split()  # noqa: SIM905 - easier to read
-
-
-@contextmanager
-def watched(comm, sizes=False):
-    """Meanwhile the ranks agree upon each of torch.distributed's collective calls before they make it, as in WatchedComm.
-
-    sizes: and upon how many values the call's first tensor has.
-    """
-
-    def watch(name, real):
-        def call(*args, **options):
-            comm.used = True
-            values = next((one.numel() for one in args if isinstance(one, torch.Tensor)), None) if sizes else None
-            comm._meet("calls", f"dist.{name}" + ("" if values is None else f" with {values:,} value{'s' * (values != 1)}"))
-            return real(*args, **options)
-
-        return call
-
-    real = {name: getattr(dist, name) for name in COLLECTIVES}
-    for name, function in real.items():
-        setattr(dist, name, watch(name, function))
-    try:
-        yield
-    finally:
-        for name, function in real.items():
-            setattr(dist, name, function)
 
 
 class NotedAdam:
@@ -105,10 +74,8 @@ def _flat(net, shares):
 @task(5)
 def task5(zero1_step):
     """zero1_step(flat, gradient, adam): one step of stage 1 in place; called STEPS times on each rank."""
+    ranks_needed(2)
     device = ranks.join().device
-    world = MPI.COMM_WORLD
-    if world.size < 2:
-        raise CheckFailed("This check needs at least 2 ranks. Start them: pi2zero.start(n=2).")
 
     def run(comm):
         net, adam = _network().to(device), NotedAdam()
@@ -122,17 +89,11 @@ def task5(zero1_step):
         kept = 0 if adam.m is None else adam.m.numel()
         return {"start": start, "own": own, "first": adam.first, "kept": kept, "steps": adam.steps, "flat": _array(flat)}
 
-    run.__name__ = getattr(zero1_step, "__name__", "your function")
-    comm = WatchedComm(world)
-    try:
-        with watched(comm):
-            reports = comm.together(run, ())
-    finally:
-        comm.free()
+    reports = on_torch_ranks(run, zero1_step)
     _judge_step(reports)
     part = reports[0]["kept"]
     return (
-        f"After {STEPS} steps within {TOLERANCE:g} of Adam on one process, equal bit by bit on {world.size} ranks; "
+        f"After {STEPS} steps within {TOLERANCE:g} of Adam on one process, equal bit by bit on {len(reports)} ranks; "
         f"each keeps moments of {part} of {len(reports[0]['flat'])} values."
     )
 
@@ -167,24 +128,21 @@ def _judge_first(rank, reports):
         raise CheckFailed(f"on rank {rank}, adam was given {which}; part {rank} is its own: reduce_scatter gives rank r part r.")
     own = [np.split(report["own"], shares) for report in reports]
     mean = np.mean(own, axis=0)
-    known = {
-        "": mean[rank],
-        "that is the sum over the ranks; the mean is due. Adam hides it (it divides by the gradient's usual size), but its "
-        "moments, clipping and weight decay see another gradient.": mean[rank] * shares,
-        "that is the mean, divided by the number of ranks once more.": mean[rank] / shares,
-        "that is its own gradient: the other ranks' data are lost.": own[rank][rank],
-        "that is rank 0's gradient: the other ranks' data are lost.": own[0][rank],
-        "that is its own gradient / ranks: nothing was added.": own[rank][rank] / shares,
-    }
-    known |= {
-        f"that is the gradient of part {part}; the part's own is due.": mean[part] for part in range(shares) if part != rank
-    }
-    for text, values in known.items():
-        if np.allclose(gradient, values, rtol=1e-4, atol=1e-7):
-            if text:
-                raise CheckFailed(f"rank {rank}'s gradient in step 1: {text}")
-            return
-    raise CheckFailed(f"rank {rank}'s gradient in step 1 is not the mean over the ranks of part {rank}.")
+    same = partial(np.allclose, rtol=1e-4, atol=1e-7)
+    if same(gradient, mean[rank]):
+        return
+    hides = "Adam hides it (it divides by the gradient's usual size), but its moments, clipping and weight decay see another "
+    hides += "gradient."
+    known = [
+        (mean[rank] * shares, f"that is the sum over the ranks; the mean is due. {hides}"),
+        (mean[rank] / shares, "that is the mean, divided by the number of ranks once more."),
+        (own[rank][rank], "that is its own gradient: the other ranks' data are lost."),
+        (own[0][rank], "that is rank 0's gradient: the other ranks' data are lost."),
+        (own[rank][rank] / shares, "that is its own gradient / ranks: nothing was added."),
+    ]
+    known += [(values, f"that is the gradient of part {part}; the part's own is due.") for part, values in enumerate(mean)]
+    why = hint(gradient, known, same=same, otherwise=f"it is not the mean over the ranks of part {rank}.")
+    raise CheckFailed(f"rank {rank}'s gradient in step 1: {why}")
 
 
 def _judge_equal(reports):

@@ -1,0 +1,186 @@
+"""The checks of lab 3's first half: the training step by hand, with Horovod and with DDP.
+
+Right means: the same parameters as the serial program on the whole batches, to a stated tolerance. Task 1 is tried on 4, 3, 2
+and 1 ranks; Horovod and torch.distributed have one world, that of all ranks.
+"""
+
+import numpy as np
+import torch
+import torch._dynamo  # optimizers and DDP load it at their first use: seconds that would count as the answer's
+import torch.nn.functional as F
+from mpi4py import MPI
+from torch import nn
+
+from pi2zero.checks.framework.agree import agree, ranks_needed
+from pi2zero.checks.framework.base import CheckFailed, answer, hint, listed, named, task
+from pi2zero.checks.framework.collective import on_ranks
+from pi2zero.mpi import name_ranks
+
+TOLERANCE = 1e-5  # of a parameter, in float32; a sum in another order is off by 1e-7
+BATCH, STEPS = 24, 4  # 24 is divisible by 1, 2, 3, 4 and 6 ranks
+
+
+class Seen(nn.Sequential):
+    """The network of the lab, smaller; it counts the images that go through it, and keeps the parameters it began with."""
+
+    def __init__(self, seed):
+        torch.manual_seed(seed)
+        super().__init__(nn.Linear(64, 12), nn.ReLU(), nn.Linear(12, 10))
+        self.images, self.began = [], None
+
+    def forward(self, images):
+        if not self.images:
+            self.began = weights(self)
+        self.images.append(len(images))
+        return super().forward(images)
+
+
+def batches():
+    """STEPS whole batches: images (BATCH, 64), labels (BATCH,); the same on all ranks."""
+    rng = np.random.default_rng(0)
+    images = rng.random((STEPS, BATCH, 64), dtype=np.float32)
+    labels = rng.integers(0, 10, (STEPS, BATCH))
+    return [(torch.from_numpy(x), torch.from_numpy(y)) for x, y in zip(images, labels, strict=True)]
+
+
+def serial(model, data, gradient_times=1.0):
+    """The serial program of the lab. gradient_times: what a wrong program multiplies its gradients by."""
+    optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), []
+    for images, labels in data:
+        loss = F.cross_entropy(model(images), labels)
+        optimizer.zero_grad()
+        (loss * gradient_times).backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def weights(model):
+    """All parameters as one array."""
+    return np.concatenate([parameter.detach().cpu().numpy().ravel() for parameter in model.parameters()])
+
+
+def _after(losses, model):
+    """What the judge needs to know of one rank."""
+    return {"losses": losses, "weights": weights(model), "images": list(model.images), "began": model.began}
+
+
+def _judge(size, reports):
+    """Compare the ranks with the serial program and with each other."""
+    model = Seen(seed=100)
+    right_losses, right = serial(model, batches()), weights(model)
+    share = BATCH // size
+    for rank, report in enumerate(reports):
+        if report["losses"] is None:
+            raise CheckFailed(f"rank {rank} returned None; the list of losses is due. Is the `return` missing?")
+        seen = report["images"]
+        if size > 1 and seen and min(seen) == BATCH:
+            raise CheckFailed(
+                f"rank {rank} computed all {BATCH} images of a batch: that is the serial program, {size} times. "
+                f"Its share is {share}: images[rank::size]."
+            )
+        if seen != [share] * STEPS:
+            raise CheckFailed(f"rank {rank} sent {seen} images through the model; it has to be {share} in each of {STEPS} steps.")
+    _judge_weights(size, reports, right)
+    for rank, report in enumerate(reports):
+        losses = np.array(report["losses"], dtype=float).ravel()
+        if losses.shape != (STEPS,) or not np.allclose(losses, right_losses, rtol=1e-4):
+            reason = "That is the loss of its own share: the mean over the ranks is due." if size > 1 else ""
+            raise CheckFailed(
+                f"rank {rank} returned the losses {_few(losses)}; the whole batches have {_few(right_losses)}.\n{reason}"
+            )
+
+
+def _judge_weights(size, reports, right):
+    apart = [rank for rank, report in enumerate(reports) if not np.array_equal(report["weights"], reports[0]["weights"])]
+    if apart:
+        most = max(np.abs(reports[rank]["weights"] - reports[0]["weights"]).max() for rank in apart)
+        began = not all(np.array_equal(report["began"], reports[0]["began"]) for report in reports)
+        raise CheckFailed(
+            f"after {STEPS} steps, the parameters of {name_ranks(apart)} differ from rank 0's, by up to {most:.2g}; not one bit "
+            "may.\n"
+            + (
+                "Did all ranks start from rank 0's parameters?"
+                if began
+                else "Did every rank step with the same gradient, that of all ranks?"
+            )
+        )
+    off = np.abs(reports[0]["weights"] - right).max()
+    if off > TOLERANCE:
+        raise CheckFailed(
+            f"the ranks agree, but their parameters are {off:.2g} away from the serial program's; {TOLERANCE:g} is allowed.\n"
+            + _why(size, reports[0]["weights"])
+        )
+
+
+def _why(size, mine):
+    """The mistake that gives just these parameters."""
+    twice = "The gradients are divided by the number of ranks twice."
+    known = [(size, "That is what the sum of the ranks' gradients gives: the mean is due, 1/size of it.")]
+    known += [(1 / size, twice), (1 / size**2, twice)]
+
+    def gives(mine, times):
+        model = Seen(seed=100)
+        serial(model, batches(), gradient_times=times)
+        return size > 1 and np.abs(weights(model) - mine).max() < TOLERANCE
+
+    if text := hint(mine, known, same=gives):
+        return text
+    if np.array_equal(weights(Seen(seed=100)), mine):
+        return "They are as they were before: is optimizer.step() called?"
+    return "Do all ranks start from rank 0's parameters, and does the gradient of each step come from the whole batch?"
+
+
+def _few(losses):
+    return ", ".join(f"{loss:.4f}" for loss in losses)
+
+
+@task(1)
+def task1(by_hand):
+    """by_hand(comm, model, batches) -> losses; model is trained in place as by the serial program."""
+
+    def run(comm, model, data):
+        return _after(by_hand(comm, model, data), model)
+
+    sizes = on_ranks(named(by_hand, run), lambda rank, size: (Seen(seed=100 + rank), batches()), _judge)
+    return (
+        f"Parameters as the serial program's to {TOLERANCE:g}, equal bit by bit on all ranks; tried with {listed(sizes)} ranks."
+    )
+
+
+def _in_the_world(function):
+    """Run an answer on all ranks as they are; the same outcome on all of them."""
+    comm, model = MPI.COMM_WORLD, Seen(seed=100 + MPI.COMM_WORLD.rank)
+    ranks_needed(2)
+    if BATCH % comm.size:
+        raise CheckFailed(f"This check's batch of {BATCH} does not divide by {comm.size} ranks. Take 2, 3, 4 or 6.")
+    report = agree(lambda: _after(answer(function, model, batches()), model))
+    _judge(comm.size, comm.allgather(report))
+
+
+def task2(with_horovod):
+    """with_horovod(model, batches) -> losses. Without Horovod on the ranks, it says so and lets the learner go on."""
+    try:
+        import horovod.torch
+    except ImportError as error:
+        if MPI.COMM_WORLD.rank == 0:
+            print(f"Task 2 needs Horovod, which is not here ({error}). `make horovod` builds it. Go on with task 3.")
+        return
+    horovod.torch.init()
+    try:
+        _task2(with_horovod)
+    finally:
+        horovod.torch.shutdown()  # its thread polls, and the next tasks need the cores
+
+
+@task(2)
+def _task2(with_horovod):
+    _in_the_world(with_horovod)
+    return f"Horovod on {MPI.COMM_WORLD.size} ranks: parameters as the serial program's to {TOLERANCE:g}, equal on all ranks."
+
+
+@task(3)
+def task3(with_ddp):
+    """with_ddp(model, batches) -> losses."""
+    _in_the_world(with_ddp)
+    return f"DDP on {MPI.COMM_WORLD.size} ranks: parameters as the serial program's to {TOLERANCE:g}, equal on all ranks."

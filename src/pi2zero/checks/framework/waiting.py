@@ -1,0 +1,69 @@
+"""Waiting for other ranks without a chance to hang: all ranks find out together that none of them will ever get on.
+
+While a rank waits, it takes part in rounds in which the ranks tell each other how often they have got on. A round ends only if
+all ranks wait, so one that computes, for however long, holds it up. If several rounds say the same, all have waited all the
+time: what they wait for will never come.
+"""
+
+import os
+import time
+
+import numpy as np
+
+PAUSE, ROUNDS = 0.2, 4  # s from the end of a round to the next one; rounds that have to say the same
+
+
+class Stuck(BaseException):
+    """This rank waits in vain. No learner's `except Exception` shall catch it."""
+
+
+class Waiting:
+    """What the ranks of a communicator need in order to wait for each other. All of them make it, and all end it."""
+
+    def __init__(self, comm):
+        self._comm = comm.Dup()  # apart from the answer's own traffic
+        self._mine, self._all, self._last = np.zeros(1, int), np.zeros(comm.size, int), None
+        self._round, self._posted, self._alike, self._next = None, 0, 0, 0.0
+        self.in_vain = False
+
+    def until(self, done, what=""):
+        """Poll done() until it is true, and return that. Raises Stuck(what) on all ranks that wait if none can get on.
+
+        what: a text, or a function that makes it.
+        """
+        self._next = time.monotonic() + PAUSE
+        while not (value := done()):
+            if self.in_vain or self._found_in_vain():
+                self.in_vain, self._alike = True, 0
+                raise Stuck(what() if callable(what) else what)
+            os.sched_yield()
+        self._mine += 1
+        return value
+
+    def _found_in_vain(self) -> bool:
+        if self._round is None:
+            if time.monotonic() < self._next:
+                return False
+            self._post()
+        if not self._round.Test():
+            return False
+        self._round, self._next = None, time.monotonic() + PAUSE
+        self._alike = self._alike + 1 if np.array_equal(self._all, self._last) else 1
+        self._last = self._all.copy()
+        return self._alike >= ROUNDS
+
+    def _post(self):
+        self._posted += 1
+        self._sent = self._mine.copy()  # MPI may read it until the round ends
+        self._round = self._comm.Iallgather(self._sent, self._all)
+
+    def free(self) -> None:
+        """Let the last round end, in which perhaps not all ranks have taken part. All ranks call it."""
+        last = max(self._comm.allgather(self._posted))
+        while True:
+            if self._round is not None:
+                self._round.Wait()
+            if self._posted == last:
+                break
+            self._post()
+        self._comm.Free()

@@ -1,0 +1,134 @@
+"""The checks of the tasks that one rank solves alone: 1 to 3."""
+
+import numpy as np
+
+from pi2zero.checks.framework.base import CheckFailed, answer, as_text, hint, is_whole, task
+from pi2zero.costs import monte_carlo_pi_error
+
+# What 4 * count / n tends to for mistakes that are often made.
+_MISTAKES = [
+    (2.0, "2 is what x + y < 1 gives, a triangle: the circle is x*x + y*y < 1."),
+    (4.0, "4 means that every dart counts as inside."),
+    (0.0, "0 means that no dart counts as inside."),
+    (4 - np.pi, "That is 4 - π: you count the darts outside."),
+    (2 * np.sqrt(2), "2.83 is what a single coordinate, used for x and for y, gives: each dart needs two numbers."),
+    (np.pi / 4, "π/4: are darts lost, or are only some coordinates drawn from 0..1?"),
+]
+
+
+@task(1)
+def task1(count_inside):
+    """count_inside(n, rng) -> how many of n darts from rng fall inside the quarter circle."""
+    for n in (1000, 0):
+        count = answer(count_inside, n, np.random.default_rng(1))
+        if not is_whole(count) or not 0 <= count <= n:
+            raise CheckFailed(
+                f"count_inside({n}, rng) gave {as_text(count)}; it has to be a count: a whole number from 0 to {n}.\n"
+                + ("Is the `return` missing?" if count is None else "The estimate of π comes later, as 4 * count / n.")
+            )
+    first, again = (answer(count_inside, 1000, np.random.default_rng(2)) for _ in range(2))
+    if first != again:
+        raise CheckFailed(
+            "Two generators with the same seed gave two different counts: take all darts from the rng that is handed in."
+        )
+    if len({answer(count_inside, 1000, np.random.default_rng(seed)) for seed in range(20)}) == 1:
+        raise CheckFailed("20 generators with 20 seeds gave the same count: take all darts from the rng that is handed in.")
+    rng = np.random.default_rng(3)
+    if len({answer(count_inside, 1000, rng) for _ in range(20)}) == 1:
+        raise CheckFailed("20 calls with one rng gave the same count: are these always the same darts?")
+    for n in (1_000, 30_000, 1_000_000):
+        estimate = 4 * answer(count_inside, n, np.random.default_rng(n)) / n
+        away = abs(estimate - np.pi) / monte_carlo_pi_error(n)
+        if away > 5:
+            reason = hint(estimate, _MISTAKES, same=lambda mine, limit: abs(mine - limit) < 0.15)
+            raise CheckFailed(
+                f"With n = {n:,} your count gives π ≈ {estimate:.4f}. That is {away:,.0f} standard errors of 1.642/sqrt(n) "
+                f"away from π; 5 are allowed.\n{reason}"
+            )
+    return "Counts of 1,000, 30,000 and 1,000,000 darts give π within 5 standard errors, and all darts come from your rng."
+
+
+@task(2)
+def task2(make_rng):
+    """make_rng(seed, rank, size) -> a numpy Generator; independent for every rank and every seed."""
+    size = 4
+    streams = {}
+    for seed in range(1, 11):
+        for rank in range(size):
+            streams[seed, rank] = _numbers(make_rng, seed, rank, size)[:8]
+    if any(not np.array_equal(streams[7, rank], _numbers(make_rng, 7, rank, size)[:8]) for rank in range(size)):
+        raise CheckFailed(
+            "make_rng(7, rank, 4), called twice, starts two different streams. A seed has to give the same darts each time."
+        )
+    owner = {}
+    for (seed, rank), numbers in streams.items():
+        other = owner.setdefault(numbers.tobytes(), (seed, rank))
+        if other != (seed, rank):
+            raise CheckFailed(_same_stream(other, (seed, rank)))
+    _no_overlap([_numbers(make_rng, 7, rank, size) for rank in range(size)])
+    return (
+        "40 streams (10 seeds on 4 ranks) all differ, a seed repeats its darts, and 100,000 numbers of each rank do not overlap."
+    )
+
+
+def _numbers(make_rng, seed, rank, size, count=100_000):
+    rng = answer(make_rng, seed, rank, size)
+    if not isinstance(rng, np.random.Generator):
+        raise CheckFailed(
+            f"make_rng(seed, rank, size) gave {type(rng).__name__}; it has to be a numpy Generator, from default_rng."
+        )
+    return rng.random(count)
+
+
+def _same_stream(one, two):
+    (seed1, rank1), (seed2, rank2) = one, two
+    if seed1 == seed2:
+        return f"Ranks {rank1} and {rank2} throw the same darts (seed {seed1}): together they know no more than one of them."
+    if rank1 == rank2:
+        return f"Rank {rank1} throws the same darts with the seeds {seed1} and {seed2}: no second run would tell anything new."
+    return (
+        f"Rank {rank1} with seed {seed1} throws the same darts as rank {rank2} with seed {seed2}: two runs with neighbouring "
+        "seeds\nshare most of their darts. Let NumPy mix seed and rank; do not add or multiply them."
+    )
+
+
+def _no_overlap(streams):
+    """A number of 53 random bits turns up twice only if two streams are one stream, shifted."""
+    for a, first in enumerate(streams):
+        for b in range(a + 1, len(streams)):
+            common, at_first, at_other = np.intersect1d(first, streams[b], return_indices=True)
+            if common.size > 2:
+                shift = abs(int(at_first[0]) - int(at_other[0]))
+                raise CheckFailed(
+                    f"The streams of ranks {a} and {b} are one stream, {shift:,} numbers apart: of 100,000 numbers they share "
+                    f"{common.size:,}.\nAs soon as a rank throws more darts, it throws the other's again."
+                )
+
+
+@task(3)
+def task3(share):
+    """share(total, rank, size) -> how many of `total` darts this rank throws."""
+    totals = (103, 100, 1_000_003, 4, 3, 1, 0)
+    for total in totals:
+        for size in (4, 3, 2, 1, 5, 8, 9):
+            shares = [answer(share, total, rank, size) for rank in range(size)]
+            _judge_shares(total, size, shares)
+    tried = f"{len(totals)} numbers of darts, up to {max(totals):,}, on 1 to 9 ranks"
+    return f"Tried with {tried}: every dart is thrown once, and shares differ by at most one."
+
+
+def _judge_shares(total, size, shares):
+    case = f"With {total:,} dart{'s' * (total != 1)} on {size} rank{'s' * (size > 1)}"
+    for rank, mine in enumerate(shares):
+        if not is_whole(mine) or mine < 0:
+            raise CheckFailed(f"{case}, rank {rank} gets {mine!r}; it has to be a whole number, 0 or more.")
+    shares = list(map(int, shares))
+    if sum(shares) != total:
+        raise CheckFailed(
+            f"{case}, you hand out {' + '.join(f'{s:,}' for s in shares)} = {sum(shares):,}; it has to be {total:,}."
+        )
+    low, rest = divmod(total, size)
+    if max(shares) - min(shares) > 1:
+        rank = int(np.argmax([abs(mine - total / size) for mine in shares]))
+        fair = f"{low:,} or {low + 1:,}" if rest else f"{low:,}"
+        raise CheckFailed(f"{case}, rank {rank} gets {shares[rank]:,}; with fair shares it is {fair}. Yours: {shares}.")

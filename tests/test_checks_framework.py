@@ -1,0 +1,323 @@
+"""What the labs' checks share: an answer's clock, waiting without a chance to hang, and numbers of any kind in messages."""
+
+import os
+import subprocess
+import sys
+import time
+
+import mpi4py
+import numpy as np
+import pytest
+from lab_checks import runner, source_of
+
+from pi2zero import RankError
+from pi2zero.checks.framework import clock as clocks
+from pi2zero.checks.framework.base import CheckFailed, TaskNotDone, answer, as_text, close, hint, is_whole, named
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """An answer gets 0.3 s of the processor, or 1 s in which it hardly computes."""
+    monkeypatch.setattr(clocks, "SECONDS", 0.3)
+    monkeypatch.setattr(clocks, "WALL", 1.0)
+    monkeypatch.setattr(clocks, "AGAIN", 0.05)
+
+
+def compute(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+def endless():
+    while True:
+        pass
+
+
+def with_except_exception():
+    while True:
+        try:
+            endless()
+        except Exception:
+            compute(0)
+
+
+def with_a_bare_except():
+    while True:
+        try:
+            compute(0.01)
+        except:  # noqa: E722 - as a learner writes it
+            continue
+
+
+def with_two_bare_excepts():
+    while True:
+        try:
+            with_a_bare_except()
+        except:  # noqa: E722
+            time.sleep(0.001)
+
+
+@pytest.mark.parametrize("function", [endless, with_except_exception, with_a_bare_except, with_two_bare_excepts])
+def test_an_answer_that_never_ends_is_ended(short, function):
+    with pytest.raises(CheckFailed, match=f"{function.__name__} had not returned after 0.3 s of the processor's time"):
+        answer(function)
+
+
+def test_an_answer_that_sleeps_is_ended_and_told_so(short):
+    with pytest.raises(CheckFailed, match=r"had not returned after 1 s, of which it computed 0 s. Does it sleep"):
+        answer(lambda: time.sleep(60))
+
+
+def test_seconds_in_which_others_compute_do_not_count(short):
+    """As on a machine where an answer gets a tenth of a core; and what a library's threads compute is not the answer's."""
+    import threading
+
+    others = threading.Thread(target=compute, args=(0.5,))
+    others.start()
+    assert answer(lambda: [compute(0.02) or time.sleep(0.05) for _ in range(10)]) == [None] * 10
+    others.join()
+
+
+def test_a_pause_is_not_counted_and_a_refill_begins_anew(short):
+    def waits():
+        compute(0.2)
+        with clocks.clock.paused():
+            compute(0.3)
+        clocks.clock.refill()
+        compute(0.2)
+        return "done"
+
+    assert answer(waits) == "done"
+
+
+def test_the_clock_leaves_nothing_behind(short):
+    import signal
+
+    for function in (with_a_bare_except, compute):
+        with pytest.raises(CheckFailed):
+            answer(function)
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    compute(0.4)  # nothing rings any more
+
+
+def test_the_line_is_the_learners_not_the_kits():
+    def learners(x):
+        return x["a"]
+
+    def run(x):
+        return learners(x)
+
+    with pytest.raises(CheckFailed, match=r"(?s)learners raised KeyError: 'a'.*in the line: return x\[\"a\"\]$"):
+        answer(named(learners, run), {})
+
+
+def test_what_is_not_written_yet():
+    def f():
+        raise NotImplementedError("task 1")
+
+    with pytest.raises(TaskNotDone, match="f is not written yet"):
+        answer(f)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (3.14159265, "3.14159"),
+        (np.float64(2), "2"),
+        (np.array([3.14159265]), "3.14159"),
+        (np.array([[7]]), "7"),
+        (np.array([1.0, 2.0]), "array([1., 2.])"),
+        ("3.1", "'3.1'"),
+        (None, "None"),
+        ((np.array([0.5]), None), "(0.5, None)"),
+        (np.nan, "nan"),
+    ],
+)
+def test_a_message_shows_any_value(value, text):
+    assert as_text(value) == text
+
+
+def test_numbers_in_arrays_of_one_are_numbers():
+    assert close(np.array([3.0]), 3) and not close(np.array([3.0, 3.0]), 3) and not close("3", 3)
+    assert is_whole(np.int64(3)) and not is_whole(np.array([3])) and not is_whole(True) and not is_whole(3.0)
+
+
+def test_the_first_mistake_that_gives_the_value_counts():
+    assert hint(2, [(1, "one"), (2, "two"), (2, "also two")]) == "two"
+    assert hint(3, [(1, "one")], otherwise="none") == "none"
+
+
+# On ranks ---------------------------------------------------------------------------------------------------------------
+
+IMPORTS = """
+import time
+import mpi4py.MPI
+import numpy as np
+from pi2zero.checks import pi as check, allreduce
+from pi2zero.checks.framework import clock
+clock.SECONDS = 2.5
+"""
+
+
+@pytest.fixture
+def check(cluster, capsys):
+    cluster.run(IMPORTS)
+    yield runner(cluster, capsys)
+    cluster.run("clock.SECONDS = 20.0")
+
+
+def told(check, number, function):
+    """What the check says about a wrong answer."""
+    with pytest.raises(RankError) as caught:
+        check(number, function)
+    assert "The ranks kept their variables" in caught.value.report and "Traceback" not in caught.value.report
+    return caught.value.report
+
+
+def slow(comm, inside, total):
+    end = time.thread_time() + 1.5 * (total == 4000)
+    while time.thread_time() < end:
+        pass
+    count = comm.reduce(inside)
+    return 4 * count / total if comm.rank == 0 else None
+
+
+def test_a_slow_right_answer_passes_beside_two_busy_loops(check):
+    """It computes for 1.5 s of its 2.5; on 2 cores, 4 ranks and two loops take 4.5 s of the wall for that."""
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    start = time.monotonic()
+    try:
+        assert "Task 4 is right." in check(4, slow)
+    finally:
+        for one in busy:
+            one.kill()
+            one.wait()
+    assert time.monotonic() - start > 2.5 or os.cpu_count() > 2, "the machine was not busy: this test has shown nothing"
+
+
+def swallows(comm, inside, total):
+    while True:
+        try:
+            inside += 1
+            sum(range(1000))
+        except Exception:
+            pass
+
+
+def test_a_swallowed_limit_ends_on_ranks(check):
+    assert "swallows had not returned after 2.5 s of the processor's time" in told(check, 4, swallows)
+
+
+def one_element(comm, inside, total):
+    count = np.zeros(1)
+    comm.Allreduce(np.array([float(inside)]), count)
+    return 4 * count / total
+
+
+def one_element_wrong(comm, inside, total):
+    return one_element(comm, inside, total) / comm.size
+
+
+def one_element_everywhere(comm, throw, target, batch):
+    inside, darts, error = np.zeros(1), np.zeros(1, int), np.ones(1)
+    while error > target:
+        count = np.array([float(throw(batch))])
+        total = np.zeros(1)
+        comm.Allreduce(count, total)
+        inside, darts = inside + total, darts + batch * comm.size
+        error = 4 * np.sqrt(inside / darts * (1 - inside / darts) / darts)
+    return 4 * inside / darts, error, darts
+
+
+def one_element_too_small(comm, throw, target, batch):
+    pi, error, darts = one_element_everywhere(comm, throw, target, batch)
+    return pi, error / 4, darts
+
+
+def test_arrays_of_one_element(cluster, check):
+    """As notebook 02 calls Reduce, without [0]."""
+    cluster.run(source_of(one_element) + source_of(one_element_everywhere))
+    assert "rank 1 returned 3.146; only rank 0 returns π here" in told(check, 4, one_element)
+    assert "divided by the 4 ranks" in told(check, 4, one_element_wrong)
+    assert "Task 6 is right." in check(6, one_element_everywhere)
+    assert "The 4 is missing." in told(check, 6, one_element_too_small)
+
+
+def receives_what_nobody_sends(comm, inside, total):
+    if comm.rank == 0:
+        return 4 * sum(comm.recv(source=rank) for rank in range(1, comm.size)) / total
+
+
+def sends_and_never_reduces(comm, inside, total):
+    if comm.rank == 1:
+        comm.Ssend(np.ones(3), dest=0)
+    return comm.reduce(inside)
+
+
+def two_wait_for_each_other(comm, inside, total):
+    into = np.zeros(1)
+    request = comm.Irecv(into, source=comm.rank ^ 1)
+    request.Wait()
+    comm.Send(np.array([inside]), dest=comm.rank ^ 1)
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (receives_what_nobody_sends, "this would hang. Rank 0 waits in recv from rank 1, ranks 1, 2 and 3 have returned."),
+        (sends_and_never_reduces, "this would hang. Ranks 0, 2 and 3 call reduce, rank 1 waits in Ssend to rank 0."),
+        (two_wait_for_each_other, "this would hang. Rank 0 waits in Irecv from rank 1, rank 1 waits in Irecv from rank 0,"),
+    ],
+)
+def test_messages_that_would_hang_are_found_soon(check, function, words):
+    """Not by `%%px`, which would restart the ranks; and the next answer's messages are not mixed up with these."""
+    start = time.monotonic()
+    assert words in told(check, 4, function)
+    assert time.monotonic() - start < 60
+    assert "Task 4 is right." in check(4, late_messages)
+
+
+def late_messages(comm, inside, total):
+    """A rank that waits long for one which still computes, is not hanging."""
+    if comm.rank == 0:
+        return 4 * (inside + sum(comm.recv() for _ in range(comm.size - 1))) / total
+    if comm.rank == comm.size - 1:
+        time.sleep(1.5)
+    comm.send(inside, dest=0)
+
+
+def ring_with_waitall(comm, x):
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    chunks = np.array_split(x, comm.size)
+    for step in range(comm.size - 1):
+        out, here = chunks[(comm.rank - step) % comm.size], chunks[(comm.rank - step - 1) % comm.size]
+        into = np.empty_like(here)
+        mpi4py.MPI.Request.Waitall([comm.Isend(out, dest=right), comm.Irecv(into, source=left)])
+        here += into
+
+
+def ring_with_waitany(comm, x):
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    chunks = np.array_split(x, comm.size)
+    for step in range(comm.size - 1):
+        out, here = chunks[(comm.rank - step) % comm.size], chunks[(comm.rank - step - 1) % comm.size]
+        into = np.empty_like(here)
+        requests = [comm.Isend(out, dest=right), comm.Irecv(into, source=left)]
+        assert {mpi4py.MPI.Request.Waitany(requests), mpi4py.MPI.Request.Waitany(requests)} == {0, 1}
+        here += into
+
+
+def waitall_in_vain(comm, x):
+    mpi4py.MPI.Request.Waitall([comm.Irecv(np.empty_like(x), source=(comm.rank + 1) % comm.size)])
+
+
+def test_waiting_for_several_requests(cluster, capsys, check):
+    for function in (ring_with_waitall, ring_with_waitany):
+        cluster.run(f"{source_of(function)}\nallreduce.task1({function.__name__})")
+    assert capsys.readouterr().out.count("Task 1 is right.") == 2
+    with pytest.raises(
+        RankError, match=r"this would hang\. Rank 0 waits in Irecv from rank 1, rank 1 waits in Irecv from rank 2"
+    ):
+        cluster.run(f"{source_of(waitall_in_vain)}\nallreduce.task1(waitall_in_vain)")
+    assert "Task 4 is right." in check(4, late_messages)
