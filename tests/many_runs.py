@@ -50,7 +50,7 @@ def many_runs(folder, ranks, body, silent=False):
     result = f"{ranks} ranks.json"
     program = PROGRAM.format(scripts=str(SCRIPTS), folder=str(folder), body=body, result=result)
     command = ["mpirun", "-n", str(ranks), sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=590)
     assert done.returncode == 0, done.stderr
     assert not silent or not done.stderr.strip() + done.stdout.strip(), done.stderr + done.stdout
     return json.loads((folder / result).read_text())

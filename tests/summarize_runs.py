@@ -148,7 +148,7 @@ def commands(base, ranks, body, **names):
     result = f"{ranks}.json"
     values = {"scripts": str(SCRIPT.parent), "folder": str(base), "tiny": TINY, "body": names + body, "result": result}
     (program := base / "program.py").write_text(PROGRAM.format(**values))
-    done = subprocess.run(["mpirun", "-n", str(ranks), sys.executable, program], capture_output=True, text=True, timeout=290)
+    done = subprocess.run(["mpirun", "-n", str(ranks), sys.executable, program], capture_output=True, text=True, timeout=590)
     assert done.returncode == 0, done.stderr
     assert not (done.stderr + done.stdout).strip(), f"DeepSpeed and transformers say nothing: {done.stderr + done.stdout}"
     return json.loads((base / result).read_text())

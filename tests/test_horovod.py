@@ -181,8 +181,10 @@ def test_a_second_worker_joins_and_no_step_is_lost(tmp_path):
     hosts.write_text("localhost:1\n")
     discover.write_text(f"#!/bin/sh\ncat '{hosts}'\n")
     discover.chmod(0o755)
-    launcher = "horovodrun --gloo --network-interface lo -np 1 --min-np 1 --max-np 2 --host-discovery-script"
-    command = [*launcher.split(), str(discover), sys.executable, str(SCRIPTS / "elastic_horovod.py"), "--steps", "30"]
+    patient = "--start-timeout 300 --gloo-timeout-seconds 300"
+    launcher = f"horovodrun --gloo --network-interface lo {patient} -np 1 --min-np 1 --max-np 2 --host-discovery-script"
+    steps = ["--steps", "30", "--pause", "0.5"]  # the second has 12 s to join; on a busy machine it needs 10
+    command = [*launcher.split(), str(discover), sys.executable, str(SCRIPTS / "elastic_horovod.py"), *steps]
     steps = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as elastic:
         try:
@@ -193,7 +195,7 @@ def test_a_second_worker_joins_and_no_step_is_lost(tmp_path):
                 steps.append((int(words[1]), int(words[3])))
                 if len(steps) == 5:
                     hosts.write_text("localhost:2\n")
-            assert elastic.wait(timeout=60) == 0
+            assert elastic.wait(timeout=200) == 0
         finally:
             elastic.terminate()  # nothing, if it has ended
     assert [step for step, _ in steps] == list(range(30)), "none lost, none repeated"
