@@ -27,10 +27,11 @@ class Reply:
 class Notebook:
     """A kernel as JupyterLab starts it, cell by cell."""
 
-    def __init__(self):
+    def __init__(self, **options):
+        """options: of KernelManager.start_kernel, such as cwd and env."""
         self.sockets = tempfile.TemporaryDirectory()
         self.manager = KernelManager(transport="ipc", ip=f"{self.sockets.name}/kernel")
-        self.manager.start_kernel()
+        self.manager.start_kernel(**options)
         self._connect()
 
     def _connect(self):
@@ -80,9 +81,10 @@ class Notebook:
         """The kernel dies without a chance to clean up."""
         psutil.Process(self.pid).kill()
 
-    def close(self) -> None:
+    def close(self, now: bool = True) -> None:
+        """now: without the kernel's own goodbye, in which other packages clean up."""
         self.client.stop_channels()
-        self.manager.shutdown_kernel(now=True)
+        self.manager.shutdown_kernel(now=now)
         self.sockets.cleanup()
 
 

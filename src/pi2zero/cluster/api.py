@@ -9,10 +9,11 @@ from IPython import get_ipython
 from pi2zero import marks
 from pi2zero.cluster.display import Progress
 from pi2zero.cluster.engines import START_TIMEOUT, ClusterError, Engines
+from pi2zero.cluster.grouped import show_grouped
 from pi2zero.cluster.report import CellSources, Outcome, render
 from pi2zero.cluster.watch import Watch
 
-_running: list["MPICluster"] = []
+_current: "MPICluster | None" = None  # a kernel runs one
 
 
 class MPICluster:
@@ -29,8 +30,8 @@ class MPICluster:
         self._mended = threading.Event()  # not set while the ranks are being restarted
         self._mended.set()
         self._mending_failed: Exception | None = None
+        self.last_result = None  # ipyparallel's AsyncResult of the cell that was sent last
         self._engines: Engines | None = Engines(n, progress)
-        _running.append(self)
 
     def __repr__(self):
         return f"<MPICluster: {f'{self.n} ranks' if self._engines else 'stopped'}>"
@@ -74,19 +75,53 @@ class MPICluster:
         if self._engines:
             self._engines.stop()
             self._engines = None
-            _running.remove(self)
 
-    def run(self, source: str, targets: list[int] | None = None, timeout: float = 30.0) -> None:
+    def runs(self) -> bool:
+        """Whether it has ranks; after `stop` it has none."""
+        return self._engines is not None
+
+    @property
+    def client(self):
+        """The ipyparallel Client: `rc` in ipyparallel's own notebooks."""
+        return self.view.client
+
+    def ranks_of(self, view) -> list[int]:
+        """The MPI ranks that an ipyparallel view reaches; none if it is another cluster's."""
+        if not self.runs() or view.client is not self._engines.client:
+            return []
+        ids = view.targets if isinstance(view.targets, list) else [view.targets]
+        return [rank for rank, engine in enumerate(self._engines.ids) if engine in ids or view.targets == "all"]
+
+    def activate(self) -> None:
+        """Let `%%px` run on these ranks. `start` has done so; needed after another cluster's `activate`."""
+        from pi2zero.cluster.magics import register
+
+        if shell := get_ipython():
+            register(shell)
+
+    def send(self, source: str, targets: list[int]):
+        """Send a cell to the ranks and return ipyparallel's AsyncResult at once. `run(..., sent=...)` waits for it, watched."""
+        self._wait_until_ready()
+        self._sources.add(source)
+        return self._engines.client[[self._engines.ids[rank] for rank in targets]].execute(source, silent=False, block=False)
+
+    def run(self, source: str, targets: list[int] | None = None, timeout: float = 30.0, groupby: str | None = None, sent=None):
         """Run a cell on the ranks and show what they print, rank by rank. Raises RankError if a rank fails.
 
         targets: MPI ranks, default all. timeout: seconds without any rank moving, after which the cell is ended.
+        groupby: show the output at the end, in an order of `show_grouped`; None: as it comes. sent: see `send`.
         """
+        self.last_result = None
         self._wait_until_ready()
         targets = list(range(self.n)) if targets is None else targets
         self._sources.add(source)
-        watch = Watch(self._engines, targets, timeout)
-        outcome = watch.run(source)
-        watch.show_outputs()
+        watch = Watch(self._engines, targets, timeout, live=groupby is None)
+        outcome = watch.run(source, sent)
+        self.last_result = watch.sent
+        if groupby is None:
+            watch.show_outputs()
+        else:
+            show_grouped({rank: watch.metadata(rank) for rank in targets}, groupby)
         if not outcome.good:
             self._raise(outcome)
         if source.strip():
@@ -144,25 +179,28 @@ class MPICluster:
             self._raise(Outcome(dead=notes))
 
 
+def current() -> MPICluster | None:
+    """The cluster that `%%px` runs on in this kernel, also when it is stopped; None before the first `start`."""
+    return _current
+
+
 def start(n: int = 4) -> MPICluster:
     """Start n MPI ranks and let `%%px` run cells on them, watched.
 
     n: the world size; more than the machine has cores works, slower. A cluster that this kernel already runs is
     stopped first. Raises ClusterError with the ranks' own output if they do not arrive.
     """
-    from pi2zero.cluster.magics import register
-
+    global _current
     if not isinstance(n, int) or isinstance(n, bool) or n < 1:
         raise ValueError(f"n is the number of ranks, a whole number from 1 up; got {n!r}. Try pi2zero.start(n=4).")
-    for old in list(_running):
-        old.stop()
+    if _current:
+        _current.stop()
     marks.end_marked(f"{marks.owner_mark()}cluster-")  # of a start that was interrupted
     progress = Progress(f"Starting {n} rank{'s' * (n != 1)}")
-    cluster = MPICluster(n, progress)
+    cluster = _current = MPICluster(n, progress)
     plural = "s are" if n > 1 else " is"
     progress.done(f"{n} rank{plural} up ({cluster.info[0]['library']}), {{seconds:.1f}} s. %%px runs a cell on all of them.")
-    if shell := get_ipython():
-        register(shell, cluster)
+    cluster.activate()
     return cluster
 
 
@@ -174,8 +212,8 @@ def reset() -> str:
     other Slurm jobs; the environment variable PI2ZERO_SCOPE sets a name in place of the clone.
     """
     count = len(marks.marked())
-    for cluster in list(_running):
-        cluster.stop()
+    if _current:
+        _current.stop()
     marks.end_marked()
     marks.remove_run_dirs()
     return f"{count} processes ended, their files removed." if count else "Nothing of the kit was running."
@@ -183,7 +221,7 @@ def reset() -> str:
 
 @atexit.register
 def _at_exit() -> None:
-    for cluster in list(_running):
-        cluster.stop()
+    if _current:
+        _current.stop()
     if os.environ.get(marks.MARK) == marks.owner_mark():  # what was spawned without a cluster
         marks.end_marked(marks.owner_mark())

@@ -1,17 +1,44 @@
-"""`%%px`: a cell that runs on all ranks, watched."""
+"""`%%px` and its companions: ipyparallel's magics, on the kit's ranks and watched."""
 
+import weakref
+from types import SimpleNamespace
+
+from ipyparallel.client.magics import NO_LAST_RESULT, ParallelMagics, exec_args, output_args
+from IPython import get_ipython
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
-_cluster = None  # the cluster that %%px runs on
+from pi2zero.cluster.api import current
+from pi2zero.cluster.grouped import show_grouped
+from pi2zero.mpi import name_ranks
+
+TIMEOUT = 30.0  # s, see MPICluster.run
+_told: weakref.WeakSet[ParallelMagics] = weakref.WeakSet()  # other clusters' magics of which `keep_watch` has spoken
 
 
-def register(shell, cluster) -> None:
-    """Let `%%px` in this shell run on `cluster`."""
-    global _cluster
-    _cluster = cluster
-    shell.register_magics(RankMagics)
+def register(shell, ranks: list[int] | None = None, suffix: str = "") -> None:
+    """Let `%%px` (with a suffix: `%%px_suffix`) in this shell run on the current cluster: on all ranks, or on these."""
+    shell.magics_manager.register(RankMagics(shell, ranks, suffix))
+    shell.events.register("post_run_cell", keep_watch)
+
+
+def keep_watch(_) -> None:
+    """After each cell: has ipyparallel's `activate()` put its own magics in the place of the kit's?
+
+    A view of the kit's ranks gets magics that watch; that another cluster has `%%px` now is said, once.
+    """
+    shell, cluster = get_ipython(), current()
+    for magic in list(shell.magics_manager.magics["cell"].values()):
+        theirs = getattr(magic, "__self__", None)
+        if type(theirs) is not ParallelMagics or theirs in _told:
+            continue
+        if ranks := cluster.ranks_of(theirs.view):
+            register(shell, ranks, theirs.suffix)
+        elif cluster.runs() and not theirs.suffix:
+            _told.add(theirs)
+            print(
+                "%%px runs on another cluster now, without the kit's watch. cluster.activate() brings it back to the kit's ranks."
+            )
 
 
 def parse_targets(text: str, n: int) -> list[int]:
@@ -31,34 +58,117 @@ def parse_targets(text: str, n: int) -> list[int]:
     return sorted(set(chosen))
 
 
-@magics_class
-class RankMagics(Magics):
-    """The `%px` and `%%px` magics of the kit."""
+def check(args) -> None:
+    """Refuse what the kit does in its own way."""
+    if args.timeout is not None and not args.timeout > 0:
+        raise UsageError(f"--timeout {args.timeout:g}: seconds, more than 0.")
+    if args.progress_after_seconds not in (None, -1):
+        raise UsageError(
+            "--progress-after: the kit has no bar of its own; it shows what the ranks print and publish. Leave it out."
+        )
+    if args.signal_on_interrupt not in (None, "SIGINT", "2"):
+        raise UsageError(
+            "--signal-on-interrupt: the stop button sends SIGINT, and a rank that is deaf to it is replaced. Leave it out."
+        )
 
-    @no_var_expand
-    @magic_arguments()
-    @argument("-t", "--targets", default="all", help="MPI ranks: 0, or 0,2, or 1:3; default all")
-    @argument("--timeout", type=float, default=30.0, help="seconds without any rank moving before the cell is ended")
-    @argument("--local", action="store_true", help="run the cell in the notebook's own process too")
-    @argument("statement", nargs="*", help="for %%px in one line: the statement")
-    def _options(self, line):
-        """Run a cell on the MPI ranks."""
 
-    @no_var_expand
-    @line_cell_magic
-    def px(self, line, cell=None):
-        """Run a cell (`%%px`) or a line (`%px`) on the MPI ranks.
+timeout_arg = argument("--timeout", type=float, help="seconds that ranks may wait for each other before the cell is ended (30)")
 
-        %%px [--targets RANKS] [--timeout SECONDS] [--local]
-        """
-        if cell is None:
-            _cluster.run(line)
-            return
-        args = parse_argstring(self._options, line)
-        if args.statement:
-            raise UsageError(f"%%px: unexpected {' '.join(args.statement)!r}. Options: --targets, --timeout, --local.")
-        if not args.timeout > 0:
-            raise UsageError(f"--timeout {args.timeout:g}: seconds, more than 0.")
-        _cluster.run(cell, parse_targets(args.targets, _cluster.n), args.timeout)
+
+class RankMagics(ParallelMagics):
+    """ipyparallel reads the options and has the words; the cluster runs the cells. Targets are MPI ranks."""
+
+    timeout = TIMEOUT
+    _unwatched = None  # (cell, ranks) that was sent with --noblock and not waited for
+
+    def __init__(self, shell, ranks: list[int] | None, suffix: str):
+        # ipyparallel keeps the defaults of %pxconfig in a view. targets None: all ranks.
+        super().__init__(shell, SimpleNamespace(targets=ranks, block=True), suffix)
+        self.magics["line"]["%px" + suffix] = self.below_the_first_line
+
+    def below_the_first_line(self, line):
+        """`%%px` that does not begin its cell: IPython takes it for a line magic of the name `%px`."""
+        raise UsageError("%%px has to stand in the first line of its cell, above comments and code too. Move it there.")
+
+    def _eval_target_str(self, text):
+        return parse_targets(text, current().n)
+
+    @magic_arguments("%pxconfig")
+    @exec_args
+    @timeout_arg
+    def pxconfig(self, line):
+        """Set what `%px` and `%%px` do without options, until the next `pi2zero.start`."""
+        args = parse_argstring(self.pxconfig, line)
+        check(args)
+        if args.targets:
+            self.view.targets = self._eval_target_str(args.targets)
+        if args.block is not None:
+            self.view.block = args.block
+        for name, value in {"verbose": args.set_verbose, "stream_output": args.stream, "timeout": args.timeout}.items():
+            if value is not None:
+                setattr(self, name, value)
+
+    @magic_arguments("%%px")
+    @exec_args
+    @output_args
+    @timeout_arg
+    @argument("--local", action="store_true", help="run the cell in the notebook's own process too, afterwards")
+    def cell_px(self, line="", cell=None):
+        """Run the cell on the MPI ranks, watched. `--targets`: ranks, such as 0, or 0,2, or 1:3."""
+        args = parse_argstring(self.cell_px, line)
+        check(args)
+        if args.stream and args.groupby != "type":
+            raise UsageError(f"--stream shows output as it comes, --group-outputs={args.groupby} at the end. Choose one.")
+        grouped = args.groupby if args.groupby != "type" or args.stream is False else None
+        ranks = self._eval_target_str(args.targets) if args.targets else None
+        result = self.parallel_execute(
+            cell, args.block, grouped, args.save_name, args.stream, ranks, args.timeout, args.set_verbose
+        )
         if args.local:
             self.shell.run_cell(cell).raise_error()
+        return result
+
+    def parallel_execute(
+        self, cell, block=None, groupby=None, save_name=None, stream_output=None, ranks=None, timeout=None, verbose=None
+    ):
+        """What `%px`, `%%px` and `%autopx` come down to. groupby: see `MPICluster.run`."""
+        cluster = current()
+        ranks = ranks or self.view.targets or list(range(cluster.n))
+        block = self.view.block if block is None else block
+        if stream_output is None and not self.stream_output:
+            groupby = groupby or "type"
+        if self.verbose if verbose is None else verbose:
+            print(f"{'Parallel' if block else 'Async parallel'} execution on {name_ranks(ranks)}")
+        if not block:
+            self._keep(cluster.send(cell, ranks), save_name)
+            self._unwatched = cell, ranks
+            print("Sent. %pxresult waits for it, watched; an AsyncResult's own get() waits without the watch.")
+            return self.last_result
+        self._watch(cell, ranks, timeout or self.timeout, groupby, save_name)
+
+    def _watch(self, cell, ranks, timeout, groupby, save_name=None, sent=None) -> None:
+        self._unwatched, self._last_ranks = None, ranks
+        try:
+            current().run(cell, ranks, timeout, groupby, sent)
+        finally:
+            self._keep(current().last_result, save_name)
+
+    def _keep(self, result, name) -> None:
+        self.last_result = result
+        if name:
+            self.shell.user_ns[name] = result
+
+    @magic_arguments("%pxresult")
+    @output_args
+    def result(self, line=""):
+        """Show what the last `%px` or `%%px` gave; if it was sent with `--noblock`, wait for it, watched."""
+        args = parse_argstring(self.result, line)
+        if self.last_result is None:
+            raise UsageError(NO_LAST_RESULT)
+        if args.save_name:
+            self.shell.user_ns[args.save_name] = self.last_result
+        elif self._unwatched:
+            self._watch(*self._unwatched, self.timeout, args.groupby, sent=self.last_result)
+        else:
+            show_grouped(dict(zip(self._last_ranks, self.last_result.metadata, strict=True)), args.groupby)
+            self.last_result.get()

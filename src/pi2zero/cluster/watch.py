@@ -8,6 +8,7 @@ from ipyparallel.error import RemoteError
 from IPython.display import display
 
 from pi2zero.cluster.display import Bars
+from pi2zero.cluster.grouped import print_labelled
 from pi2zero.cluster.report import Outcome
 
 POLL = 0.05  # s between two looks
@@ -23,17 +24,21 @@ class Watch:
     timeout: seconds without any rank moving (no rank finishing, no stack changing) after which the cell is ended.
     """
 
-    def __init__(self, engines, ranks: list[int], timeout: float):
-        self.engines, self.ranks, self.timeout = engines, ranks, timeout
+    def __init__(self, engines, ranks: list[int], timeout: float, live: bool = True):
+        self.engines, self.ranks, self.timeout, self.live = engines, ranks, timeout, live
         self.outcome = Outcome()
         self._shown = 0  # characters of the first rank's stdout that have been printed
         self._bars = Bars()
 
-    def run(self, source: str) -> Outcome:
-        """Run `source` on the ranks. Ends when all are done, or when it is clear that they never will be."""
+    def run(self, source: str, sent=None) -> Outcome:
+        """Run `source` on the ranks. Ends when all are done, or when it is clear that they never will be.
+
+        sent: ipyparallel's AsyncResult, if the ranks have been given it already.
+        """
         # One result for each rank: a joint result would not come before the last rank, which may never finish.
-        views = {rank: self.engines.client[self.engines.ids[rank]] for rank in self.ranks}
-        self.results = {rank: view.execute(source, silent=False, block=False) for rank, view in views.items()}
+        view = self.engines.client[[self.engines.ids[rank] for rank in self.ranks]]
+        self.sent = sent or view.execute(source, silent=False, block=False)
+        self.results = dict(zip(self.ranks, self.sent.split(), strict=True))
         try:
             self._wait()
         except KeyboardInterrupt:
@@ -58,7 +63,7 @@ class Watch:
 
     def metadata(self, rank: int) -> dict:
         """ipyparallel's record of what the rank printed and displayed."""
-        return self.results[rank].metadata
+        return self.sent.metadata[self.ranks.index(rank)]
 
     def _wait_for_output(self, ranks: list[int]) -> None:
         for rank in ranks:
@@ -126,6 +131,8 @@ class Watch:
         return bool(self.outcome.errors)
 
     def _stream_first_rank(self, final: bool = False) -> None:
+        if not self.live:
+            return
         text = self.metadata(self.ranks[0])["stdout"]
         fresh = text[self._shown :]
         if not final:  # whole lines only, so that no line is split
@@ -150,9 +157,3 @@ class Watch:
                 display(output["data"], metadata=output.get("metadata", {}), raw=True)
             if (reply := self.metadata(rank)["execute_result"]) is not None:
                 print_labelled(reply["data"].get("text/plain", ""), "out", rank, sys.stdout)
-
-
-def print_labelled(text: str, stream: str, rank: int, file) -> None:
-    """Each line with the rank in front, as ipyparallel writes it while it streams."""
-    for line in text.splitlines():
-        print(f"[{stream}:{rank}] {line}", file=file)

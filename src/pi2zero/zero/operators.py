@@ -33,9 +33,7 @@ def use_folder() -> None:
 
 def drop_stale_locks() -> list[Path]:
     """Remove the locks in torch's folder of extensions that no process of this host has open. Returns them."""
-    from torch.utils.cpp_extension import _get_build_directory
-
-    folder = Path(_get_build_directory("deepspeed_shm_comm", False)).parent
+    folder = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or torch_s_own_folder())
     before = {lock.resolve(): made(lock) for lock in folder.glob("*/lock")}
     unused = set(before) - (open_files() if before else set())
     # Looking took a moment. A lock that was made meanwhile, at the same place, is somebody's.
@@ -43,6 +41,13 @@ def drop_stale_locks() -> list[Path]:
     for lock in stale:
         lock.unlink(missing_ok=True)
     return stale
+
+
+def torch_s_own_folder() -> Path:
+    """In the home folder, by version and device."""
+    from torch.utils.cpp_extension import _get_build_directory
+
+    return Path(_get_build_directory("deepspeed_shm_comm", False)).parent
 
 
 def made(lock: Path) -> int:

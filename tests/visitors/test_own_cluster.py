@@ -1,0 +1,104 @@
+"""In a kernel of the kit, without a line of the kit's: spawned ranks, ipyparallel's own cluster, Horovod's and DeepSpeed's."""
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from .conftest import plain_environment, ran
+
+pytestmark = pytest.mark.long
+
+SPAWN = """
+import sys
+from mpi4py import MPI
+children = MPI.COMM_SELF.Spawn(sys.executable, args=["pi_child.py"], maxprocs=4)
+children.bcast(1000, root=MPI.ROOT)
+print(round(children.reduce(None, root=MPI.ROOT), 5))
+children.Disconnect()
+"""
+OWN = """
+import ipyparallel as ipp
+own = ipp.Cluster(engines="mpi", n=4)
+rc = own.start_and_connect_sync()
+view = rc[:]
+view.block = True
+view.activate()
+"""
+SETTINGS = """
+import json, os, sys
+names = ("PRTE_ALLOW_RUN_AS_ROOT", "PRTE_MCA_rmaps_default_mapping_policy", "TORCH_EXTENSIONS_DIR")
+print(json.dumps([os.environ.get(name) for name in names] + [os.environ["PATH"].split(":")[0], "PI2ZERO_MARK" in os.environ]))
+"""
+
+
+def as_set(said):
+    """What a kernel printed, with the names of the values."""
+    root, mapping, operators, first, marked = json.loads(said)
+    assert (root, mapping, marked) == ("1", "slot:oversubscribe", False), (
+        "MPI's settings, and no mark: it is not the kit's to end"
+    )
+    assert operators == f"{sys.prefix}/torch_extensions"
+    assert first == sysconfig.get_path("scripts")
+
+
+def test_a_kernel_begins_with_the_settings(visitor):
+    as_set(ran(visitor, SETTINGS))
+
+
+def test_so_does_one_that_nbclient_starts(monkeypatch):
+    for name in os.environ.keys() - plain_environment().keys():
+        monkeypatch.delenv(name)
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(SETTINGS)])
+    NotebookClient(book, kernel_name="python3").execute()
+    as_set(book.cells[0].outputs[0].text)
+
+
+def test_a_value_of_the_user_wins():
+    env = plain_environment() | {"PRTE_MCA_rmaps_default_mapping_policy": "numa:oversubscribe"}
+    done = subprocess.run([sys.executable, "-m", "IPython", "-c", SETTINGS], env=env, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)[1] == "numa:oversubscribe"
+
+
+def test_classic_spawn(visitor):
+    assert ran(visitor, SPAWN) == "3.14159\n"
+
+
+def test_horovod_program_by_both_launchers(visitor):
+    pytest.importorskip("horovod.torch", reason="Horovod is not built here: make horovod", exc_type=ImportError)
+    assert "2 ranks, images/s measured: True" in ran(visitor, "!mpirun -n 2 python throughput.py", timeout=200)
+    assert "2 ranks, images/s measured: True" in ran(visitor, "!horovodrun --gloo -np 2 python throughput.py", timeout=200)
+
+
+def test_deepspeed_program_on_four_ranks(visitor):
+    said = ran(visitor, "!mpirun -n 4 python plain_deepspeed.py", timeout=280)
+    for rank in range(4):
+        assert f"rank {rank} of 4, local rank {rank}, loss falls: True" in said
+
+
+def test_own_cluster_with_ipyparallel_s_own_magics(visitor):
+    ran(visitor, OWN, timeout=120)
+    assert ran(visitor, "print(rc.ids)") == "[0, 1, 2, 3]\n"
+    ran(visitor, "%%px\nfrom mpi4py import MPI\nrank = MPI.COMM_WORLD.rank\ntotal = MPI.COMM_WORLD.allreduce(rank)")
+    assert ran(visitor, "print(view['total'])") == "[6, 6, 6, 6]\n"
+    ran(visitor, "%px square = rank**2")
+    assert ran(visitor, "print(view['square'])") == "[0, 1, 4, 9]\n"
+    assert ran(visitor, "print('pi2zero.cluster' in sys.modules)") == "False\n"
+
+
+def test_beside_it_a_cluster_of_the_kit_s_says_which_one_has_px(visitor):
+    """Follows the test above."""
+    ran(visitor, "import pi2zero\nkit = pi2zero.start(n=2)")
+    assert ran(visitor, "%px print('here')") == "[stdout:0] here\n[stdout:1] here\n"
+    assert "%%px runs on another cluster now, without the kit's watch" in ran(visitor, "view.activate()")
+    assert "watch" not in ran(visitor, "1"), "said once"
+    ran(visitor, "%px four = 4")
+    assert ran(visitor, "print(view['four'])") == "[4, 4, 4, 4]\n"
+    ran(visitor, "kit.activate()")
+    assert ran(visitor, "%px print('here')") == "[stdout:0] here\n[stdout:1] here\n"
+    ran(visitor, "kit.stop()\nown.stop_cluster_sync()")
