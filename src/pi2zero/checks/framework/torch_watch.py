@@ -1,6 +1,6 @@
 """torch.distributed's calls, upon which the ranks agree before they make them: so no answer can hang in one.
 
-TORCH_DISTRIBUTED_DEBUG=DETAIL does not serve here: it notices ranks that make different calls, but not one that makes none.
+TORCH_DISTRIBUTED_DEBUG=DETAIL does not serve here: a rank that makes no call is noticed only after the whole group's time-out.
 """
 
 import time
