@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from pi2zero.mpi import mpi_env
+from pi2zero.mpi import mpi_env, one_host_env
 
 pytestmark = pytest.mark.long
 
@@ -49,3 +49,10 @@ def test_mpi_ranks_join_torch_distributed(n, tmp_path):
     total = float(n * (n + 1) / 2)
     assert done.stdout.split(maxsplit=1)[1].strip() == str([total] * 3)
     assert not list(tmp_path.glob("pi2zero*")), "the file where the ranks met is gone with them"
+
+
+def test_what_is_set_already_wins(monkeypatch):
+    monkeypatch.delenv("OMPI_MCA_btl", raising=False)
+    assert one_host_env() == {"OMPI_MCA_btl": "self,sm"}
+    monkeypatch.setenv("OMPI_MCA_btl", "self,sm,tcp")
+    assert one_host_env() == {"OMPI_MCA_btl": "self,sm,tcp"}
