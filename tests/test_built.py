@@ -72,6 +72,16 @@ def test_it_goes_on_in_the_background_and_after_a_kill(kit):
     assert "compiled lib.cc" not in kit.log(), "what was compiled was kept"
 
 
+def test_an_environment_of_somebody_else_is_left_alone(kit):
+    """Unless the set-up has made it, or somebody has asked for it there, nothing is built, and nobody waits."""
+    program = "import pi2zero; pi2zero.wait_for('horovod')"
+    subprocess.run([kit.python, "-c", program], env=kit.env(), check=True, timeout=60)
+    assert not (kit.venv / "built").exists()
+    (kit.venv / "pi2zero-set-up").touch()
+    subprocess.run([kit.python, "-c", program], env=kit.env(), check=True, timeout=60)
+    assert "compiled lib.cc" in kit.log()
+
+
 def test_one_at_a_time(kit):
     kit.start_and_hold()
     command = [kit.python, "-m", "pi2zero.built.builder"]

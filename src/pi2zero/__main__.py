@@ -1,6 +1,7 @@
 """`python -m pi2zero doctor [--json]`, `... built [--wait]` and `... reset`."""
 
 import argparse
+import contextlib
 import json
 import sys
 import time
@@ -47,10 +48,13 @@ def look(options) -> int:
 def build(options) -> int:
     """Exit status 1 if something could not be built."""
     from pi2zero.built import NotBuilt, builder, states, wait_for
+    from pi2zero.built.parts import folder
 
     if options.stop:
         builder.stop()
         return 0
+    with contextlib.suppress(OSError):
+        folder().mkdir(exist_ok=True)  # from now on it may build here
     builder.start(again=options.again)
     try:
         if options.wait:

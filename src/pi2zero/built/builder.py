@@ -35,8 +35,8 @@ REASONS = (  # what the log says, what it means, what to do
 
 def start(again: bool = False) -> None:
     """Let the builder run, if something is missing. again: also for what has failed, or would be made otherwise today."""
-    if not os.access(sys.prefix, os.W_OK):
-        return  # somebody else's environment
+    if not state.can_be_built():
+        return
     wanted = [each for each in state.states() if each.wanted(again)]
     if not wanted:
         return

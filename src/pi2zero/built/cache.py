@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
 MANIFEST = "manifest.json"
@@ -44,6 +45,7 @@ def keep(part, files: list[Path]) -> None:
     entry = cache_folder() / part.key()
     with contextlib.suppress(OSError):
         entry.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        forget_killed(entry.parent)
         with tempfile.TemporaryDirectory(prefix=".new-", dir=entry.parent, ignore_cleanup_errors=True) as made:
             new = Path(made) / entry.name
             new.mkdir(mode=0o700)
@@ -56,6 +58,13 @@ def keep(part, files: list[Path]) -> None:
             drop(part)
             new.rename(entry)  # fails if another environment was quicker: as good
             to_disk(entry.parent)
+
+
+def forget_killed(cache: Path) -> None:
+    """Remove what those have left who were killed while they wrote."""
+    for rest in cache.glob(".new-*"):
+        if time.time() - rest.stat().st_mtime > 3600:
+            shutil.rmtree(rest, ignore_errors=True)
 
 
 def drop(part) -> None:

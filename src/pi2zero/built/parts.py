@@ -140,5 +140,6 @@ def parts() -> dict[str, Part]:
     from pi2zero.built.operators import Operators
 
     made = [Operators()] if version_of_package("deepspeed") else []
-    made += [Horovod()] if version_of_package("torch") or version_of_package("tensorflow-cpu") else []
+    if (ROOT / "requirements.lock").exists() and (version_of_package("torch") or version_of_package("tensorflow-cpu")):
+        made.append(Horovod())
     return {part.name: part for part in made}

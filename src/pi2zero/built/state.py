@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from pi2zero.built.bar import Bar
 from pi2zero.built.parts import Part, folder, parts
@@ -187,5 +188,9 @@ def is_waited_for() -> bool:
 
 
 def can_be_built() -> bool:
-    """Not in an environment that somebody else looks after: there, what is missing is missed when it is imported."""
-    return os.access(sys.prefix, os.W_OK)
+    """In the environment that the set-up has made, or where `python -m pi2zero built` was asked for once (conda).
+
+    Elsewhere somebody else looks after what is installed; what is missing there is missed when it is imported.
+    """
+    ours = (Path(sys.prefix) / "pi2zero-set-up").exists() or folder().exists()
+    return ours and os.access(sys.prefix, os.W_OK)
