@@ -38,7 +38,7 @@ class Person:
         self.words = []
         if name == "user":
             shutil.chown(self.home, USER, USER)
-            self.words = [shutil.which("runuser"), "-u", USER, "--"]
+            self.words = [shutil.which("runuser"), "-u", USER, "--", "env", f"HOME={self.home}"]  # it sets another
         drop = ("UV_", "XDG_", "PI2ZERO", "JUPYTER", "DISPLAY", "BROWSER", "WAYLAND", "PYTHON", "MAKE", "MFLAGS", "VIRTUAL_ENV")
         self.env = {key: value for key, value in os.environ.items() if not key.startswith(drop)}
         self.env |= {"HOME": str(self.home), "PATH": PATHS[name]}
