@@ -30,6 +30,7 @@ def main() -> int:
 def look(options) -> int:
     """Exit status 1 if something failed, else 0."""
     from pi2zero import doctor
+    from pi2zero.built import builder
 
     start = time.monotonic()
     if options.quick:
@@ -37,6 +38,7 @@ def look(options) -> int:
     elif options.beside:
         results = doctor.beside()
     else:
+        builder.start()  # if it was interrupted
         results = doctor.run() if options.json else doctor.show()
     status = doctor.status(results)
     if options.json:
