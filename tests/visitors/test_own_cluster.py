@@ -102,3 +102,19 @@ def test_beside_it_a_cluster_of_the_kit_s_says_which_one_has_px(visitor):
     ran(visitor, "kit.activate()")
     assert ran(visitor, "%px print('here')") == "[stdout:0] here\n[stdout:1] here\n"
     ran(visitor, "kit.stop()\nown.stop_cluster_sync()")
+
+
+def test_deepspeed_on_the_kit_s_ranks_without_its_join(visitor):
+    ran(visitor, "import pi2zero\nkit = pi2zero.start(n=4)")
+    said = ran(visitor, "%%px --timeout 120\nimport plain_deepspeed\nplain_deepspeed.train()", timeout=280)
+    for rank in range(4):
+        assert f"[stdout:{rank}] rank {rank} of 4, local rank {rank}, loss falls: True" in said
+    ran(visitor, "kit.stop()")
+
+
+def test_horovod_on_the_kit_s_ranks(visitor):
+    pytest.importorskip("horovod.torch", reason="Horovod is not built here: make horovod", exc_type=ImportError)
+    ran(visitor, "import pi2zero\nkit = pi2zero.start(n=2)")
+    said = ran(visitor, "%%px --timeout 120\nimport throughput\nthroughput.measure()", timeout=200)
+    assert said == "[stdout:0] 2 ranks, images/s measured: True\n"
+    ran(visitor, "kit.stop()")
