@@ -199,16 +199,11 @@ def damaged(whole, kind):
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory):
-    """Checkpoints of the serial program after one and after two epochs."""
+def saved(tmp_path_factory, _mpi):
+    """Checkpoints of the serial program after one and after two epochs; in processes of one thread, for equal bits."""
     folder = tmp_path_factory.mktemp("saved")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(SCRIPTS))
-        import train_single
-
-        for epochs in (1, 2):
-            patch.setattr(sys, "argv", ["train_single.py", "--epochs", str(epochs), "--checkpoint", str(folder / f"{epochs}.pt")])
-            train_single.main()
+    for epochs in (1, 2):
+        train("single", "--epochs", epochs, "--checkpoint", folder / f"{epochs}.pt")
     return {epochs: (folder / f"{epochs}.pt").read_bytes() for epochs in (1, 2)}
 
 
