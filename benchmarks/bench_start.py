@@ -111,6 +111,9 @@ def ordinary_user():
     try:
         yield ["root", "user"]
     finally:
+        for process in psutil.process_iter(["username"]):
+            if process.info["username"] == USER:
+                process.kill()
         subprocess.run(["userdel", USER], check=True)
 
 
