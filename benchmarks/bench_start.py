@@ -111,9 +111,6 @@ def ordinary_user():
     try:
         yield ["root", "user"]
     finally:
-        for process in psutil.process_iter(["username"]):
-            if process.info["username"] == USER:
-                process.kill()
         subprocess.run(["userdel", USER], check=True)
 
 
@@ -192,14 +189,13 @@ def main():
             columns["pip"] = {what: [seconds] for what, seconds in measure(people[0], build=False, without_uv=True).items()}
     people = list(columns)
     names = {"root": "root", "user": "ordinary user", "pip": f"{people[0]}, by pip"}
-    measured = [what for what in WORDS if any(what in columns[person] for person in people)]
-    rows = [f"| {WORDS[what]} | {' | '.join(shown(columns[p].get(what, [])) for p in people)} |" for what in measured]
+    rows = [f"| {words} | {' | '.join(shown(columns[p].get(what, [])) for p in people)} |" for what, words in WORDS.items()]
     lines = [
         "# From clone to JupyterLab",
         "",
         f"{datetime.date.today()}, {platform.system()}, {os.cpu_count()} cores, Python {platform.python_version()}. "
         f"Load of the machine before the start: {load:.1f} (0 is idle). "
-        f"Seconds, medians (min to max), rounds: {args.rounds}; what is compiled, and pip: once.",
+        f"Seconds, medians of {args.rounds} rounds (min to max); what is compiled, and pip: once.",
         "",
         f"| | {' | '.join(names[p] for p in people)} |",
         f"|{' --- |' * (len(people) + 1)}",

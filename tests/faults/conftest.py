@@ -1,4 +1,4 @@
-"""The account of the faults: for each, what the learner saw, and when."""
+"""The account of the faults: for each, what the learner saw, and when; and of what is no fault."""
 
 import os
 import platform
@@ -9,12 +9,16 @@ import pytest
 
 from .kernel import Notebook
 
-HEADER = ("fault", "seen after", "message", "next cell", "processes left")
-_rows: list[tuple[str, ...]] = []
+TABLES = {
+    "faults": ("fault", "seen after", "message", "next cell", "processes left"),
+    "alive": ("what the ranks do", "for", "the cell", "variables"),
+    "ended": ("what the ranks wait in", "seen after", "message", "next cell"),
+}
+_rows: dict[str, list[tuple[str, ...]]] = {name: [] for name in TABLES}
 
 
 def pytest_addoption(parser):
-    parser.addoption("--account", type=Path, help="write the account of the faults into this Markdown page, between its markers")
+    parser.addoption("--account", type=Path, help="write the tables into this Markdown page, between their markers")
 
 
 @pytest.fixture
@@ -27,22 +31,21 @@ def notebook():
 
 @pytest.fixture
 def account():
-    """Call it with (fault, seconds, message, next cell, processes left); the rows are printed after the tests."""
-
-    def add(fault: str, seconds: float, message: str, next_cell: str, left: int) -> None:
-        message = message.removeprefix("RankError: ")
-        _rows.append((fault, f"{seconds:.1f} s", message[:75], next_cell, str(left)))
-
-    return add
+    """Call it with the name of a table and a row of it; the tables are printed after the tests."""
+    return lambda table, *row: _rows[table].append(row)
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    if not _rows:
-        return
-    table = ["| " + " | ".join(row) + " |" for row in (HEADER, ["---"] * 5, *_rows)]
-    terminalreporter.section("no cell hangs: what the learner saw")
-    terminalreporter.write_line("\n".join(table))
-    if page := config.getoption("--account"):
-        head, rest = page.read_text().split("<!-- account -->\n")[0::2]
-        conditions = f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {platform.system()}, one run of each."
-        page.write_text(f"{head}<!-- account -->\n{conditions}\n\n" + "\n".join(table) + f"\n<!-- account -->\n{rest}")
+    page = config.getoption("--account")
+    for name, rows in _rows.items():
+        if not rows:
+            continue
+        header = TABLES[name]
+        table = "\n".join("| " + " | ".join(row) + " |" for row in (header, ["---"] * len(header), *rows))
+        terminalreporter.section(f"no cell hangs: {name}")
+        terminalreporter.write_line(table)
+        if page:
+            marker = f"<!-- {name} -->\n"
+            head, _, rest = page.read_text().split(marker)
+            conditions = f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {platform.system()}, one run of each."
+            page.write_text(f"{head}{marker}{conditions}\n\n{table}\n{marker}{rest}")

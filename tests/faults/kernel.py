@@ -44,7 +44,7 @@ class Notebook:
     def pid(self) -> int:
         return self.manager.provisioner.pid
 
-    def run(self, code: str, timeout: float = 90, interrupt_after: float | None = None) -> Reply:
+    def run(self, code: str, timeout: float = 240, interrupt_after: float | None = None) -> Reply:
         """Run a cell; `interrupt_after` presses the stop button that many seconds after its first output."""
         text, outputs, pressed = [], [], False
 

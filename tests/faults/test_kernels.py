@@ -25,7 +25,14 @@ def test_interrupt_while_computing_keeps_the_variables(notebook, account):
     reply = notebook.run(cell, interrupt_after=0.5)
     after = notebook.run("%%px\nprint(x)")
     left = len(notebook.processes()) - before
-    account("stop button, ranks compute", reply.seconds - 0.5, reply.error, "works" if after.ok else "fails", left)
+    account(
+        "faults",
+        "stop button, ranks compute",
+        f"{reply.seconds - 0.5:.1f} s",
+        reply.error,
+        "works" if after.ok else "fails",
+        str(left),
+    )
     assert left == 0
     assert "You interrupted the cell" in reply.text
     assert after.text == "[stdout:0] 5\n[stdout:1] 6\n"
@@ -39,7 +46,14 @@ def test_interrupt_while_ranks_wait_in_mpi(notebook, account):
     reply = notebook.run("%%px\nprint('on', flush=True)\nif comm.rank == 0:\n    comm.recv(source=1)", interrupt_after=0.5)
     after = notebook.run(f"{SETUP}\nprint(comm.allreduce(1))")
     left = len(notebook.processes()) - before
-    account("stop button, rank 0 in recv", reply.seconds - 0.5, reply.error, "works" if after.ok else "fails", left)
+    account(
+        "faults",
+        "stop button, rank 0 in recv",
+        f"{reply.seconds - 0.5:.1f} s",
+        reply.error,
+        "works" if after.ok else "fails",
+        str(left),
+    )
     assert left == 0
     assert "You interrupted the cell" in reply.text
     assert "comm.recv(source=1)" in reply.text
@@ -56,7 +70,7 @@ def test_a_kernel_that_ends_leaves_nothing(notebook, account, how):
     start = time.monotonic()
     {"restart": notebook.restart, "kill": notebook.kill, "shutdown": notebook.close}[how]()
     _, left = wait_until_gone(notebook, owner, seconds=20)
-    account(f"kernel {how}", time.monotonic() - start, "(the kernel is gone)", "new kernel", len(left))
+    account("faults", f"kernel {how}", f"{time.monotonic() - start:.1f} s", "(the kernel is gone)", "new kernel", str(len(left)))
     assert not left
     assert not leftovers()
     if how == "restart":
@@ -72,7 +86,7 @@ def test_a_kernel_killed_while_its_ranks_hang_leaves_nothing(notebook, account):
     time.sleep(1)  # not for a result: the cell should be under way
     notebook.kill()
     seconds, left = wait_until_gone(notebook, notebook.owner, seconds=20)
-    account("kernel killed in a hang", seconds, "(the kernel is gone)", "new kernel", len(left))
+    account("faults", "kernel killed in a hang", f"{seconds:.1f} s", "(the kernel is gone)", "new kernel", str(len(left)))
     assert not left
 
 
@@ -191,5 +205,5 @@ def test_replay_runs_a_cell_again_for_each_of_its_targets(notebook):
     notebook.run("%%px --targets 1\ny = 2")
     notebook.run("%%px\n")
     notebook.run("%%px\nimport os\nos._exit(1)")
-    assert "cell 2 of 2" in notebook.run("cluster.replay()").text
+    assert "Replayed 2 of 2" in notebook.run("cluster.replay()").text
     assert notebook.run("%%px\nprint(y)").text == "[stdout:0] 2\n[stdout:1] 2\n"

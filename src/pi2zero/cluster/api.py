@@ -3,15 +3,19 @@
 import atexit
 import os
 import threading
+import time
 
 from IPython import get_ipython
 
 from pi2zero import marks
-from pi2zero.cluster.display import Progress
+from pi2zero.cluster.display import Passing, Progress
 from pi2zero.cluster.engines import START_TIMEOUT, ClusterError, Engines
-from pi2zero.cluster.grouped import show_grouped
+from pi2zero.cluster.history import Cell, History
 from pi2zero.cluster.report import CellSources, Outcome, render
+from pi2zero.cluster.views import noting
 from pi2zero.cluster.watch import Watch
+
+CROWDED = 4  # ranks a core, above which `start` says a word about it
 
 _current: "MPICluster | None" = None  # a kernel runs one
 
@@ -22,11 +26,11 @@ class MPICluster:
     n: the world size. view: an ipyparallel DirectView on all ranks, in their order. info: a dict for each rank.
     """
 
-    def __init__(self, n: int, progress: Progress):
+    def __init__(self, n: int, progress: Progress, former: History):
         self.n = n
         self._sources = CellSources()
-        # What `replay` does again: (cell, its targets) -> time-out, and (names of variables sent, to which rank) -> values
-        self._history: dict[tuple[str | tuple[str, ...], tuple[int, ...] | int | None], float | dict] = {}
+        self._history = History()  # what these ranks were told
+        self._lost = former  # what ranks that are gone were told
         self._mended = threading.Event()  # not set while the ranks are being restarted
         self._mended.set()
         self._mending_failed: Exception | None = None
@@ -42,26 +46,16 @@ class MPICluster:
         self._wait_until_ready()
         view = self._engines.client[self._engines.ids]
         view.block = True
-        return self._noting(view, None)
+        return noting(view, list(range(self.n)), lambda values: self._history.add_sending(values, None))
 
     def __getitem__(self, rank: int):
         """An ipyparallel DirectView on one rank: `cluster[0]["x"]` is x on rank 0, `cluster[0]["x"] = 1` sets it there."""
         if not isinstance(rank, int) or not -self.n <= rank < self.n:
             raise IndexError(f"there is no rank {rank!r}; this cluster has ranks 0 to {self.n - 1}")
         self._wait_until_ready()
-        return self._noting(self._engines.client[self._engines.ids[rank]], rank)
-
-    def _noting(self, view, rank: int | None):
-        """The view; what it sends (`view["x"] = 1`, `view.push(...)`) is noted for `replay`."""
-        push = view.push
-
-        def push_and_note(ns, *args, **options):
-            result = push(ns, *args, **options)
-            self._history[tuple(ns), rank] = dict(ns)
-            return result
-
-        view.push = push_and_note
-        return view
+        rank %= self.n
+        view = self._engines.client[self._engines.ids[rank]]
+        return noting(view, [rank], lambda values: self._history.add_sending(values, rank))
 
     @property
     def info(self) -> list[dict]:
@@ -71,10 +65,10 @@ class MPICluster:
 
     def stop(self) -> None:
         """End the ranks and the controller, and remove their files. May be called twice."""
-        self._mended.wait(2 * START_TIMEOUT)
-        if self._engines:
-            self._engines.stop()
-            self._engines = None
+        engines, self._engines = self._engines, None
+        if engines:
+            engines.stop()  # also while they are being restarted: what is started meanwhile carries the same mark
+            self._mended.wait(START_TIMEOUT)
 
     def runs(self) -> bool:
         """Whether it has ranks; after `stop` it has none."""
@@ -108,43 +102,54 @@ class MPICluster:
     def run(self, source: str, targets: list[int] | None = None, timeout: float = 30.0, groupby: str | None = None, sent=None):
         """Run a cell on the ranks and show what they print, rank by rank. Raises RankError if a rank fails.
 
-        targets: MPI ranks, default all. timeout: seconds without any rank moving, after which the cell is ended.
+        targets: MPI ranks, default all. timeout: seconds that ranks may wait for each other before the cell is ended.
         groupby: show the output at the end, in an order of `show_grouped`; None: as it comes. sent: see `send`.
         """
         self.last_result = None
         self._wait_until_ready()
-        targets = list(range(self.n)) if targets is None else targets
         self._sources.add(source)
-        watch = Watch(self._engines, targets, timeout, live=groupby is None)
-        outcome = watch.run(source, sent)
-        self.last_result = watch.sent
-        if groupby is None:
-            watch.show_outputs()
-        else:
-            show_grouped({rank: watch.metadata(rank) for rank in targets}, groupby)
+        ranks = list(range(self.n)) if targets is None else targets
+        watch = Watch(self._engines, ranks, timeout, self._sources.place, groupby)
+        try:
+            outcome = watch.run(source, sent)
+        finally:
+            self.last_result = watch.sent
         if not outcome.good:
             self._raise(outcome)
-        if source.strip():
-            self._history.setdefault((source, tuple(targets)), timeout)  # a cell run again keeps its first place
+        self._history.add_cell(Cell(source, None if len(ranks) == self.n else ranks, timeout))
 
-    def replay(self) -> None:
-        """Run the earlier `%%px` cells that succeeded again, in their order: after a restart of the ranks.
+    def replay(self, stop: int | None = None) -> None:
+        """Do again what the notebook did to its ranks: after a restart of the ranks, or a second `start`.
 
-        Variables that were sent with `cluster.view["x"] = ...` or `push` are sent again, in their place.
+        The `%%px` cells that succeeded and the variables that were sent, in their order. stop: the number of the last one to
+        do, if not all; this prints the numbers first. Definitions that a later cell replaced are left out.
         """
-        number = 0
-        for (what, where), how in list(self._history.items()):
-            if isinstance(what, tuple):
-                print(f"sent again: {', '.join(what)}")
-                (self.view if where is None else self[where]).push(how)
-                continue
-            number += 1
-            print(f"%%px cell {number} of {self._cells}: {what.strip().splitlines()[0]}")
-            self.run(what, list(where), how)
+        self._wait_until_ready()
+        todo = (self._lost if len(self._lost) else self._history).entries
+        todo = todo[: len(todo) if stop is None else max(0, stop)]
+        if not todo:
+            print("There is nothing to replay: no %%px cell has succeeded on these ranks or the ones before.")
+        for number, entry in enumerate(todo, start=1):
+            print(f"{number}: {entry}")
+        start = time.monotonic()
+        for number, entry in enumerate(todo, start=1):
+            self._again(entry, f"{number} of {len(todo)}")
+        if todo:
+            print(f"Replayed {len(todo)} of {len(todo)}, {time.monotonic() - start:.1f} s.")
+        if stop is None:
+            self._lost = History()
 
-    @property
-    def _cells(self) -> int:
-        return sum(isinstance(what, str) for what, _ in self._history)
+    def _again(self, entry, where: str) -> None:
+        passing = Passing()
+        passing.show(f"replay, {where}: {entry}")
+        try:
+            if isinstance(entry, Cell):
+                if entry.targets is None or max(entry.targets) < self.n:
+                    self.run(entry.source, entry.targets, entry.timeout)
+            elif entry.rank is None or entry.rank < self.n:
+                (self.view if entry.rank is None else self[entry.rank]).push(entry.values)
+        finally:
+            passing.clear()
 
     def _raise(self, outcome: Outcome) -> None:
         """Mend what has to be mended, and tell the learner."""
@@ -152,14 +157,16 @@ class MPICluster:
             self.stop()
             raise ClusterError(f"This cluster was ended from outside (a reset?). Start one: pi2zero.start(n={self.n})")
         if outcome.restarted:
+            self._lost = self._history if len(self._history) else self._lost
+            self._history = History()
             self._mended.clear()
             # In the background: the learner reads the report meanwhile.
-            threading.Thread(target=self._mend, name="pi2zero mender", daemon=True).start()
-        raise render(outcome, self._sources, self.n, self._cells)
+            threading.Thread(target=self._mend, args=[self._engines], name="pi2zero mender", daemon=True).start()
+        raise render(outcome, self._sources, self.n, self._lost)
 
-    def _mend(self) -> None:
+    def _mend(self, engines: Engines) -> None:
         try:
-            self._engines.replace()
+            engines.replace()
         except Exception as error:
             self._mending_failed = error
         finally:
@@ -167,9 +174,8 @@ class MPICluster:
 
     def _wait_until_ready(self) -> None:
         """Wait for ranks that are being restarted. Raises RankError if one died since the last cell."""
-        # An event, not Thread.join: in Python 3.11 a join that is interrupted takes a live thread for ended.
-        self._mended.wait(2 * START_TIMEOUT)
-        if self._mending_failed:
+        self._wait_until_mended()
+        if self._mending_failed and self._engines:
             error, self._mending_failed = self._mending_failed, None
             self.stop()
             raise ClusterError(f"The ranks could not be restarted: {error}\nStart anew: pi2zero.start(n={self.n})")
@@ -177,6 +183,16 @@ class MPICluster:
             raise ClusterError(f"This cluster is stopped. Start one: cluster = pi2zero.start(n={self.n})")
         if notes := self._engines.death_notes():
             self._raise(Outcome(dead=notes))
+
+    def _wait_until_mended(self) -> None:
+        passing, start = Passing(), time.monotonic()
+        # An event, not Thread.join: in Python 3.11 a join that is interrupted takes a live thread for ended.
+        while not self._mended.wait(0.25):
+            seconds = time.monotonic() - start
+            passing.show(f"Waiting for {self.n} fresh ranks, {seconds:.0f} s")
+            if seconds > 2 * START_TIMEOUT:
+                raise ClusterError(f"The ranks are still being restarted after {seconds:.0f} s. cluster.stop() ends them.")
+        passing.clear()
 
 
 def current() -> MPICluster | None:
@@ -193,13 +209,19 @@ def start(n: int = 4) -> MPICluster:
     global _current
     if not isinstance(n, int) or isinstance(n, bool) or n < 1:
         raise ValueError(f"n is the number of ranks, a whole number from 1 up; got {n!r}. Try pi2zero.start(n=4).")
+    former = History()
     if _current:
+        former = _current._history if len(_current._history) else _current._lost
         _current.stop()
     marks.end_marked(f"{marks.owner_mark()}cluster-")  # of a start that was interrupted
     progress = Progress(f"Starting {n} rank{'s' * (n != 1)}")
-    cluster = _current = MPICluster(n, progress)
+    cluster = _current = MPICluster(n, progress, former)
     plural = "s are" if n > 1 else " is"
-    progress.done(f"{n} rank{plural} up ({cluster.info[0]['library']}), {{seconds:.1f}} s. %%px runs a cell on all of them.")
+    crowd = ""
+    if n > CROWDED * (os.cpu_count() or 1):
+        crowd = f" They share {(os.cpu_count() or 1):g} cores: results are right, cells are slow."
+    library = cluster.info[0]["library"]
+    progress.done(f"{n} rank{plural} up ({library}), {{seconds:.1f}} s. %%px runs a cell on all of them.{crowd}")
     cluster.activate()
     return cluster
 

@@ -1,5 +1,6 @@
-"""What a cell shows while it waits: one line that says what is going on, and a bar for each rank."""
+"""What a cell shows while it waits: a line that says what is going on, a bar for each rank, lines that pass."""
 
+import os
 import sys
 import time
 from html import escape
@@ -7,7 +8,7 @@ from html import escape
 from IPython import get_ipython
 from IPython.display import display
 
-__all__ = ["Bars", "Progress"]
+__all__ = ["Bars", "Passing", "Progress"]
 
 WIDTH = 30  # characters of a bar in plain text
 
@@ -97,3 +98,29 @@ class Progress:
             print(f"\r{text:<78}", end="\n" if last else "", file=sys.stderr, flush=True)
         elif last:
             print(text, file=sys.stderr)
+
+
+class Passing:
+    """Lines for a person who watches, in a display of their own that is empty in the end. Not shown where PI2ZERO_LIVE is 0."""
+
+    def __init__(self):
+        self._handle, self._last = None, ""
+
+    def show(self, text: str) -> None:
+        if text == self._last or not live():
+            return
+        self._last = text
+        picture = {"text/plain": text}
+        if self._handle is None:
+            self._handle = display(picture, raw=True, display_id=True)
+        else:
+            self._handle.update(picture, raw=True)
+
+    def clear(self) -> None:
+        if self._handle is not None:
+            self.show("")
+
+
+def live() -> bool:
+    """Whether somebody may be watching."""
+    return get_ipython() is not None and os.environ.get("PI2ZERO_LIVE", "1") != "0"

@@ -8,6 +8,7 @@ import re
 import secrets
 import shutil
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -45,6 +46,7 @@ class Engines:
         self.mark = f"{marks.owner_mark()}cluster-{time.monotonic_ns()}/"
         self.client = None
         self._former: set[str] = set()  # uuids of engines that were replaced
+        self._stopped, self._starting = False, threading.Lock()
         self.folder = marks.make_run_dir()
         try:
             marks.ensure_warden()
@@ -122,6 +124,8 @@ class Engines:
         deadline = time.monotonic() + START_TIMEOUT
         started = sealed = 0  # ranks that mpirun has been seen to have started on this host; its ports that were closed
         while len(fresh := self._fresh_ids()) < self.n:
+            if self._stopped:
+                raise ClusterError("The cluster was stopped while its ranks were starting.")
             time.sleep(0.05)
             progress(f"{len(fresh)} of {self.n} MPI ranks")
             sealed = sealed or seal(self.mpirun_pid)
@@ -149,14 +153,18 @@ class Engines:
         """End the ranks, whatever state they are in, and start as many fresh ones under the same controller."""
         self._former |= set(self.client._engines.values())
         marks.end_marked(self.ranks_mark)
-        self._start_ranks()
+        with self._starting:
+            if not self._stopped:
+                self._start_ranks()
         self._await_ranks()
 
     def stop(self) -> None:
         """End the ranks and the controller, and remove their files."""
+        with self._starting:  # what is being started is ended; nothing starts after it
+            self._stopped = True
+        marks.end_marked(self.mark)
         if self.client is not None:
             self.client.close()
-        marks.end_marked(self.mark)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     # --- what the watch asks ---------------------------------------------------------------------------------------

@@ -4,8 +4,12 @@ import faulthandler
 import os
 import signal
 import socket
+import sys
+import threading
 from pathlib import Path
 
+from pi2zero.cluster.output import Capped
+from pi2zero.cluster.pulse import Pulse, pulse_path
 from pi2zero.marks import owner_mark
 from pi2zero.mpi import local_rank, mpi_library
 
@@ -30,6 +34,7 @@ def enrol(run_dir: str) -> dict:
         folder.mkdir(mode=0o700, exist_ok=True)
     _stack_file = path.open("a")
     faulthandler.register(signal.SIGUSR1, file=_stack_file, all_threads=False)
+    _attach(run_dir, rank, MPI.COMM_WORLD.Get_size())
     return {
         "rank": rank,
         "size": MPI.COMM_WORLD.Get_size(),
@@ -43,3 +48,30 @@ def enrol(run_dir: str) -> dict:
 def stack_path(run_dir: str, rank: int) -> Path:
     """Where a rank's stack is written."""
     return Path(run_dir) / "stacks" / f"{rank}.stack"
+
+
+def _attach(run_dir: str, rank: int, size: int) -> None:
+    """Let the engine's IPython cap what it prints, be looked at while a cell runs, and know top-level `await`."""
+    from IPython import get_ipython
+
+    if (shell := get_ipython()) is None:  # not an engine: a test
+        return
+    folder = Path(run_dir) / "output"
+    for name in ("stdout", "stderr"):
+        capped = Capped(getattr(sys, name), folder / f"rank-{rank}.{name}", size)
+        setattr(sys, name, capped)
+        shell.events.register("pre_run_cell", capped.new_cell)
+    path = pulse_path(run_dir, rank)
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    Pulse(path, shell).start()
+    kernel = type(shell.kernel)
+    # ipykernel 7 asks an `await` for its thread of subshells; an engine of ipyparallel 9.2 has none, and never answers.
+    kernel._supports_kernel_subshells = False
+    shell.kernel.shell_channel_thread = _NoSubshells()
+
+
+class _NoSubshells:
+    parent_thread = threading.main_thread()
+
+    def __bool__(self):
+        return False

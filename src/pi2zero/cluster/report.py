@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ipykernel.compiler import get_file_name
 
+from pi2zero.cluster.history import History
 from pi2zero.mpi import name_ranks
 
 # From these files on, a stack is the engine's own machinery, not the learner's code.
@@ -47,7 +48,7 @@ class Outcome:
     stuck: dict[int, list[Frame]] = field(default_factory=dict)
     deaf: bool = False
     finished: list[int] = field(default_factory=list)
-    seconds_still: float = 0.0  # how long no rank moved, if that ended the cell
+    seconds_still: float = 0.0  # how long they had waited for each other, if that ended the cell
     interrupted: bool = False
 
     @property
@@ -67,9 +68,17 @@ def parse_stack(text: str) -> list[Frame]:
         match = _FRAME.match(line)
         if not match:
             continue
-        if any(part in match["file"] for part in _MACHINERY):
+        frames.append((match["file"], int(match["line"]), match["function"].strip()))
+    return frames_of(frames)
+
+
+def frames_of(stack) -> list[Frame]:
+    """The frames of (file, line, function), innermost first, without the engine's machinery."""
+    frames = []
+    for file, line, function in stack:
+        if any(part in file for part in _MACHINERY):
             break
-        frames.append(Frame(match["file"], int(match["line"]), match["function"].strip()))
+        frames.append(Frame(file, line, function))
     return frames
 
 
@@ -82,6 +91,12 @@ class CellSources:
     def add(self, source: str) -> None:
         self._text[Path(get_file_name(source)).name] = source
 
+    def place(self, stack) -> str:
+        """The innermost frame of (file, line, function) that a person would know, as `describe` has it."""
+        frames = frames_of(stack)
+        known = [frame for frame in frames if Path(frame.file).name in self._text]
+        return self.describe((known or frames)[0]) if frames else "no Python code"
+
     def describe(self, frame: Frame) -> str:
         """A frame as a person would say it: the line of the cell, or the place in a file."""
         source = self._text.get(Path(frame.file).name)
@@ -93,8 +108,8 @@ class CellSources:
         return f"cell line {frame.line}{where}:  {text}"
 
 
-def render(outcome: Outcome, sources: CellSources, size: int, cells: int) -> RankError:
-    """The report as an exception, ready to be raised. cells: how many earlier cells `replay` would run."""
+def render(outcome: Outcome, sources: CellSources, size: int, lost: History) -> RankError:
+    """The report as an exception, ready to be raised. lost: what `replay` would do again, because these ranks are new."""
     parts, summaries = [], []
     for rank, why in sorted(outcome.dead.items()):
         summaries.append(f"rank {rank} died: {why}")
@@ -107,17 +122,17 @@ def render(outcome: Outcome, sources: CellSources, size: int, cells: int) -> Ran
         parts.append("You interrupted the cell; so were the ranks.")
     if outcome.stuck:
         if outcome.seconds_still:
-            verb = "waited for ever" if outcome.deaf else f"did not move for {outcome.seconds_still:.0f} s"
-            summaries.append(f"{name_ranks(outcome.stuck)} {verb}")
+            summaries.append(f"{name_ranks(outcome.stuck)} waited for ever")
         parts.append(_stuck(outcome, sources))
-    parts.append(_consequence(outcome, size, cells))
+    parts.append(_consequence(outcome, size, lost))
     return RankError("\n".join(parts), "; ".join(summaries))
 
 
 def _stuck(outcome: Outcome, sources: CellSources) -> str:
     if outcome.seconds_still:
-        guess = " Not all ranks entered the same call?" if outcome.deaf else ""
-        head = f"No rank moved for {outcome.seconds_still:.0f} s.{guess} They are here:"
+        head = (
+            f"These ranks waited for each other for {outcome.seconds_still:.0f} s; nobody was left who could come. They are here:"
+        )
     else:
         head = "Meanwhile these ranks had not finished. They were here:"
     lines = [head]
@@ -129,16 +144,25 @@ def _stuck(outcome: Outcome, sources: CellSources) -> str:
     return "\n".join(lines)
 
 
-def _consequence(outcome: Outcome, size: int, cells: int) -> str:
+def _consequence(outcome: Outcome, size: int, lost: History) -> str:
+    again = f"cluster.replay() runs your {len(lost)} earlier step{'s' * (len(lost) > 1)} again."
+    missing = sorted(_missing_names(outcome) & lost.names)
     if outcome.restarted:
         text = f"All {size} ranks are being restarted (about 5 s): the next %%px cell works, but their variables are gone."
+        text += f"\n{again}" * bool(len(lost))
+    elif missing:
+        are = "is" if len(missing) == 1 else "are"
+        text = f"{' and '.join(missing)} {are} missing because the ranks are new: what earlier ones had is gone.\n{again}"
     else:
         text = "The ranks kept their variables. Mend the cell and run it again."
-    if outcome.restarted and cells:
-        text += f"\ncluster.replay() runs your {cells} earlier %%px cell{'s' * (cells > 1)} again."
     if outcome.seconds_still:
-        text += "\nIf the ranks were only slow, give them more seconds: %%px --timeout 300"
+        text += "\nIf they only needed more time, give them more seconds: %%px --timeout 300"
     return text
+
+
+def _missing_names(outcome: Outcome) -> set[str]:
+    errors = [error for error in outcome.errors.values() if error.ename == "NameError" and error.evalue.count("'") == 2]
+    return {error.evalue.split("'")[1] for error in errors}
 
 
 def _traceback(error) -> str:

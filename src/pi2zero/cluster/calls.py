@@ -1,0 +1,177 @@
+"""In which call does a frame stand, and does that call wait for other ranks? This runs on the engines.
+
+Nothing is run to find out: names are looked up in the frame, attributes without their descriptors' code.
+"""
+
+import ast
+import builtins
+import inspect
+import linecache
+import sys
+from dataclasses import dataclass
+from functools import lru_cache
+from types import ModuleType
+
+# Calls of mpi4py that end only when other ranks do their part. Not Spawn, Accept, Connect and files: they wait for processes
+# and disks, which may take long and still come.
+MPI_WAITS = {
+    *("Barrier", "barrier", "Bcast", "bcast", "Reduce", "reduce", "Allreduce", "allreduce", "Gather", "gather", "Gatherv"),
+    *("Scatter", "scatter", "Scatterv", "Allgather", "allgather", "Allgatherv", "Alltoall", "alltoall", "Alltoallv", "Alltoallw"),
+    *("Reduce_scatter", "Reduce_scatter_block", "Scan", "scan", "Exscan", "exscan", "Send", "send", "Ssend", "ssend", "Recv"),
+    *("recv", "Sendrecv", "sendrecv", "Sendrecv_replace", "Probe", "probe", "Mprobe", "mprobe", "Wait", "wait", "Waitall"),
+    *("waitall", "Waitany", "waitany", "Waitsome", "waitsome", "Split", "Split_type", "Dup", "Create", "Free", "Clone"),
+    *("Create_cart", "Create_graph", "Create_dist_graph_adjacent", "Neighbor_allgather", "Neighbor_alltoall", "Fence", "Lock"),
+    *("Unlock", "Flush", "Post", "Start", "Complete", "Allocate_shared", "Allocate", "Bsend", "Rsend", "Agree"),
+}
+CARRY = ("all", "bcast", "reduce", "gather", "scatter", "scan", "exscan", "neighbor")
+COLLECTIVES = {name for name in MPI_WAITS if name.lower().startswith(CARRY) and not name.startswith("Allocate")}
+POLLS = {
+    *("Test", "test", "Testall", "testall", "Testany", "testany", "Testsome", "testsome", "Get_status"),
+    *("Iprobe", "iprobe", "Improbe", "improbe", "is_completed", "poll"),
+}
+# Files of libraries whose innermost frame means: it waits for other ranks.
+WAITING_FILES = (
+    "/torch/distributed/distributed_c10d.py",
+    "/torch/distributed/c10d_logger.py",
+    "/torch/distributed/rendezvous.py",
+    "/torch/distributed/_functional_collectives.py",
+    "/torch/distributed/nn/functional.py",
+    "/torch/nn/parallel/distributed.py",
+    "/horovod/torch/",
+    "/horovod/common/",
+    "/deepspeed/comm/",
+)
+AUTOGRAD = ("/torch/autograd/graph.py", "/torch/autograd/__init__.py")  # works, or waits for DDP's last bucket: then it is idle
+IDLE = 0.005  # of a core; less than what is left for a thread on a machine with a hundred others
+
+
+@dataclass(frozen=True)
+class Call:
+    """text: the expression, e.g. "comm.recv(source=1)". method: "recv". owner: what it is called on, or None if not known."""
+
+    text: str = ""
+    method: str = ""
+    owner: object = None
+
+
+def call_of(frame) -> Call:
+    """The call that a frame is making now; an empty Call if it makes none that can be seen."""
+    text = _expression(frame)
+    try:
+        node = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError):
+        return Call()
+    if not isinstance(node, ast.Call):
+        return Call()
+    shown = " ".join(text.split())
+    if isinstance(node.func, ast.Attribute):
+        return Call(shown, node.func.attr, _value(node.func.value, frame))
+    if isinstance(node.func, ast.Name):
+        found = _value(node.func, frame)
+        owner = getattr(found, "__self__", None) if inspect.isbuiltin(found) else None
+        return Call(shown, getattr(found, "__name__", node.func.id), owner)
+    return Call(shown)
+
+
+def _expression(frame) -> str:
+    """The source of the instruction that the frame is at."""
+    positions = list(frame.f_code.co_positions())
+    at = frame.f_lasti // 2
+    if not 0 <= at < len(positions) or None in positions[at]:
+        return ""
+    first, last, begin, end = positions[at]
+    lines = [linecache.getline(frame.f_code.co_filename, number).encode() for number in range(first, last + 1)]
+    lines[-1] = lines[-1][:end]  # columns count bytes
+    lines[0] = lines[0][begin:]
+    return b"".join(lines).decode(errors="replace")
+
+
+def _value(node, frame):
+    """What an expression of names, attributes and plain subscripts stands for; None if only running it could tell."""
+    if isinstance(node, ast.Name):
+        for space in (frame.f_locals, frame.f_globals, vars(builtins)):
+            if node.id in space:
+                return space[node.id]
+    if isinstance(node, ast.Attribute) and (owner := _value(node.value, frame)) is not None:
+        return inspect.getattr_static(owner, node.attr, None)
+    if isinstance(node, ast.Subscript) and type(owner := _value(node.value, frame)) in (list, tuple, dict):
+        key = node.slice.value if isinstance(node.slice, ast.Constant) else _value(node.slice, frame)
+        try:
+            return owner[key]
+        except (LookupError, TypeError):
+            return None
+    return None
+
+
+def waiting_call(frame, call: Call, share: float) -> bool:
+    """Does a frame in one call of C wait for other ranks there? share: of a core that its thread has used meanwhile."""
+    file = frame.f_code.co_filename
+    if any(part in file for part in WAITING_FILES):
+        return True
+    if any(part in file for part in AUTOGRAD):
+        return share < IDLE and _joined()
+    home = _home(call.owner)
+    if home.startswith("mpi4py"):
+        return call.method in MPI_WAITS and not _talks_to_children(call.owner)
+    if home.startswith(("torch._C._distributed", "torch.distributed", "horovod")):
+        return True
+    # An owner that cannot be named, as in comm.isend(x, 1).wait()
+    return call.owner is None and call.method in MPI_WAITS and "(" in call.text.partition(call.method)[0]
+
+
+def _home(owner) -> str:
+    """The module that an object, a class or a module is from."""
+    if owner is None:
+        return ""
+    if isinstance(owner, ModuleType):
+        return owner.__name__
+    kind = owner if isinstance(owner, type) else type(owner)
+    homes = [base.__module__ or "" for base in kind.__mro__]  # the checks' communicators inherit from mpi4py's
+    return next((home for home in homes if home.startswith(("mpi4py", "torch._C._distributed"))), homes[0])
+
+
+def _talks_to_children(owner) -> bool:
+    """An intercommunicator's other side are processes that this rank has spawned, or was: they may still compute."""
+    from mpi4py import MPI
+
+    return isinstance(owner, MPI.Intercomm)
+
+
+def _joined() -> bool:
+    """Whether this rank belongs to a world of torch.distributed or Horovod: else nobody is waited for."""
+    dist = sys.modules.get("torch.distributed")
+    return "horovod.torch" in sys.modules or bool(dist and dist.is_available() and dist.is_initialized())
+
+
+def polls(frame):
+    """The loop in which a frame does nothing but ask whether a message is there, as (frame, line); None if there is none.
+
+    From the innermost frame outwards, through the libraries that answer.
+    """
+    while frame is not None:
+        code = frame.f_code
+        if (line := _polling_loop(code.co_filename, frame.f_lineno)) is not None:
+            return id(frame), line
+        if not any(part in code.co_filename for part in WAITING_FILES):
+            return None
+        frame = frame.f_back
+    return None
+
+
+@lru_cache(maxsize=256)
+def _polling_loop(file: str, line: int) -> int | None:
+    """The first line of the innermost loop around a line, if all its calls are polls and sleeps, and one is a poll."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return None
+    around = [node for node in ast.walk(tree) if isinstance(node, ast.While) and node.lineno <= line <= node.end_lineno]
+    if not around:
+        return None
+    loop = max(around, key=lambda node: node.lineno)
+    names = [_last_name(node.func) for node in ast.walk(loop) if isinstance(node, ast.Call)]
+    return loop.lineno if set(names) & POLLS and set(names) <= POLLS | {"sleep"} else None
+
+
+def _last_name(function) -> str:
+    return function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""

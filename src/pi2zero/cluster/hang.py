@@ -1,0 +1,81 @@
+"""Is this cell hanging? Reads the ranks' samples (pulse.py) and decides; and says where each rank stands.
+
+A cell hangs when every rank that has not finished waits for others: nobody is left who could come. A rank that computes, sleeps,
+reads, or of which nothing is known keeps it alive.
+"""
+
+import time
+from dataclasses import dataclass
+
+from pi2zero.cluster import pulse
+from pi2zero.cluster.calls import COLLECTIVES
+from pi2zero.mpi import name_ranks
+
+STALE = 10.0  # s without a fresh look, after which nothing is known of a rank
+TRANSFER = 4  # times the time-out that ranks get which are all in the same collective: it may be moving a lot of data
+
+
+@dataclass
+class _Seen:
+    sample: pulse.Sample
+    at: float  # when the kernel first saw it, on the kernel's own clock
+
+
+class Standing:
+    """What the ranks of one cell are doing. `folder`: the run's folder, in which they write."""
+
+    def __init__(self, folder, ranks: list[int]):
+        self.folder, self.ranks = str(folder), ranks
+        self._before = {rank: sample.number for rank in ranks if (sample := pulse.read(self.folder, rank))}
+        self._seen: dict[int, _Seen] = {}
+
+    def look(self, pending: list[int]) -> dict[int, pulse.Sample]:
+        """The fresh samples of these ranks. Who has none is busy in C code, stopped, or has only begun."""
+        now = time.monotonic()
+        for rank in pending:
+            sample = pulse.read(self.folder, rank)
+            if sample is None or sample.number == self._before.get(rank):
+                continue
+            if rank not in self._seen or self._seen[rank].sample.number != sample.number:
+                self._seen[rank] = _Seen(sample, now)
+        return {rank: seen.sample for rank, seen in self._seen.items() if rank in pending and now - seen.at < STALE}
+
+    def hangs(self, pending: list[int], timeout: float) -> bool:
+        """Whether all of these ranks have waited for others for `timeout` s, and none but they could come."""
+        samples = self.look(pending)
+        if set(samples) != set(pending) or any(sample.state not in ("waits", "polls") for sample in samples.values()):
+            return False
+        patience = timeout * (TRANSFER if self._may_transfer(samples) else 1)
+        return all(sample.seconds >= patience for sample in samples.values())
+
+    def _may_transfer(self, samples: dict[int, pulse.Sample]) -> bool:
+        """All ranks of the cell in the same collective that carries data: it can complete."""
+        places = {(sample.method.lower(), sample.stack[0][1]) for sample in samples.values()}
+        methods = {sample.method for sample in samples.values()}
+        carries = methods <= COLLECTIVES or any("all_reduce" in m or "broadcast" in m or "gather" in m for m in methods)
+        return len(samples) == len(self.ranks) > 1 and len(places) == 1 and carries
+
+    def waits(self, rank: int) -> bool:
+        """Whether a rank was last seen in a call that needs the others: an interrupt does not reach it."""
+        return rank in self._seen and self._seen[rank].sample.state == "waits"
+
+    def tell(self, pending: list[int], describe) -> str:
+        """One line for each group of ranks that do the same. describe(frames): the place as a person would say it."""
+        samples = self.look(pending)
+        groups: dict[str, list[int]] = {}
+        for rank in pending:
+            groups.setdefault(self._words(samples.get(rank), describe), []).append(rank)
+        return "\n".join(f"  {name_ranks(ranks)}: {words}" for words, ranks in groups.items())
+
+    @staticmethod
+    def _words(sample: pulse.Sample | None, describe) -> str:
+        if sample is None:
+            return "not known (in a long call that Python cannot look into, or stopped)"
+        verb = {
+            "waits": "waits for other ranks",
+            "polls": "asks again and again for a message",
+            "moves": "works",
+            "computes": "works (one long call)",
+            "rests": "sleeps, reads or waits for something that is no rank",
+        }[sample.state]
+        return f"{verb}: {describe(sample.stack)}"

@@ -1,0 +1,100 @@
+"""What a notebook has done to its ranks, so that fresh ones can be brought to the same state."""
+
+import ast
+from dataclasses import dataclass, field
+
+from IPython.core.inputtransformer2 import TransformerManager
+
+
+@dataclass
+class Cell:
+    """A `%%px` cell that succeeded."""
+
+    source: str
+    targets: list[int] | None  # MPI ranks; None: all
+    timeout: float
+
+    def __str__(self):
+        return self.source.strip().splitlines()[0]
+
+    @property
+    def names(self) -> set[str]:
+        """The names that it defines at its top level."""
+        return {name for statement in _statements(self.source) for name in _defines(statement)}
+
+    @property
+    def only_defines(self) -> bool:
+        """Is it made of functions and classes alone? Then one that defines them anew takes its place."""
+        return all(isinstance(s, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) for s in _statements(self.source))
+
+
+@dataclass
+class Sending:
+    """Variables that the notebook sent with a view. rank: to which one; None: all."""
+
+    values: dict
+    rank: int | None = None
+
+    def __str__(self):
+        return f"sends {', '.join(self.values)}"
+
+    @property
+    def names(self) -> set[str]:
+        return set(self.values)
+
+
+@dataclass
+class History:
+    """In the order in which things were first done."""
+
+    entries: list[Cell | Sending] = field(default_factory=list)
+
+    def __len__(self):
+        return len(self.entries)
+
+    @property
+    def names(self) -> set[str]:
+        return set().union(*(entry.names for entry in self.entries))
+
+    def add_cell(self, cell: Cell) -> None:
+        """A cell that is run again keeps its first place; a definition that is replaced goes."""
+        if not cell.source.strip() or any(_same(cell, old) for old in self.entries):
+            return
+        self.entries = [old for old in self.entries if not _replaces(cell, old)]
+        self.entries.append(cell)
+
+    def add_sending(self, values: dict, rank: int | None) -> None:
+        """The latest value of a name is the one to keep: an earlier one would only take memory."""
+        for old in self.entries:
+            if isinstance(old, Sending) and old.rank == rank:
+                old.values = {name: value for name, value in old.values.items() if name not in values}
+        self.entries = [old for old in self.entries if not (isinstance(old, Sending) and not old.values)]
+        self.entries.append(Sending(dict(values), rank))
+
+
+def _same(cell: Cell, old: Cell | Sending) -> bool:
+    return isinstance(old, Cell) and (old.source, old.targets) == (cell.source, cell.targets)
+
+
+def _replaces(cell: Cell, old: Cell | Sending) -> bool:
+    same_ranks = isinstance(old, Cell) and (cell.targets is None or old.targets == cell.targets)
+    return same_ranks and old.only_defines and bool(old.names) and old.names <= cell.names
+
+
+def _statements(source: str) -> list[ast.stmt]:
+    try:
+        return ast.parse(TransformerManager().transform_cell(source)).body
+    except SyntaxError:
+        return []
+
+
+def _defines(statement: ast.stmt):
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield statement.name
+    elif isinstance(statement, ast.Import | ast.ImportFrom):
+        for alias in statement.names:
+            yield (alias.asname or alias.name).partition(".")[0]
+    else:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                yield node.id

@@ -1,0 +1,46 @@
+"""ipyparallel's views as the kit hands them out: what they send is noted, and what is missing is said in one sentence."""
+
+from ipyparallel.error import CompositeError, RemoteError
+
+from pi2zero.mpi import name_ranks
+
+
+class NoSuchVariable(NameError):
+    """A variable that some ranks do not have."""
+
+    def _render_traceback_(self):
+        return f"NameError: {self}".splitlines()
+
+
+def noting(view, ranks: list[int], note):
+    """The view. note(values) hears what it has sent (`view["x"] = 1`, `view.push(...)`). ranks: the MPI ranks that it reaches."""
+    push, pull = view.push, view.pull
+    rank_of = dict(zip(view.targets if isinstance(view.targets, list) else [view.targets], ranks, strict=True))
+
+    def push_and_note(ns, *args, **options):
+        result = push(ns, *args, **options)
+        note(dict(ns))
+        return result
+
+    def pull_or_say(names, *args, **options):
+        try:
+            return pull(names, *args, **options)
+        except RemoteError as error:
+            raise _missing(error, rank_of) or error from None
+
+    view.push, view.pull = push_and_note, pull_or_say
+    return view
+
+
+def _missing(error: RemoteError, rank_of: dict[int, int]) -> NoSuchVariable | None:
+    """The sentence, if all that went wrong is a name that is not there. rank_of: from ipyparallel's id to the MPI rank."""
+    if isinstance(error, CompositeError):
+        found = [(name, text, info["engine_id"]) for name, text, _, info in error.elist]
+    else:
+        found = [(error.ename, error.evalue, error.engine_info["engine_id"])]
+    names = {text.split("'")[1] for name, text, _ in found if name == "NameError" and text.count("'") == 2}
+    if len(names) != 1 or any(name != "NameError" for name, *_ in found):
+        return None
+    without = [rank_of[engine] for *_, engine in found]
+    has = "has" if len(without) == 1 else "have"
+    return NoSuchVariable(f"{name_ranks(without)} {has} no variable {names.pop()!r}. Define it there first, in a %%px cell.")

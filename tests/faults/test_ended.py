@@ -1,0 +1,115 @@
+"""What must end: ranks that wait in communication which cannot complete. Real ranks, in MPI, gloo, DDP and Horovod."""
+
+import os
+
+import pytest
+
+from .kernel import Notebook
+
+TIMEOUT = 20 if os.environ.get("PI2ZERO_FAULTS") == "full" else 2
+SETUP = """%%px
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+rank = comm.rank
+import time
+import numpy as np
+"""
+TORCH = "import torch, torch.distributed as dist\nfrom pi2zero import ranks\nme = ranks.join()\n"
+DDP = TORCH + (
+    "from torch.nn.parallel import DistributedDataParallel\nnet = DistributedDataParallel(torch.nn.Linear(4, 4))\n"
+    "net(torch.ones(4)).sum().backward()\n"
+)
+HOROVOD = "import torch, horovod.torch as hvd\nhvd.init()\n"
+
+# What to run first, the cell, what the report must say
+ENDED = {
+    "collective that one rank left out": (
+        "",
+        "if rank != 1:\n    comm.Barrier()",
+        ["cell line 2:  comm.Barrier()", "rank 1: finished"],
+    ),
+    "two different collectives": (
+        "",
+        "if rank == 0:\n    comm.bcast(1)\n    comm.gather(1, root=1)\nelse:\n    comm.bcast(None)\n    comm.Barrier()",
+        ["comm.Barrier()"],
+    ),
+    "recv without send": ("", "if rank == 0:\n    comm.recv(source=1)", ["rank 0: cell line 2:  comm.recv(source=1)"]),
+    "recv with another tag": (
+        "",
+        "if rank == 0:\n    comm.send(1, dest=1, tag=3)\nelif rank == 1:\n    comm.recv(source=0, tag=4)",
+        ["rank 1: cell line 4:  comm.recv(source=0, tag=4)"],
+    ),
+    "a pair that both send first": (
+        "",
+        "x = np.ones(10**6)\nif rank < 2:\n    comm.Send(x, dest=1 - rank)\n    comm.Recv(x, source=1 - rank)",
+        ["ranks 0 and 1: cell line 3:  comm.Send(x, dest=1 - rank)"],
+    ),
+    "a ring that all receive first": ("", "comm.recv(source=rank - 1)", ["ranks 0, 1 and 2"]),
+    "a request that never completes": (
+        "",
+        "r = comm.irecv(source=2)\nif rank == 0:\n    r.wait()",
+        ["rank 0: cell line 3:  r.wait()"],
+    ),
+    "Waitall without a sender": (
+        "",
+        "if rank == 0:\n    MPI.Request.Waitall([comm.Irecv(np.ones(1), 1)])",
+        ["MPI.Request.Waitall"],
+    ),
+    "a rank left in the middle of a loop": (
+        "",
+        "for step in range(10):\n    if rank == 2 and step == 5: break\n    comm.allreduce(step)",
+        ["ranks 0 and 1: cell line 3:  comm.allreduce(step)", "rank 2: finished"],
+    ),
+    "a loop that asks for a message": (
+        "",
+        "if rank == 0:\n    while not comm.iprobe(source=1): pass",
+        ["while not comm.iprobe(source=1)"],
+    ),
+    "a loop that tests and sleeps": (
+        "",
+        "r = comm.irecv(source=2)\nif rank == 0:\n    while not r.test()[0]:\n        time.sleep(0.01)",
+        ["rank 0: cell line"],
+    ),
+    "one waits, others ask": (
+        "",
+        "if rank == 0:\n    comm.Barrier()\nelse:\n    while not comm.iprobe(): time.sleep(0.1)",
+        ["rank 0: cell line 2:  comm.Barrier()"],
+    ),
+    "gloo, one rank left out": (TORCH, "if rank != 1:\n    dist.all_reduce(torch.ones(3))", ["dist.all_reduce(torch.ones(3))"]),
+    "gloo, different calls": (
+        TORCH,
+        "if rank == 0:\n    dist.recv(torch.ones(1), src=1)\nelse:\n    dist.barrier()",
+        ["dist.recv(torch.ones(1), src=1)", "dist.barrier()"],
+    ),
+    "MPI here, gloo there": (TORCH, "comm.Barrier() if rank == 0 else dist.all_reduce(torch.ones(3))", ["dist.all_reduce"]),
+    "DDP, one rank has no batch left": (DDP, "if rank != 0:\n    net(torch.ones(4)).sum().backward()", ["backward()"]),
+    "Horovod, one rank left out": (HOROVOD, "if rank != 1:\n    hvd.allreduce(torch.ones(3), name='a')", ["hvd.allreduce"]),
+    "Horovod, different names": (HOROVOD, "hvd.allreduce(torch.ones(3), name=f'of rank {rank}')", ["hvd.allreduce"]),
+}
+
+
+@pytest.fixture(scope="module")
+def ranks():
+    book = Notebook()
+    assert (reply := book.run("import pi2zero\ncluster = pi2zero.start(n=3)")).ok, reply.text
+    yield book
+    book.close()
+
+
+@pytest.mark.parametrize("name", ENDED)
+def test_ends(ranks, account, name):
+    before, cell, says = ENDED[name]
+    if "Horovod" in name:
+        pytest.importorskip("horovod.torch.mpi_lib_v2", reason="Horovod is not there")
+    assert (reply := ranks.run(SETUP + before)).ok, reply.text
+    count = len(ranks.processes())
+    broken = ranks.run(f"%%px --timeout {TIMEOUT}\n{cell}")
+    after = ranks.run(f"{SETUP}print(comm.allreduce(rank))")
+    message = broken.error.removeprefix("RankError: ")[:60]
+    account("ended", name, f"{broken.seconds:.1f} s", message, "works" if after.ok else "fails")
+    assert broken.error.startswith("RankError") and "waited for ever" in broken.error, broken.text
+    for phrase in says:
+        assert phrase in broken.text
+    assert after.text == "".join(f"[stdout:{rank}] 3\n" for rank in range(3))
+    assert len(ranks.processes()) == count
+    assert broken.seconds < TIMEOUT + 6
