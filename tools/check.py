@@ -19,7 +19,7 @@ CODE = ["src", "tests", "tools", "scripts", "benchmarks", "slides"]
 PX_CELLS = ["--nbqa-process-cells", "px"]
 SLOWEST = "--durations=20"
 PYTEST = [PY, "-m", "pytest", "-q", SLOWEST, "--durations-min=0.5"]
-# Two at a time, for most of these wait for processes. What measures seconds (faults) runs alone.
+# Two at a time, for most of these wait for processes.
 PACKAGE = [*PYTEST, "-n2", "--dist=loadfile", "--no-loadscope-reorder", "--ignore=tests/faults", "--ignore=tests/browser"]
 STEPS = {
     "lint": [
@@ -32,7 +32,7 @@ STEPS = {
     "fast": [[*PACKAGE, "-m", "not long", "tests"]],
     "built": [[PY, "-m", "pi2zero", "built", "--wait"]],
     "ranks": [[*PACKAGE, "-m", "long", "tests"]],
-    "faults": [[*PYTEST, "tests/faults"]],
+    "faults": [[*PYTEST, "-n2", "--dist=loadfile", "tests/faults"]],
     "browser": [[*PYTEST, "-m", "not slow", "tests/browser"]],
     "notebooks": [[PY, "tools/nbval_report.py"]],
 }
