@@ -71,9 +71,9 @@ def build(options) -> int:
 
 
 def reset() -> int:
-    from pi2zero import reset
+    from pi2zero.cluster import api
 
-    print(reset())
+    print(api.reset())
     return 0
 
 

@@ -16,8 +16,6 @@ import os
 import re
 import shutil
 import socket
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -25,7 +23,6 @@ import psutil
 
 MARK = "PI2ZERO_MARK"
 SCOPE = "PI2ZERO_SCOPE"
-_wardens: dict[str, subprocess.Popen] = {}  # by owner: a forked child is not its parent
 
 
 def scope_mark() -> str:
@@ -167,18 +164,3 @@ def _folders(kind: str, prefix: str = "") -> list[Path]:
 
 def _folder_name(kind: str, mark: str) -> str:
     return f"pi2zero-{kind}@{mark.replace('/', '@')}"
-
-
-def ensure_warden() -> None:
-    """Start, once, the process that cleans up when this one is killed, when nothing in it can run any more."""
-    owner = owner_mark()
-    if owner in _wardens and _wardens[owner].poll() is None:
-        return
-    _wardens[owner] = subprocess.Popen(
-        [sys.executable, "-m", "pi2zero.cluster.warden", owner],
-        env={k: v for k, v in os.environ.items() if k != MARK},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )

@@ -20,6 +20,7 @@ from pi2zero import marks
 from pi2zero.cluster import enrol
 from pi2zero.cluster.report import Frame, parse_stack
 from pi2zero.cluster.seal import seal
+from pi2zero.cluster.warden import ensure_warden
 from pi2zero.mpi import RUN_DIR, mpi_env, one_host_env
 
 START_TIMEOUT = 60.0  # s for the ranks to arrive; a slow shared node takes 20
@@ -49,7 +50,7 @@ class Engines:
         self._stopped, self._starting = False, threading.Lock()
         self.folder = marks.make_run_dir()
         try:
-            marks.ensure_warden()
+            ensure_warden()
             self._start(progress)
         except BaseException:
             self.stop()

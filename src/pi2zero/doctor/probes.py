@@ -73,9 +73,9 @@ def spawn() -> dict:
 
 def cluster() -> dict:
     """A small cluster as the notebooks start it, and a cell on it: [0, 1] from its two ranks."""
-    import pi2zero
+    from pi2zero.cluster.api import start
 
-    ranks = pi2zero.start(n=2)
+    ranks = start(n=2)
     ranks.run("from mpi4py import MPI\nmine = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.allreduce(1)")
     mine = ranks.view["mine"]
     ranks.stop()
