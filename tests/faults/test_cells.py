@@ -3,6 +3,8 @@
 Real engines, a real kernel. The faults run one after another in the same notebook, as a learner would make them.
 """
 
+from pathlib import Path
+
 import pytest
 
 from .kernel import Notebook
@@ -138,3 +140,77 @@ def test_a_rank_that_dies_between_two_cells(shared):
     report = shared.run("%%px\nprint('on')")
     assert "Rank 1 died: signal SIGKILL" in report.text
     assert shared.run("%%px\nprint('on')").text == "[stdout:0] on\n[stdout:1] on\n"
+
+
+def passing(reply):
+    """The lines that a person who watches the cell saw in passing, and what is left of them."""
+    shown = [content["data"].get("text/plain", "") for kind, content in reply.outputs if kind.endswith("display_data")]
+    return shown[:-1], shown[-1] if shown else ""
+
+
+def test_output_is_live_from_all_ranks_and_comes_in_their_order(shared):
+    shared.run("import pi2zero\ncluster = pi2zero.start(n=3)")
+    shared.run(SETUP)
+    cell = "%%px\nfor i in range(3):\n    print(f'{i} of rank {rank}', flush=True)\n    time.sleep(1 + (rank == 0))"
+    reply = shared.run(cell)
+    assert reply.text == "".join(f"[stdout:{rank}] {i} of rank {rank}\n" for rank in range(3) for i in range(3))
+    seen, left = passing(reply)
+    assert any("[stdout:1] 1 of rank 1" in text and "[stdout:2] 1 of rank 2" in text for text in seen) and left == ""
+    streams = [content["text"] for kind, content in reply.outputs if kind == "stream"]
+    assert streams[0] == "[stdout:0] 0 of rank 0\n", "rank 0's first line came at once"
+
+
+def test_output_is_capped_and_the_rest_is_in_a_file(shared):
+    reply = shared.run("%%px --targets 1\nfor i in range(10_000): print(i)")
+    lines = reply.text.splitlines()
+    assert lines[0] == "[stdout:1] 0" and len(lines) <= 2000 // 3 + 2
+    name = lines[-1].partition("the rest is in ")[2].partition(" (")[0]
+    kept = Path(name).read_text().split()
+    assert kept[0] == str(len(lines) - 1) and kept[-1] == "9999", "nothing is lost between the page and the file"
+    assert Path(name).stat().st_mode & 0o077 == 0 or Path(name).parent.stat().st_mode & 0o077 == 0
+    assert shared.run("%%px --targets 1\nprint('on')").text == "[stdout:1] on\n", "the next cell begins anew"
+
+
+def test_top_level_await(shared):
+    cell = "%%px\nimport asyncio\nasync def twice(x):\n    await asyncio.sleep(0.05)\n    return 2 * x\nprint(await twice(rank))"
+    assert shared.run(cell).text == "[stdout:0] 0\n[stdout:1] 2\n[stdout:2] 4\n"
+
+
+def test_a_variable_that_ranks_do_not_have_is_one_sentence(shared):
+    shared.run("%%px --targets 1\nlonely = 1")
+    reply = shared.run("cluster.view['lonely']")
+    assert reply.error.endswith("ranks 0 and 2 have no variable 'lonely'. Define it there first, in a %%px cell.")
+    assert len(reply.text.splitlines()) == 1
+    assert "rank 2 has no variable" in shared.run("cluster[2]['lonely']").error
+
+
+def test_a_traceback_speaks_of_this_cell_and_shows_the_right_lines(shared):
+    shared.run("%%px\ndef inverse(x):\n    return [1 / i for i in range(x)]")
+    text = shared.run("%%px\nprint('first')\ninverse(3)").text
+    assert "this cell, line 2" in text and "an earlier cell, line 2" in text and "Cell In[" not in text
+    assert "listcomp" not in text and "---> 2     return [1 / i for i in range(x)]" in text.replace("----> 2", "---> 2")
+
+
+def test_exit_is_reported_in_its_own_cell(shared):
+    assert "died" in shared.run("%%px\nexit()").error
+
+
+def test_after_a_restart_the_wait_counts_and_replay_knows_what_to_do(shared):
+    shared.run("import pi2zero\ncluster = pi2zero.start(n=2)")
+    for cell in (SETUP, "%%px\ndef f(): return 1", "%%px\ndef f(): return 2", "%%px\nx = f()", "%%px\ny = 3"):
+        assert shared.run(cell).ok
+    shared.run("%%px\nos._exit(1)")
+    missing = shared.run("%%px\nprint(x, f())")
+    assert any("Waiting for 2 fresh ranks" in text for text in passing(missing)[0] + [passing(missing)[1]])
+    assert "x is missing because the ranks are new" in missing.text
+    told = shared.run("cluster.replay(stop=3)").text.splitlines()
+    assert told[1:3] == ["2: def f(): return 2", "3: x = f()"], "the first f was replaced"
+    assert told[-1].startswith("Replayed 3 of 3, ")
+    assert shared.run("%%px\nprint(x)").text == "[stdout:0] 2\n[stdout:1] 2\n"
+    assert "y is missing because the ranks are new" in shared.run("%%px\nprint(y)").text
+    shared.run("cluster = pi2zero.start(n=2)")
+    anew = shared.run("%%px\nprint(x)")
+    assert "x is missing because the ranks are new" in anew.text and "cluster.replay()" in anew.text
+    assert shared.run("cluster.replay()").ok and shared.run("%%px\nprint(x)").ok
+    shared.run("cluster.stop()")
+    assert "This cluster is stopped" in shared.run("cluster.replay()").error

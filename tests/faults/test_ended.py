@@ -28,6 +28,11 @@ ENDED = {
         "if rank != 1:\n    comm.Barrier()",
         ["cell line 2:  comm.Barrier()", "rank 1: finished"],
     ),
+    "a reduction of objects on a new communicator": (  # mpi4py holds Python's lock there
+        "team = comm.Split(0)\n",
+        "if rank == 0:\n    print(f'{team.allreduce(1)} in all')",
+        ["rank 0: cell line 2:  print("],
+    ),
     "two different collectives": (
         "",
         "if rank == 0:\n    comm.bcast(1)\n    comm.gather(1, root=1)\nelse:\n    comm.bcast(None)\n    comm.Barrier()",
@@ -112,4 +117,5 @@ def test_ends(ranks, account, name):
         assert phrase in broken.text
     assert after.text == "".join(f"[stdout:{rank}] 3\n" for rank in range(3))
     assert len(ranks.processes()) == count
-    assert broken.seconds < TIMEOUT + 6
+    patience = 4 if "objects" in name else 1  # what cannot be looked at gets more time
+    assert broken.seconds < patience * TIMEOUT + 20

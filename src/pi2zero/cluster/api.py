@@ -109,7 +109,7 @@ class MPICluster:
         self._wait_until_ready()
         self._sources.add(source)
         ranks = list(range(self.n)) if targets is None else targets
-        watch = Watch(self._engines, ranks, timeout, self._sources.place, groupby)
+        watch = Watch(self._engines, ranks, timeout, self._sources, groupby)
         try:
             outcome = watch.run(source, sent)
         finally:

@@ -28,6 +28,9 @@ def enrol(run_dir: str) -> dict:
     from mpi4py import MPI
 
     rank = MPI.COMM_WORLD.Get_rank()
+    # mpi4py duplicates a communicator at its first reduction of objects, and holds Python's lock: a rank that waits there could
+    # not be looked at. So it does that now, while all ranks are here. (See HOLD_THE_LOCK in hang.py for other communicators.)
+    MPI.COMM_WORLD.allreduce(0)
     os.environ.setdefault("LOCAL_RANK", str(local_rank(MPI.COMM_WORLD)[0]))  # launchers and DeepSpeed read it
     path = stack_path(run_dir, rank)
     for folder in (path.parent.parent, path.parent):  # on another host it may not be there yet; closed to others, too
@@ -61,6 +64,7 @@ def _attach(run_dir: str, rank: int, size: int) -> None:
         capped = Capped(getattr(sys, name), folder / f"rank-{rank}.{name}", size)
         setattr(sys, name, capped)
         shell.events.register("pre_run_cell", capped.new_cell)
+        shell.events.register("post_run_cell", capped.end_cell)
     path = pulse_path(run_dir, rank)
     path.parent.mkdir(mode=0o700, exist_ok=True)
     Pulse(path, shell).start()

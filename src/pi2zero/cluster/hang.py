@@ -12,6 +12,8 @@ from pi2zero.cluster.calls import COLLECTIVES
 from pi2zero.mpi import name_ranks
 
 STALE = 10.0  # s without a fresh look, after which nothing is known of a rank
+# mpi4py's reductions of objects duplicate a communicator at first use and hold Python's lock meanwhile: no thread can look.
+HOLD_THE_LOCK = {"reduce", "allreduce", "scan", "exscan"}
 TRANSFER = 4  # times the time-out that ranks get which are all in the same collective: it may be moving a lot of data
 
 
@@ -28,6 +30,7 @@ class Standing:
         self.folder, self.ranks = str(folder), ranks
         self._before = {rank: sample.number for rank in ranks if (sample := pulse.read(self.folder, rank))}
         self._seen: dict[int, _Seen] = {}
+        self._outside: dict[int, tuple[object, float]] = {}  # the place of a rank that holds Python's lock, and since when
 
     def look(self, pending: list[int]) -> dict[int, pulse.Sample]:
         """The fresh samples of these ranks. Who has none is busy in C code, stopped, or has only begun."""
@@ -40,11 +43,27 @@ class Standing:
                 self._seen[rank] = _Seen(sample, now)
         return {rank: seen.sample for rank, seen in self._seen.items() if rank in pending and now - seen.at < STALE}
 
+    def unknown(self, pending: list[int]) -> list[int]:
+        """Ranks without a fresh sample."""
+        return [rank for rank in pending if rank not in self.look(pending)]
+
+    def look_from_outside(self, stacks: dict, calls_at) -> None:
+        """Of ranks that hold Python's lock: the stacks that a signal brings, and what the statement there calls."""
+        now = time.monotonic()
+        for rank, frames in stacks.items():
+            place = frames[0] if frames and calls_at(frames[0]) & HOLD_THE_LOCK else None
+            if self._outside.get(rank, (None,))[0] != place:
+                self._outside[rank] = place, now
+
     def hangs(self, pending: list[int], timeout: float) -> bool:
         """Whether all of these ranks have waited for others for `timeout` s, and none but they could come."""
         samples = self.look(pending)
-        if set(samples) != set(pending) or any(sample.state not in ("waits", "polls") for sample in samples.values()):
+        if any(sample.state not in ("waits", "polls") for sample in samples.values()):
             return False
+        for rank in set(pending) - set(samples):
+            place, since = self._outside.get(rank, (None, 0.0))
+            if place is None or time.monotonic() - since < TRANSFER * timeout:
+                return False
         patience = timeout * (TRANSFER if self._may_transfer(samples) else 1)
         return all(sample.seconds >= patience for sample in samples.values())
 

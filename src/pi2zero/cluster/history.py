@@ -57,11 +57,15 @@ class History:
         return set().union(*(entry.names for entry in self.entries))
 
     def add_cell(self, cell: Cell) -> None:
-        """A cell that is run again keeps its first place; a definition that is replaced goes."""
+        """A cell that is run again keeps its first place; a definition takes the place of those that it replaces.
+
+        What stands between the two may call it, and has been run again after it was mended, or will be.
+        """
         if not cell.source.strip() or any(_same(cell, old) for old in self.entries):
             return
-        self.entries = [old for old in self.entries if not _replaces(cell, old)]
-        self.entries.append(cell)
+        replaced = [at for at, old in enumerate(self.entries) if _replaces(cell, old)]
+        self.entries.insert(replaced[0] if replaced else len(self.entries), cell)
+        self.entries = [old for old in self.entries if old is cell or not _replaces(cell, old)]
 
     def add_sending(self, values: dict, rank: int | None) -> None:
         """The latest value of a name is the one to keep: an earlier one would only take memory."""
@@ -78,7 +82,7 @@ def _same(cell: Cell, old: Cell | Sending) -> bool:
 
 def _replaces(cell: Cell, old: Cell | Sending) -> bool:
     same_ranks = isinstance(old, Cell) and (cell.targets is None or old.targets == cell.targets)
-    return same_ranks and old.only_defines and bool(old.names) and old.names <= cell.names
+    return same_ranks and cell.only_defines and old.only_defines and bool(old.names) and old.names <= cell.names
 
 
 def _statements(source: str) -> list[ast.stmt]:

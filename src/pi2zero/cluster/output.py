@@ -19,7 +19,12 @@ class Capped:
         self.new_cell()
 
     def new_cell(self, *_) -> None:
-        self._lines, self._characters, self._file = 0, 0, None
+        self._lines, self._characters, self._file, self._open_line = 0, 0, None, False
+
+    def end_cell(self, *_) -> None:
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.close()
 
     def write(self, text: str) -> int:
         if self._file is not None:
@@ -28,6 +33,7 @@ class Capped:
         self._lines += text.count("\n")
         self._characters += len(text)
         if self._lines <= self._lines_cap and self._characters <= self._cap:
+            self._open_line = not text.endswith("\n") if text else self._open_line
             return self._stream.write(text)
         self._begin_file(text)
         return len(text)
@@ -35,18 +41,18 @@ class Capped:
     def _begin_file(self, text: str) -> None:
         over = max(0, self._lines - self._lines_cap)
         lines = text.splitlines(keepends=True)
-        kept = "".join(lines[: len(lines) - over])[: max(0, self._cap - self._characters + len(text))]
-        self._stream.write(kept + "\n" * (not kept.endswith("\n") and bool(kept)))
+        whole = max(len(lines) - over, int(self._open_line))  # the end of a line that is shown already is shown, too
+        kept = "".join(lines[:whole])[: max(1, self._cap - self._characters + len(text))]
+        self._stream.write(kept if kept.endswith("\n") or not kept else kept + "\n")
         self._path.parent.mkdir(mode=0o700, exist_ok=True)
         self._stream.write(f"... more than a page can hold: the rest is in {self._path} (until the ranks end)\n")
         self._file, self._left = self._path.open("w"), FILE_LIMIT
         self._divert(text[len(kept) :])
 
     def _divert(self, text: str) -> None:
-        with contextlib.suppress(OSError):  # a full disk must not end the cell
+        with contextlib.suppress(OSError, ValueError):  # a full disk must not end the cell, nor a thread that prints after it
             if self._left > 0:
                 self._file.write(text[: self._left])
-                self._file.flush()
         self._left -= len(text)
 
     def writelines(self, lines) -> None:

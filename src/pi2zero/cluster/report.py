@@ -1,10 +1,12 @@
 """What a learner reads when a rank raised, died or waited for ever."""
 
+import ast
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ipykernel.compiler import get_file_name
+from IPython.core.inputtransformer2 import TransformerManager
 
 from pi2zero.cluster.history import History
 from pi2zero.mpi import name_ranks
@@ -97,6 +99,16 @@ class CellSources:
         known = [frame for frame in frames if Path(frame.file).name in self._text]
         return self.describe((known or frames)[0]) if frames else "no Python code"
 
+    def calls_at(self, frame: Frame) -> set[str]:
+        """The last names of all that the innermost statement around a line of a cell calls."""
+        try:
+            tree = ast.parse(TransformerManager().transform_cell(self._text.get(Path(frame.file).name, "")))
+        except SyntaxError:
+            return set()
+        around = [one for one in ast.walk(tree) if isinstance(one, ast.stmt) and one.lineno <= frame.line <= one.end_lineno]
+        calls = [node.func for node in ast.walk(around[-1]) if isinstance(node, ast.Call)] if around else []
+        return {getattr(call, "attr", getattr(call, "id", "")) for call in calls}
+
     def describe(self, frame: Frame) -> str:
         """A frame as a person would say it: the line of the cell, or the place in a file."""
         source = self._text.get(Path(frame.file).name)
@@ -165,11 +177,26 @@ def _missing_names(outcome: Outcome) -> set[str]:
     return {error.evalue.split("'")[1] for error in errors}
 
 
+_CELL = re.compile(r"Cell(?:\x1b\[[\d;]*m|\s)*In\[(\d+)\]")
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
+
+
 def _traceback(error) -> str:
-    """IPython's traceback without mpi4py's compiled frames, which have no lines to show."""
+    """IPython's traceback, in words that fit the notebook.
+
+    The ranks count their cells for themselves, so the notebook's number is another: the cell that failed is the ranks' last.
+    Left out: mpi4py's compiled frames, which have no lines to show, and those of comprehensions, for which IPython shows
+    another line's text; the frame around them has the right one.
+    """
     text = error.traceback or f"{error.ename}: {error.evalue}"
-    blocks = (text if isinstance(text, str) else "\n".join(text)).split("\n\n")
-    return "\n\n".join(block for block in blocks if not re.match(r".*mpi4py/MPI\.src/\w+\.p[yx][xi]:", block.split("\n")[0]))
+    text = text if isinstance(text, str) else "\n".join(text)
+    last = max((int(number) for number in _CELL.findall(text)), default=0)
+    text = _CELL.sub(lambda found: "this cell" if int(found[1]) == last else "an earlier cell", text)
+    return "\n\n".join(block for block in text.split("\n\n") if not _is_noise(_COLOUR.sub("", block).split("\n")[0]))
+
+
+def _is_noise(header: str) -> bool:
+    return bool(re.match(r".*mpi4py/MPI\.src/\w+\.p[yx][xi]:", header) or re.search(r"in .*<(list|dict|set)comp>", header))
 
 
 def _alike(by_rank: dict) -> list[tuple[list[int], object]]:

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import re
 import signal
 import threading
 import time
@@ -15,6 +16,7 @@ from pi2zero.cluster.show import Show
 SOON = 0.3  # s that a cell gets to end by itself, before anybody looks
 POLL = 0.1  # s between two looks
 GRACE = 1.0  # s that the other ranks get to finish after one has raised
+LEAVES = re.compile(r"^\s*(exit|quit)\(", re.MULTILINE)
 AFTER_INTERRUPT = 1.0  # s that a rank which waits for others gets to react to SIGINT before it counts as stuck
 AFTER_INTERRUPT_AWAKE = 5.0  # s that any other gets: on a busy machine a signal's handler has to wait for its turn
 
@@ -22,17 +24,17 @@ AFTER_INTERRUPT_AWAKE = 5.0  # s that any other gets: on a busy machine a signal
 class Watch:
     """One run of one cell. `run()` returns its Outcome; what the ranks print is shown as it comes.
 
-    engines: the processes (see `Engines`). ranks: the MPI ranks to run on, ascending. describe: a stack as a person would say it.
+    engines: the processes (see `Engines`). ranks: the MPI ranks to run on, ascending. sources: the cells' text.
     timeout: seconds after which ranks that all wait for each other are ended, and after which a cell says where its ranks are.
     """
 
-    def __init__(self, engines, ranks: list[int], timeout: float, describe, groupby: str | None = None):
-        self.engines, self.ranks, self.timeout = engines, ranks, timeout
+    def __init__(self, engines, ranks: list[int], timeout: float, sources, groupby: str | None = None):
+        self.engines, self.ranks, self.timeout, self.sources = engines, ranks, timeout, sources
         self.outcome = Outcome()
         self.standing = Standing(engines.folder, ranks)
         self.sent = None  # ipyparallel's AsyncResult
         self._gone: set[int] = set()  # ranks whose engine ended before it answered
-        self.show = Show(ranks, self.metadata, describe, groupby)
+        self.show = Show(ranks, self.metadata, sources.place, groupby)
 
     def run(self, source: str, sent=None) -> Outcome:
         """Run `source` on the ranks. Ends when all are done, or when it is clear that they never will be.
@@ -49,6 +51,8 @@ class Watch:
                 self.sent.wait_for_output(1)
             else:
                 self._wait()
+            if LEAVES.search(source):  # the engine ends after it has answered
+                self.outcome.dead = self._why_gone()
         except KeyboardInterrupt:
             self.outcome.interrupted = True
         try:
@@ -103,6 +107,8 @@ class Watch:
             moved = now if signs != before else moved
             self.standing.look(pending)
             if now - moved > self.timeout:
+                if blind := self.standing.unknown(pending):
+                    self.standing.look_from_outside(self.engines.stacks(blind), self.sources.calls_at)
                 if self.standing.hangs(pending, self.timeout):
                     self.outcome.seconds_still = now - moved
                     return
