@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 
-from ipyparallel.error import RemoteError
+from ipyparallel.error import CompositeError, RemoteError
 
 from pi2zero.cluster.hang import Standing
 from pi2zero.cluster.report import Outcome
@@ -140,6 +140,8 @@ class Watch:
             try:
                 result.get(10)  # done, but perhaps not yet unpacked by ipyparallel's thread: at 0 it may say "not ready"
             except RemoteError as error:
+                if isinstance(error, CompositeError):  # ipyparallel does not split the result of a cell on one rank
+                    error = RemoteError(*error.elist[0])
                 interrupted_by_us = error.ename == "KeyboardInterrupt" and rank in self.outcome.stuck
                 if error.ename == "EngineError":
                     self._gone.add(rank)
