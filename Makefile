@@ -33,6 +33,7 @@ browser: set-up ## open every notebook in JupyterLab in a headless Chromium, run
 bench: set-up   ## measure, and write the pages in benchmarks/ (about 90 minutes; leave the machine alone)
 	@$(PY) benchmarks/bench_start.py
 	@$(PY) benchmarks/bench.py
+	@$(PY) benchmarks/bench_cells.py
 	@$(PY) benchmarks/bench_collectives.py
 	@$(PY) benchmarks/bench_training.py
 	@$(PY) benchmarks/bench_zero.py

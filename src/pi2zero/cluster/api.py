@@ -190,7 +190,7 @@ class MPICluster:
         while not self._mended.wait(0.25):
             seconds = time.monotonic() - start
             passing.show(f"Waiting for {self.n} fresh ranks, {seconds:.0f} s")
-            if seconds > 2 * START_TIMEOUT:
+            if seconds > 2 * self._engines.patience:
                 raise ClusterError(f"The ranks are still being restarted after {seconds:.0f} s. cluster.stop() ends them.")
         passing.clear()
 

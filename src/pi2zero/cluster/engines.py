@@ -23,7 +23,7 @@ from pi2zero.cluster.seal import seal
 from pi2zero.cluster.warden import ensure_warden
 from pi2zero.mpi import RUN_DIR, mpi_env, one_host_env
 
-START_TIMEOUT = 60.0  # s for the ranks to arrive; a slow shared node takes 20
+START_TIMEOUT, PER_RANK = 60.0, 3.0  # s for the ranks to arrive, and more for each: 32 take a minute on two cores
 
 
 class ClusterError(RuntimeError):
@@ -43,7 +43,7 @@ class Engines:
 
     def __init__(self, n: int, progress):
         mpi_env()
-        self.n = n
+        self.n, self.patience = n, START_TIMEOUT + PER_RANK * n
         self.mark = f"{marks.owner_mark()}cluster-{time.monotonic_ns()}/"
         self.client = None
         self._former: set[str] = set()  # uuids of engines that were replaced
@@ -66,7 +66,7 @@ class Engines:
         profile.mkdir(mode=0o700)
         # Signed as well: ipyparallel leaves that out with encryption, and then warns on the terminal that it is missing.
         (profile / "ipcontroller_config.py").write_text(f"get_config().Session.key = {secrets.token_hex(32).encode()}\n")
-        config.EngineLauncher.engine_args = [f"--file={self.address}", f"--IPEngine.wait_for_url_file={START_TIMEOUT}"]
+        config.EngineLauncher.engine_args = [f"--file={self.address}", f"--IPEngine.wait_for_url_file={self.patience}"]
         # In its own folder: no file is shared with another kernel, and one removal cleans up.
         self.ipp = ipp.Cluster(
             engines="mpi",
@@ -99,7 +99,7 @@ class Engines:
         """Give the controller's address to the engines once it is whole: they would read, and fail on, half a file."""
         written = Path(self.ipp.controller.connection_files["engine"])  # the last file that the controller writes
         whole = self.folder / "controller.part"
-        deadline = time.monotonic() + START_TIMEOUT
+        deadline = time.monotonic() + self.patience
         while True:
             with contextlib.suppress(FileNotFoundError, ValueError):
                 json.loads(text := written.read_text())
@@ -122,7 +122,7 @@ class Engines:
 
     def _await_ranks(self, progress=lambda what: None) -> None:
         """Wait for all engines, order them by MPI rank and make each watchable. Ends at once if a rank has ended."""
-        deadline = time.monotonic() + START_TIMEOUT
+        deadline = time.monotonic() + self.patience
         started = sealed = 0  # ranks that mpirun has been seen to have started on this host; its ports that were closed
         while len(fresh := self._fresh_ids()) < self.n:
             if self._stopped:
@@ -137,11 +137,11 @@ class Engines:
                 raise ClusterError(f"The {self.n} MPI ranks ended before they had arrived. They said:\n{self.output()}")
             if time.monotonic() > deadline:
                 raise ClusterError(
-                    f"Only {len(fresh)} of {self.n} ranks arrived within {START_TIMEOUT:.0f} s. They said:\n"
+                    f"Only {len(fresh)} of {self.n} ranks arrived within {self.patience:.0f} s. They said:\n"
                     f"{self.output()}\nTry `python -m pi2zero doctor` in a terminal, or fewer ranks."
                 )
         seal(self.mpirun_pid)  # again: a port may have been opened after the first time
-        found = self.client[fresh].apply_async(enrol.enrol, str(self.folder)).get(START_TIMEOUT)
+        found = self.client[fresh].apply_async(enrol.enrol, str(self.folder)).get(self.patience)
         order = sorted(range(self.n), key=lambda i: found[i]["rank"])
         self.info = [found[i] for i in order]
         self.ids = [fresh[i] for i in order]

@@ -1,0 +1,67 @@
+"""What the watch costs: an empty `%%px` cell beside ipyparallel's own execute, by ranks. Writes benchmarks/cells.md.
+
+Both in the same process on the same ranks, in turn, so that what else the machine does meets both.
+"""
+
+import argparse
+import statistics
+import time
+from pathlib import Path
+
+from bench import conditions, table
+from IPython.core.interactiveshell import InteractiveShell
+
+import pi2zero
+
+HERE = Path(__file__).parent
+ROUNDS, RANKS = 60, [1, 2, 4, 8, 16, 32]
+WANTED = 1.5
+
+
+def measure(n, shell):
+    """(seconds of the start, seconds of each execute, of each %%px) on n ranks."""
+    begin = time.perf_counter()
+    cluster = pi2zero.start(n=n)
+    start, times = time.perf_counter() - begin, ([], [])
+    view = cluster.view
+    ways = (lambda: view.execute("pass", block=True), lambda: shell.run_cell("%%px\npass").raise_error())
+    for way in ways:  # the first of each imports
+        way()
+    for _ in range(ROUNDS):
+        for way, seconds in zip(ways, times, strict=True):
+            begin = time.perf_counter()
+            way()
+            seconds.append(time.perf_counter() - begin)
+    cluster.stop()
+    return start, *times
+
+
+def row(n, start, execute, px):
+    middle = statistics.median
+    ratio = middle(px) / middle(execute)
+    return [str(n), f"{start:.1f}", f"{1e3 * middle(execute):.1f}", f"{1e3 * middle(px):.1f}", f"{ratio:.2f}"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ranks", type=int, nargs="*", default=RANKS)
+    options = parser.parse_args()
+    shell, rows = InteractiveShell.instance(), []
+    for n in options.ranks:
+        rows.append(row(n, *measure(n, shell)))
+        print(*rows[-1], flush=True)
+    header = ("ranks", "start, s", '`view.execute("pass")`, ms', "`%%px` with `pass`, ms", f"ratio (wanted: at most {WANTED})")
+    text = "\n\n".join(
+        [
+            "# What does the watch cost",
+            f"Written by `make bench`. {conditions()} Medians of {ROUNDS} cells of each kind, in turn; one start.",
+            table(header, rows),
+            (HERE / "cells_explained.md").read_text(),
+        ]
+    )
+    (HERE / "cells.md").write_text(text)
+    print(f"\n{text}\nwritten to benchmarks/cells.md")
+
+
+if __name__ == "__main__":
+    main()
