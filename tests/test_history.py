@@ -61,3 +61,8 @@ def test_empty_cells_and_cells_of_magics():
 def test_names():
     cells = "import numpy as np, os.path\nfrom a import b as c", "for i in (1,): x, y = 1, 2", "class K: z = 1"
     assert history(*cells, {"sent": 1}).names == {"np", "os", "c", "i", "x", "y", "K", "sent"}
+
+
+def test_one_after_the_other():
+    first, second = history("a = 1", "def f(): return 1"), history("a = 1", "def f(): return 2", {"x": 1})
+    assert told(first.then(second)) == ["a = 1", "def f(): return 2", "sends x"] and len(first) == 2

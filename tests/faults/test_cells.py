@@ -214,3 +214,13 @@ def test_after_a_restart_the_wait_counts_and_replay_knows_what_to_do(shared):
     assert shared.run("cluster.replay()").ok and shared.run("%%px\nprint(x)").ok
     shared.run("cluster.stop()")
     assert "This cluster is stopped" in shared.run("cluster.replay()").error
+
+
+def test_replay_knows_what_was_lost_in_more_than_one_restart(shared):
+    shared.run("import pi2zero\ncluster = pi2zero.start(n=2)")
+    shared.run(SETUP)
+    shared.run("%%px\nfirst = 1")
+    for cell in ("%%px\nimport os\nos._exit(1)", "%%px\nsecond = 2", "%%px\nimport os\nos._exit(1)"):
+        shared.run(cell)
+    assert shared.run("cluster.replay()").ok
+    assert shared.run("%%px\nprint(first + second)").text == "[stdout:0] 3\n[stdout:1] 3\n"

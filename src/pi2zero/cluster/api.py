@@ -30,7 +30,8 @@ class MPICluster:
         self.n = n
         self._sources = CellSources()
         self._history = History()  # what these ranks were told
-        self._lost = former  # what ranks that are gone were told
+        self._lost = former  # what ranks that are gone were told, and these were not
+        self._of_former = bool(len(former))  # whether these ranks are another cluster's
         self._mended = threading.Event()  # not set while the ranks are being restarted
         self._mended.set()
         self._mending_failed: Exception | None = None
@@ -139,6 +140,12 @@ class MPICluster:
         if stop is None:
             self._lost = History()
 
+    def _told(self) -> History:
+        """All that this notebook told its ranks. What another cluster was told counts until these have been told something."""
+        if self._of_former and len(self._history):
+            self._lost, self._of_former = History(), False
+        return self._lost.then(self._history)
+
     def _again(self, entry, where: str) -> None:
         passing = Passing()
         passing.show(f"replay, {where}: {entry}")
@@ -157,8 +164,7 @@ class MPICluster:
             self.stop()
             raise ClusterError(f"This cluster was ended from outside (a reset?). Start one: pi2zero.start(n={self.n})")
         if outcome.restarted:
-            self._lost = self._history if len(self._history) else self._lost
-            self._history = History()
+            self._lost, self._history = self._told(), History()
             self._mended.clear()
             # In the background: the learner reads the report meanwhile.
             threading.Thread(target=self._mend, args=[self._engines], name="pi2zero mender", daemon=True).start()
@@ -211,7 +217,7 @@ def start(n: int = 4) -> MPICluster:
         raise ValueError(f"n is the number of ranks, a whole number from 1 up; got {n!r}. Try pi2zero.start(n=4).")
     former = History()
     if _current:
-        former = _current._history if len(_current._history) else _current._lost
+        former = _current._told()
         _current.stop()
     marks.end_marked(f"{marks.owner_mark()}cluster-")  # of a start that was interrupted
     progress = Progress(f"Starting {n} rank{'s' * (n != 1)}")

@@ -56,6 +56,13 @@ class History:
     def names(self) -> set[str]:
         return set().union(*(entry.names for entry in self.entries))
 
+    def then(self, later: "History") -> "History":
+        """This one's steps, then another's."""
+        both = History(list(self.entries))
+        for entry in later.entries:
+            both.add_cell(entry) if isinstance(entry, Cell) else both.add_sending(entry.values, entry.rank)
+        return both
+
     def add_cell(self, cell: Cell) -> None:
         """A cell that is run again keeps its first place; a definition takes the place of those that it replaces.
 
