@@ -198,7 +198,7 @@ class Engines:
         paths = {rank: enrol.stack_path(str(self.folder), rank) for rank in which}
         for path in paths.values():
             path.write_text("")
-        self.signal(signal.SIGUSR1, which)
+        self.signal(enrol.STACK_SIGNAL, which)
         deadline = time.monotonic() + 0.5
         while time.monotonic() < deadline and not all(path.stat().st_size for path in paths.values()):
             time.sleep(0.01)

@@ -13,13 +13,15 @@ from pi2zero.cluster.pulse import Pulse, pulse_path
 from pi2zero.marks import owner_mark
 from pi2zero.mpi import local_rank, mpi_library
 
+# Schedulers (Slurm, submitit) may use SIGUSR1 for themselves: a site can choose another, before the start.
+STACK_SIGNAL = signal.Signals[os.environ.get("PI2ZERO_STACK_SIGNAL", "SIGUSR1")]
 _stack_file = None  # kept open: faulthandler writes to its descriptor
 
 
 def enrol(run_dir: str) -> dict:
     """Make this engine a rank that can be watched; the kit calls it once on each.
 
-    After it, SIGUSR1 writes the rank's Python stack to `run_dir/<rank>.stack`. faulthandler writes from the signal
+    After it, STACK_SIGNAL writes the rank's Python stack to `run_dir/<rank>.stack`. faulthandler writes from the signal
     handler itself, so this works while the rank waits inside MPI, where no Python code can run.
 
     Returns rank, size, pid, mark (of this process: a pid can be given anew), host and the MPI library's name.
@@ -36,7 +38,7 @@ def enrol(run_dir: str) -> dict:
     for folder in (path.parent.parent, path.parent):  # on another host it may not be there yet; closed to others, too
         folder.mkdir(mode=0o700, exist_ok=True)
     _stack_file = path.open("a")
-    faulthandler.register(signal.SIGUSR1, file=_stack_file, all_threads=False)
+    faulthandler.register(STACK_SIGNAL, file=_stack_file, all_threads=False)
     _attach(run_dir, rank, MPI.COMM_WORLD.Get_size())
     return {
         "rank": rank,

@@ -14,6 +14,7 @@ ring, and that no algorithm sends fewer bytes); NVIDIA, nccl-tests, doc/PERFORMA
 """
 
 import numpy as np
+from scipy.optimize import nnls
 
 from pi2zero.costs import valid
 
@@ -169,12 +170,7 @@ def fit_alpha_beta(nbytes, seconds, model=message_seconds, **options):
 def _least_squares(matrix):
     """(alpha, beta), not negative, for which matrix @ (alpha, beta) is closest to 1."""
     scale = matrix.max(axis=0)  # alpha is near 1e-6, beta near 1e-10: alike columns keep the digits
-    scaled, ones = matrix / scale, np.ones(len(matrix))
-    both = np.linalg.lstsq(scaled, ones, rcond=None)[0]
-    if both.min() < 0:  # then the best lies on an edge: one of the two is 0
-        edges = [np.where(keep, scaled.sum(axis=0) / (scaled**2).sum(axis=0), 0.0) for keep in ([True, False], [False, True])]
-        both = min(edges, key=lambda edge: np.sum((scaled @ edge - 1) ** 2))
-    alpha, beta = both / scale
+    alpha, beta = nnls(matrix / scale, np.ones(len(matrix)))[0] / scale
     return float(alpha), float(beta)
 
 

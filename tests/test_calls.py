@@ -1,0 +1,108 @@
+"""What a rank stands in, told from its frame alone: the call, what it is called on, and whether that waits for other ranks."""
+
+import socket
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+from mpi4py import MPI
+
+from pi2zero.cluster.calls import Call, call_of, polls, waiting_call
+
+
+class Comm:
+    """Its methods tell what the frame that calls them shows."""
+
+    def recv(self, source=0):
+        return call_of(sys._getframe(1))
+
+    def isend(self, value):
+        return self
+
+    wait = recv
+
+    def iprobe(self):
+        self.found = polls(sys._getframe(1))
+        return True
+
+    def work(self):
+        return False
+
+
+comm = Comm()
+holder, teams = SimpleNamespace(comm=comm), [comm, {"row": comm}]
+
+
+def test_the_call_and_its_owner():
+    call = comm.recv(source=1)
+    assert (call.text, call.method, call.owner) == ("comm.recv(source=1)", "recv", comm)
+    assert holder.comm.recv().owner is comm and teams[0].recv().owner is comm and teams[1]["row"].recv().owner is comm
+
+
+def test_a_call_over_several_lines_among_others():
+    call = max([comm.recv(
+        source=2,
+    )], key=id)  # fmt: skip
+    assert (call.text, call.owner) == ("comm.recv( source=2, )", comm)
+
+
+def test_in_a_comprehension_and_under_another_name():
+    (call,) = [one.recv() for one in [comm]]
+    assert call.owner is comm
+    receive = comm.recv
+    assert (receive(3).text, receive(3).method) == ("receive(3)", "recv")
+
+
+def test_an_owner_that_only_running_could_tell_is_not_known():
+    call = comm.isend(1).wait()
+    assert (call.text, call.method, call.owner) == ("comm.isend(1).wait()", "wait", None)
+    assert waiting_call(sys._getframe(), call, 1.0)
+
+
+def test_code_without_source_is_no_call():
+    assert eval("call()", {"call": lambda: call_of(sys._getframe(1))}) == Call()
+
+
+@pytest.mark.parametrize(
+    ("owner", "method", "waits"),
+    [
+        (MPI.COMM_SELF, "Barrier", True),
+        (MPI.COMM_SELF, "recv", True),
+        (MPI.Request, "Waitall", True),
+        (type("Watched", (MPI.Intracomm,), {})(MPI.COMM_SELF), "allgather", True),
+        (MPI.COMM_SELF, "Spawn", False),
+        (MPI.COMM_SELF, "Get_rank", False),
+        (MPI.Intercomm(), "Barrier", False),  # children that it spawned may still compute
+        (MPI.File(), "Write_at_all", False),
+        (time, "sleep", False),
+        (socket.socket, "recv", False),
+        (comm, "wait", False),
+    ],
+    ids=str,
+)
+def test_what_waits_for_other_ranks(owner, method, waits):
+    assert waiting_call(sys._getframe(), Call(f"x.{method}()", method, owner), 1.0) == waits
+
+
+def test_a_loop_that_only_asks():
+    while not comm.iprobe():
+        time.sleep(0.1)
+    assert comm.found is not None
+
+
+def test_a_loop_that_asks_and_works():
+    while not comm.iprobe():
+        comm.work()
+    assert comm.found is None
+
+
+def test_a_loop_that_looks_at_the_clock_ends_by_itself():
+    while not comm.iprobe() and time.monotonic() < 0:
+        pass
+    assert comm.found is None
+
+
+def test_asking_once_is_no_loop():
+    comm.iprobe()
+    assert comm.found is None
