@@ -234,6 +234,8 @@ def exit_reasons(output: str) -> dict[int, str]:
     notes = {}
     for match in re.finditer(r"process rank (\d+) with PID \d+ on node \S+ exited on signal (\d+)", text):
         notes[int(match[1])] = f"signal {signal_name(int(match[2]))}"
+    for match in re.finditer(r'process rank (\d+) with PID \d+ on node \S+ calling "abort"', text):
+        notes[int(match[1])] = "it called MPI_Abort"  # the rank's own words, below, are lost at times
     for match in re.finditer(r"MPI_ABORT was invoked on rank (\d+) .*?[Ee]rrorcode:? (\d+)", text):
         notes[int(match[1])] = f"it called MPI_Abort with error code {match[2]}"
     for match in re.finditer(r"Process name: \[[^\],]*[,@](\d+)\] Exit code: (\d+)", text):

@@ -1,0 +1,231 @@
+"""The list of what the kit leans on in MPI, torch and what is built on it, beyond what they promise. See test_internals.py."""
+
+import importlib.util
+import inspect
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from leans import leans, python
+
+from pi2zero import mpi
+from pi2zero.cluster.calls import AUTOGRAD, MPI_WAITS, WAITING_FILES
+from pi2zero.cluster.engines import exit_reasons
+
+SITE = Path(psutil.__file__).parents[1]
+
+# --- MPI --------------------------------------------------------------------------------------------------------------
+
+
+@leans(
+    "src/pi2zero/checks/framework/requests.py: real, MPI.Request = MPI.Request, _Requests",
+    "src/pi2zero/checks/framework/messages.py: class Messages(MPI.Intracomm)",
+    "src/pi2zero/cluster/calls.py: MPI_WAITS",
+    "src/pi2zero/cluster/report.py: mpi4py/MPI",
+    "src/pi2zero/mpi.py: Open MPI v",
+)
+def test_mpi4py_s_classes():
+    """mpi4py's Intracomm can be subclassed, MPI.Request replaced; its module, calls and frames have these names."""
+    program = """
+import json, sys, traceback
+from mpi4py import MPI
+class Mine(MPI.Intracomm):
+    def __new__(cls, comm):
+        return super().__new__(cls, comm)
+class Requests(MPI.Request):
+    pass
+MPI.Request = Requests
+try:
+    MPI.COMM_SELF.bcast(1, root=5)
+except MPI.Exception:
+    trace = traceback.format_exc()
+names = {name for kind in vars(MPI).values() if isinstance(kind, type) for name in dir(kind)}
+print(json.dumps([Mine(MPI.COMM_SELF).allreduce(2), type(MPI.COMM_SELF).__module__, trace, MPI.Get_library_version(),
+                  sorted(set(sys.argv[1:]) - names), len(MPI.pickle.dumps([])) > 0, MPI.ERR_TRUNCATE]))
+"""
+    total, module, trace, version, unknown, *_ = json.loads(python(program, *MPI_WAITS))
+    assert (total, module, unknown) == (2, "mpi4py.MPI", [])
+    assert re.search(r"mpi4py/MPI\.src/\w+\.p[yx][xi]", trace) and version.startswith("Open MPI v")
+
+
+@pytest.mark.long
+@leans("src/pi2zero/mpi.py: OMPI_COMM_WORLD_LOCAL_RANK")
+def test_open_mpi_s_local_rank():
+    """Open MPI tells its ranks their local rank in OMPI_COMM_WORLD_LOCAL_RANK."""
+    mpi.mpi_env()
+    told = subprocess.run(["mpirun", "-n", "2", "printenv", "OMPI_COMM_WORLD_LOCAL_RANK"], capture_output=True, text=True)
+    assert sorted(told.stdout.split()) == ["0", "1"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("does", "why"),
+    [
+        ("os.kill(os.getpid(), 9)", "signal SIGKILL (killed from outside, often because memory ran out)"),
+        ("os._exit(3)", "its process ended with exit code 3"),
+        ("MPI.COMM_WORLD.Abort(7)", "it called MPI_Abort with error code 7"),
+    ],
+)
+@leans("src/pi2zero/cluster/engines.py: def exit_reasons(", 'src/pi2zero/marks.py: ("prte", "mpirun", "mpiexec")')
+def test_mpirun_s_account_of_a_death(does, why):
+    """Open MPI's mpirun says in these words how a rank ended; it is a process of one of these names."""
+    mpi.mpi_env()
+    program = f"""
+import os
+from mpi4py import MPI
+print("here", flush=True)
+if MPI.COMM_WORLD.rank:
+    {does}
+MPI.COMM_WORLD.Barrier()
+"""
+    command = ["mpirun", "-n", "2", sys.executable, "-c", program]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        said = process.stdout.readline()  # by then the wheel's own `mpirun` has become Open MPI's
+        name = psutil.Process(process.pid).name()
+        said += process.communicate(timeout=30)[0]
+    finally:
+        process.terminate()
+        process.wait(30)
+    assert name.startswith(("prte", "mpirun", "mpiexec"))
+    ((rank, told),) = exit_reasons(said).items()
+    assert rank == 1 and why.startswith(told), said
+
+
+# --- torch ------------------------------------------------------------------------------------------------------------
+
+
+@leans("src/pi2zero/zero/operators.py: _get_build_directory", "src/pi2zero/checks/framework/torch_watch.py: import torch._dynamo")
+def test_torch_s_private_names(monkeypatch, tmp_path):
+    """torch has these private functions and modules: the folder of its compiled extensions, and what optimizers load late."""
+    from torch.utils.cpp_extension import _get_build_directory
+
+    assert importlib.util.find_spec("torch._dynamo")
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    assert _get_build_directory("some_op", False) == str(tmp_path / "some_op")
+
+
+@leans("src/pi2zero/checks/framework/torch_watch.py: setattr(dist, name", "src/pi2zero/ranks.py: torch.distributed.c10d_logger")
+def test_torch_s_collectives_can_be_watched():
+    """torch.distributed's collectives are names of that module, wrapped in c10d_logger; a DDP model's call runs DDP.forward."""
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    from pi2zero.checks.framework.torch_watch import COLLECTIVES
+
+    assert all(callable(getattr(dist, name)) for name in COLLECTIVES)
+    assert dist.all_reduce.__code__.co_filename.endswith("torch/distributed/c10d_logger.py")
+    assert "forward" in vars(DistributedDataParallel) and "__call__" not in vars(DistributedDataParallel)
+
+
+@leans("src/pi2zero/cluster/calls.py: WAITING_FILES = (", "src/pi2zero/cluster/calls.py: torch._C._distributed")
+def test_the_files_in_which_ranks_wait():
+    """torch, DeepSpeed and Horovod have these files, and their collectives' handles are of this module."""
+    import torch.distributed as dist
+
+    horovod = (SITE / "horovod").exists()
+    parts = [part for part in WAITING_FILES + AUTOGRAD if horovod or "horovod" not in part]
+    assert not [part for part in parts if not (SITE / part.strip("/")).exists()]
+    assert all(
+        kind.__module__.startswith(("torch._C._distributed", "torch.distributed")) for kind in (dist.Work, dist.ProcessGroup)
+    )
+
+
+@leans("src/pi2zero/meters/memory.py: _local_tensor")
+def test_a_dtensor_s_own_shard():
+    """torch keeps a DTensor's shard in _local_tensor."""
+    from torch.distributed.tensor import DTensor
+
+    assert "_local_tensor" in DTensor.__annotations__
+
+
+# --- what is built on torch ----------------------------------------------------------------------------------------------
+
+ENGINES = """
+import json, sys
+from pi2zero import ranks
+ranks.join(deepspeed=True)
+import deepspeed, torch
+from deepspeed import utils
+def held():
+    names = {name for name in sys.argv[1:] if hasattr(optimizer, name) or hasattr(parameter, name)}
+    return names | {"buffer" for bucket in getattr(optimizer, "ipg_buckets", {}).values() if hasattr(bucket, "buffer")}
+found = {}
+for stage in (0, 1, 2, 3):
+    adam = {"type": "Adam", "params": {"torch_adam": True}}
+    config = {"train_batch_size": 1, "bf16": {"enabled": True}, "zero_optimization": {"stage": stage}, "optimizer": adam}
+    engine, *_ = deepspeed.initialize(model=torch.nn.Linear(64, 64), config=config)
+    parameter, optimizer = next(engine.module.parameters()), engine.optimizer
+    names = held()
+    engine.backward(engine(torch.ones(1, 64, dtype=torch.bfloat16)).float().sum())
+    names |= held()
+    engine.step()
+    whole = utils.safe_get_full_fp32_param(parameter), utils.safe_get_full_optimizer_state(parameter, "exp_avg")
+    found[stage] = sorted(names), [None if one is None else list(one.shape) for one in whole]
+print(json.dumps(found))
+ranks.leave()
+"""
+
+
+@pytest.mark.long
+@leans("src/pi2zero/meters/memory.py: MASTER = (", "src/pi2zero/zero/checkpoints.py: _hp_mapping")
+def test_deepspeed_s_names():
+    """DeepSpeed holds these at its stages: copies in fp32, reduced gradients, buckets, and whether they are dealt out."""
+    from pi2zero.meters import memory
+
+    names = [*memory.MASTER, *memory.REDUCED, "ipg_buckets", "partition_gradients", "grad_accum"]
+    names += ["ds_tensor", "ds_id", "_hp_mapping"]
+    found = json.loads(python(ENGINES, *names).splitlines()[-1])
+    dealt = {"averaged_gradients", "buffer", "ipg_buckets", "partition_gradients"}
+    stage_1 = dealt | {"_hp_mapping", "grad_accum", "grads_in_partition", "single_partition_of_fp32_groups"}
+    stage_3 = dealt | {"ds_id", "ds_tensor", "fp32_partitioned_groups_flat", "grad_partitions_flat_buffer"}
+    held = [set(names) for names, _ in found.values()]
+    assert held == [set(), stage_1, stage_1, stage_3]
+    assert [whole for _, whole in found.values()] == [[None, None]] + 3 * [[[64, 64], [64, 64]]]
+
+
+@leans("src/pi2zero/built/operators.py: def compile_one(", "src/pi2zero/built/operators.py: installed_ops = ")
+def test_deepspeed_s_builders():
+    """DeepSpeed's builders of operators say what they compile, and load one without compiling if `installed_ops` lists it."""
+    from deepspeed.ops import op_builder
+    from deepspeed.ops.op_builder.builder import OpBuilder
+
+    from pi2zero.built.operators import BUILDERS
+
+    asked = (
+        "absolute_name",
+        "sources",
+        "include_paths",
+        "cxx_args",
+        "extra_ldflags",
+        "strip_empty_entries",
+        "deepspeed_src_path",
+    )
+    assert all(callable(getattr(OpBuilder, name)) for name in (*asked, "jit_load"))
+    assert not [name for name in BUILDERS if not hasattr(op_builder, name)]
+    assert "installed_ops" in inspect.getsource(OpBuilder.load)
+    assert "git_version_info_installed" in (SITE / "deepspeed" / "git_version_info.py").read_text()
+
+
+@leans("src/pi2zero/summaries/data/dailymail.py: USE_PARQUET_EXPORT=False")
+def test_settings_of_datasets():
+    """datasets and huggingface_hub read these settings from their modules at each use."""
+    import datasets
+    from huggingface_hub import constants
+
+    config = vars(datasets.config)
+    assert {"USE_PARQUET_EXPORT", "HF_UPDATE_DOWNLOAD_COUNTS", "HF_HUB_OFFLINE"} <= config.keys()
+    assert {"HF_HUB_OFFLINE", "ENDPOINT", "ENV_VARS_TRUE_VALUES", "HUGGINGFACE_HEADER_X_REPO_COMMIT"} <= vars(constants).keys()
+    sources = [path.read_text() for path in (SITE / "datasets").glob("*.py")]
+    assert any("config.USE_PARQUET_EXPORT" in source for source in sources)
+    assert any("config.HF_UPDATE_DOWNLOAD_COUNTS" in source for source in sources)
+
+
+@leans("scripts/train_keras.py: self._loss_tracker.update_state")
+def test_keras_s_tracker_of_the_loss():
+    """keras makes _loss_tracker, a Mean, when a model is compiled."""
+    assert 'self._loss_tracker = metrics_module.Mean(name="loss")' in (SITE / "keras/src/trainers/trainer.py").read_text()
