@@ -6,6 +6,7 @@ import pytest
 
 import pi2zero
 from pi2zero import marks
+from pi2zero.cluster.api import current
 
 os.environ[marks.SCOPE] = f"tests-{os.getpid()}"  # a test that resets ends nobody else's ranks, not another worker's either
 pytest.register_assert_rewrite("lab_checks", "pictures")
@@ -24,11 +25,19 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(scope="session")
-def cluster():
-    """Four ranks, for tests that leave them whole. Started once, because that takes seconds."""
-    ranks = pi2zero.start(n=4)
-    yield ranks
-    ranks.stop()
+def end_of_ranks():
+    """The last ranks end with the tests."""
+    yield
+    if current():
+        current().stop()
+
+
+@pytest.fixture(scope="module")
+def cluster(end_of_ranks):
+    """Four ranks, for tests that leave them whole. Many files share them, because a start takes seconds; one that starts its
+    own ends these, and then the next file gets new ones."""
+    ranks = current()
+    return ranks if ranks and ranks.runs() and ranks.n == 4 else pi2zero.start(n=4)
 
 
 @pytest.fixture
