@@ -79,7 +79,7 @@ def test_code_without_source_is_no_call():
         (socket.socket, "recv", False),
         (comm, "wait", False),
     ],
-    ids=str,
+    ids=range(11),
 )
 def test_what_waits_for_other_ranks(owner, method, waits):
     assert waiting_call(sys._getframe(), Call(f"x.{method}()", method, owner), 1.0) == waits
