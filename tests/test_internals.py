@@ -272,7 +272,9 @@ def test_the_results_of_a_cell_and_of_an_engine_that_ends(two):
 # --- the words of uv and pip ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", [["uv", "pip", "install"], ["python", "-m", "pip", "install", "--retries", "1"]])
+@pytest.mark.parametrize(
+    "command", [["uv", "pip", "install", "--python", sys.executable], ["python", "-m", "pip", "install", "--retries", "1"]]
+)
 @leans("tools/setup_packages.py: NO_NETWORK = (")
 def test_the_words_of_no_network(command, tmp_path):
     """uv and pip say in these words that an index cannot be reached."""
