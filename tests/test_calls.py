@@ -85,24 +85,42 @@ def test_what_waits_for_other_ranks(owner, method, waits):
     assert waiting_call(sys._getframe(), Call(f"x.{method}()", method, owner), 1.0) == waits
 
 
-def test_a_loop_that_only_asks():
-    while not comm.iprobe():
+class Request(MPI.Request):
+    """mpi4py's kind."""
+
+    def test(self):
+        self.found = polls(sys._getframe(1))
+        return True
+
+
+def test_a_loop_that_only_asks_other_ranks():
+    request = Request()
+    while not request.test():
         time.sleep(0.1)
-    assert comm.found is not None
+    assert request.found is not None
+
+
+def test_a_loop_that_asks_something_else():
+    while not comm.iprobe():  # as Popen.poll(), say
+        time.sleep(0.1)
+    assert comm.found is None
 
 
 def test_a_loop_that_asks_and_works():
-    while not comm.iprobe():
+    request = Request()
+    while not request.test():
         comm.work()
-    assert comm.found is None
+    assert request.found is None
 
 
 def test_a_loop_that_looks_at_the_clock_ends_by_itself():
-    while not comm.iprobe() and time.monotonic() < 0:
+    request = Request()
+    while not request.test() and time.monotonic() < 0:
         pass
-    assert comm.found is None
+    assert request.found is None
 
 
 def test_asking_once_is_no_loop():
-    comm.iprobe()
-    assert comm.found is None
+    request = Request()
+    request.test()
+    assert request.found is None

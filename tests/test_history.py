@@ -50,7 +50,7 @@ def test_a_cell_that_does_more_than_define_stays():
 
 def test_only_the_latest_value_that_was_sent_is_kept():
     made = history({"a": 1, "b": 2}, {"a": 3}, ({"a": 4}, 1))
-    assert made.entries == [Sending({"b": 2}), Sending({"a": 3}), Sending({"a": 4}, 1)]
+    assert made.entries == [Sending({"a": 3, "b": 2}), Sending({"a": 4}, 1)]
 
 
 def test_empty_cells_and_cells_of_magics():

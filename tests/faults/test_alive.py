@@ -83,6 +83,11 @@ ALIVE = {
         "if rank == 0:\n    time.sleep(T)\n    for other in (1, 2):\n        comm.send(1, dest=other)\nelse:\n"
         "    while not comm.iprobe(source=0):\n        time.sleep(0.01)\n    comm.recv(source=0)"
     ),
+    "asks a subprocess again and again": "p = subprocess.Popen(['sleep', str(T)])\nwhile p.poll() is None: time.sleep(0.05)",
+    "waits for a message that a thread will send": (
+        "import threading\nother = comm.size - 1 - rank\n"
+        "threading.Thread(target=lambda: (time.sleep(T), comm.send(1, dest=other))).start()\ncomm.recv(source=other)"
+    ),
     "a parent waits for children that it spawned": (
         "if rank == 0:\n    child = MPI.COMM_SELF.Spawn(sys.executable, ['-c', CHILD], maxprocs=1)\n"
         "    child.Barrier()\n    child.Disconnect()"

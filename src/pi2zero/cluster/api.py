@@ -35,6 +35,7 @@ class MPICluster:
         self._mended = threading.Event()  # not set while the ranks are being restarted
         self._mended.set()
         self._mending_failed: Exception | None = None
+        self._sent = None, []  # the cell that was sent without waiting, and the engines that it went to
         self.last_result = None  # ipyparallel's AsyncResult of the cell that was sent last
         self._engines: Engines | None = Engines(n, progress)
 
@@ -47,7 +48,7 @@ class MPICluster:
         self._wait_until_ready()
         view = self._engines.client[self._engines.ids]
         view.block = True
-        return noting(view, list(range(self.n)), lambda values: self._history.add_sending(values, None))
+        return noting(view, list(range(self.n)), self._history.add_sending)
 
     def __getitem__(self, rank: int):
         """An ipyparallel DirectView on one rank: `cluster[0]["x"]` is x on rank 0, `cluster[0]["x"] = 1` sets it there."""
@@ -56,7 +57,7 @@ class MPICluster:
         self._wait_until_ready()
         rank %= self.n
         view = self._engines.client[self._engines.ids[rank]]
-        return noting(view, [rank], lambda values: self._history.add_sending(values, rank))
+        return noting(view, [rank], self._history.add_sending)
 
     @property
     def info(self) -> list[dict]:
@@ -98,7 +99,9 @@ class MPICluster:
         """Send a cell to the ranks and return ipyparallel's AsyncResult at once. `run(..., sent=...)` waits for it, watched."""
         self._wait_until_ready()
         self._sources.add(source)
-        return self._engines.client[[self._engines.ids[rank] for rank in targets]].execute(source, silent=False, block=False)
+        view = self._engines.client[[self._engines.ids[rank] for rank in targets]]
+        self._sent = view.execute(source, silent=False, block=False), self._engines.ids
+        return self._sent[0]
 
     def run(self, source: str, targets: list[int] | None = None, timeout: float = 30.0, groupby: str | None = None, sent=None):
         """Run a cell on the ranks and show what they print, rank by rank. Raises RankError if a rank fails.
@@ -108,6 +111,8 @@ class MPICluster:
         """
         self.last_result = None
         self._wait_until_ready()
+        if sent is not None and self._sent[1] is not self._engines.ids:
+            raise ClusterError("The ranks of that cell are gone, and what it gave is gone with them. Run it again.")
         self._sources.add(source)
         ranks = list(range(self.n)) if targets is None else targets
         watch = Watch(self._engines, ranks, timeout, self._sources, groupby)
@@ -126,17 +131,17 @@ class MPICluster:
         do, if not all; this prints the numbers first. Definitions that a later cell replaced are left out.
         """
         self._wait_until_ready()
+        self._of_former = False  # these ranks go on where the others were
         todo = (self._lost if len(self._lost) else self._history).entries
-        todo = todo[: len(todo) if stop is None else max(0, stop)]
         if not todo:
             print("There is nothing to replay: no %%px cell has succeeded on these ranks or the ones before.")
+            return
         for number, entry in enumerate(todo, start=1):
-            print(f"{number}: {entry}")
-        start = time.monotonic()
-        for number, entry in enumerate(todo, start=1):
-            self._again(entry, f"{number} of {len(todo)}")
-        if todo:
-            print(f"Replayed {len(todo)} of {len(todo)}, {time.monotonic() - start:.1f} s.")
+            print(f"{number}: {entry}" + " (for other ranks: left out)" * (not entry.fits(self.n)))
+        start, now = time.monotonic(), [entry for entry in todo[:stop] if entry.fits(self.n)]
+        for number, entry in enumerate(now, start=1):
+            self._again(entry, f"{number} of {len(now)}")
+        print(f"Replayed {len(now)} of {len(todo)}, {time.monotonic() - start:.1f} s.")
         if stop is None:
             self._lost = History()
 
@@ -151,9 +156,8 @@ class MPICluster:
         passing.show(f"replay, {where}: {entry}")
         try:
             if isinstance(entry, Cell):
-                if entry.targets is None or max(entry.targets) < self.n:
-                    self.run(entry.source, entry.targets, entry.timeout)
-            elif entry.rank is None or entry.rank < self.n:
+                self.run(entry.source, entry.targets, entry.timeout)
+            else:
                 (self.view if entry.rank is None else self[entry.rank]).push(entry.values)
         finally:
             passing.clear()
@@ -192,13 +196,15 @@ class MPICluster:
 
     def _wait_until_mended(self) -> None:
         passing, start = Passing(), time.monotonic()
-        # An event, not Thread.join: in Python 3.11 a join that is interrupted takes a live thread for ended.
-        while not self._mended.wait(0.25):
-            seconds = time.monotonic() - start
-            passing.show(f"Waiting for {self.n} fresh ranks, {seconds:.0f} s")
-            if seconds > 2 * self._engines.patience:
-                raise ClusterError(f"The ranks are still being restarted after {seconds:.0f} s. cluster.stop() ends them.")
-        passing.clear()
+        try:
+            # An event, not Thread.join: in Python 3.11 a join that is interrupted takes a live thread for ended.
+            while not self._mended.wait(0.25):
+                seconds = time.monotonic() - start
+                passing.show(f"Waiting for {self.n} fresh ranks, {seconds:.0f} s")
+                if seconds > 2 * self._engines.patience:
+                    raise ClusterError(f"The ranks are still being restarted after {seconds:.0f} s. cluster.stop() ends them.")
+        finally:
+            passing.clear()
 
 
 def current() -> MPICluster | None:

@@ -10,7 +10,7 @@ import linecache
 import sys
 from dataclasses import dataclass
 from functools import lru_cache
-from types import ModuleType
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 
 # Calls of mpi4py that end only when other ranks do their part. Not Spawn, Accept, Connect and files: they wait for processes
 # and disks, which may take long and still come.
@@ -42,6 +42,7 @@ WAITING_FILES = (
     "/deepspeed/comm/",
 )
 AUTOGRAD = ("/torch/autograd/graph.py", "/torch/autograd/__init__.py")  # works, or waits for DDP's last bucket: then it is idle
+OTHERS = ("mpi4py", "torch._C._distributed", "torch.distributed", "horovod")  # modules of what may be polled for other ranks
 IDLE = 0.005  # of a core; less than what is left for a thread on a machine with a hundred others
 
 
@@ -58,18 +59,23 @@ def call_of(frame) -> Call:
     """The call that a frame is making now; an empty Call if it makes none that can be seen."""
     text = _expression(frame)
     try:
-        node = ast.parse(text, mode="eval").body
-    except (SyntaxError, ValueError):
+        node = ast.parse(f"({text}\n)", mode="eval").body  # in parentheses: a chain of calls may go over several lines
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return Call()
     if not isinstance(node, ast.Call):
         return Call()
     shown = " ".join(text.split())
     if isinstance(node.func, ast.Attribute):
-        return Call(shown, node.func.attr, _value(node.func.value, frame))
+        # Only for what may be a wait: looking at a function's locals keeps them alive until the next look.
+        looked_up = node.func.attr in MPI_WAITS | POLLS
+        return Call(shown, node.func.attr, _value(node.func.value, frame) if looked_up else None)
     if isinstance(node.func, ast.Name):
         found = _value(node.func, frame)
-        owner = getattr(found, "__self__", None) if inspect.isbuiltin(found) else None
-        return Call(shown, getattr(found, "__name__", node.func.id), owner)
+        if type(found) is BuiltinFunctionType:  # of any other, asking for a name might run code
+            return Call(shown, found.__name__, found.__self__)
+        if found is None:  # Python 3.11 begins a chain over several lines at the last name
+            return Call(f"(...).{shown}", node.func.id)
+        return Call(shown, found.__name__ if type(found) in (FunctionType, MethodType) else node.func.id)
     return Call(shown)
 
 
@@ -115,8 +121,9 @@ def waiting_call(frame, call: Call, share: float) -> bool:
         return call.method in MPI_WAITS and not _talks_to_children(call.owner)
     if home.startswith(("torch._C._distributed", "torch.distributed", "horovod")):
         return True
-    # An owner that cannot be named, as in comm.isend(x, 1).wait()
-    return call.owner is None and call.method in MPI_WAITS and "(" in call.text.partition(call.method)[0]
+    # An owner that cannot be named, as in comm.isend(x, 1).wait(), requests[-1].wait(). MPI spins; a socket's recv is idle.
+    unnamed = call.owner is None and call.method in MPI_WAITS and set("([") & set(call.text.rpartition(call.method)[0])
+    return bool(unnamed) and share >= IDLE
 
 
 def _home(owner) -> str:
@@ -150,27 +157,39 @@ def polls(frame):
     """
     while frame is not None:
         code = frame.f_code
-        if (line := _polling_loop(code.co_filename, frame.f_lineno)) is not None:
-            return id(frame), line
+        for loop in _polling_loops(code.co_filename):
+            if loop.first <= frame.f_lineno <= loop.last:
+                owners = [_home(_value(owner, frame)) for owner in loop.asked]
+                return (id(frame), loop.first) if all(home.startswith(OTHERS) for home in owners) else None
         if not any(part in code.co_filename for part in WAITING_FILES):
             return None
         frame = frame.f_back
     return None
 
 
+@dataclass(frozen=True)
+class _Loop:
+    """A `while` loop whose calls all are polls and sleeps. asked: what is polled, as expressions."""
+
+    first: int
+    last: int
+    asked: list
+
+
 @lru_cache(maxsize=256)
-def _polling_loop(file: str, line: int) -> int | None:
-    """The first line of the innermost loop around a line, if all its calls are polls and sleeps, and one is a poll."""
+def _polling_loops(file: str) -> list[_Loop]:
+    """Innermost first. Once for a file: a large one takes 50 ms, in which the rank's own thread stands still."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError):
-        return None
-    around = [node for node in ast.walk(tree) if isinstance(node, ast.While) and node.lineno <= line <= node.end_lineno]
-    if not around:
-        return None
-    loop = max(around, key=lambda node: node.lineno)
-    names = [_last_name(node.func) for node in ast.walk(loop) if isinstance(node, ast.Call)]
-    return loop.lineno if set(names) & POLLS and set(names) <= POLLS | {"sleep"} else None
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    found = []
+    for loop in (node for node in ast.walk(tree) if isinstance(node, ast.While)):
+        calls = [node.func for node in ast.walk(loop) if isinstance(node, ast.Call)]
+        asked = [func.value if isinstance(func, ast.Attribute) else func for func in calls if _last_name(func) in POLLS]
+        if asked and {_last_name(func) for func in calls} <= POLLS | {"sleep"}:
+            found.append(_Loop(loop.lineno, loop.end_lineno, asked))
+    return sorted(found, key=lambda loop: -loop.first)
 
 
 def _last_name(function) -> str:

@@ -1,5 +1,6 @@
 """What a cell shows while it waits: a line that says what is going on, a bar for each rank, lines that pass."""
 
+import math
 import os
 import sys
 import time
@@ -25,11 +26,13 @@ class Bars:
 
     def show(self, published: dict[int, dict]) -> None:
         """published: {rank: what it published last}."""
-        published = {rank: data for rank, data in published.items() if "progress" in data}
-        if get_ipython() is None or not published or published == self._shown:
+        published = {rank: data for rank, data in published.items() if _is_share(data.get("progress"))}
+        if get_ipython() is None or not published:
             return
-        self._shown = published
         picture = {"text/plain": self.text(published), "text/html": self.html(published)}
+        if picture == self._shown:
+            return
+        self._shown = picture
         if self._handle is None:
             self._handle = display(picture, raw=True, display_id=True)
         else:
@@ -53,6 +56,10 @@ class Bars:
             for rank, data in published.items()
         ]
         return "".join(rows)
+
+
+def _is_share(value) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _beside(data):

@@ -177,6 +177,10 @@ class Engines:
     def controller_runs(self) -> bool:
         return is_alive(self.ipp.controller.pid)
 
+    def has_spawned(self) -> bool:
+        """Whether processes live that the ranks have spawned: mpirun has more children than ranks."""
+        return self._ranks_alive() > self.n
+
     def _ranks_alive(self) -> int:
         """Live children of mpirun. mpirun itself may stay for ever after a rank has failed in MPI_Init."""
         with contextlib.suppress(psutil.NoSuchProcess):

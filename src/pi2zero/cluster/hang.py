@@ -11,7 +11,7 @@ from pi2zero.cluster import pulse
 from pi2zero.cluster.calls import COLLECTIVES
 from pi2zero.mpi import name_ranks
 
-STALE = 10.0  # s without a fresh look, after which nothing is known of a rank
+STALE = 3.0  # s without a fresh look, after which nothing is known of a rank: it may have left its wait for a long call of C
 # mpi4py's reductions of objects duplicate a communicator at first use and hold Python's lock meanwhile: no thread can look.
 HOLD_THE_LOCK = {"reduce", "allreduce", "scan", "exscan"}
 TRANSFER = 4  # times the time-out that ranks get which are all in the same collective: it may be moving a lot of data
@@ -71,8 +71,12 @@ class Standing:
         """All ranks of the cell in the same collective that carries data: it can complete."""
         places = {(sample.method.lower(), sample.stack[0][1]) for sample in samples.values()}
         methods = {sample.method for sample in samples.values()}
-        carries = methods <= COLLECTIVES or any("all_reduce" in m or "broadcast" in m or "gather" in m for m in methods)
+        carries = methods <= COLLECTIVES or all(map(_in_a_library_that_carries, samples.values()))
         return len(samples) == len(self.ranks) > 1 and len(places) == 1 and carries
+
+    def seconds(self, pending: list[int]) -> float:
+        """How long the last of them has waited."""
+        return min((sample.seconds for sample in self.look(pending).values()), default=float("inf"))
 
     def waits(self, rank: int) -> bool:
         """Whether a rank was last seen in a call that needs the others: an interrupt does not reach it."""
@@ -98,3 +102,9 @@ class Standing:
             "rests": "sleeps, reads or waits for something that is no rank",
         }[sample.state]
         return f"{verb}: {describe(sample.stack)}"
+
+
+def _in_a_library_that_carries(sample: pulse.Sample) -> bool:
+    """Whether torch's or Horovod's function for a collective with data is among the innermost frames."""
+    words = ("all_reduce", "allreduce", "all_to_all", "alltoall", "broadcast", "gather", "scatter", "synchronize")
+    return any(word in function for _, _, function in sample.stack[:4] for word in words)

@@ -22,6 +22,10 @@ class Cell:
         """The names that it defines at its top level."""
         return {name for statement in _statements(self.source) for name in _defines(statement)}
 
+    def fits(self, n: int) -> bool:
+        """Whether a world of n ranks has its targets."""
+        return self.targets is None or max(self.targets) < n
+
     @property
     def only_defines(self) -> bool:
         """Is it made of functions and classes alone? Then one that defines them anew takes its place."""
@@ -42,6 +46,9 @@ class Sending:
     def names(self) -> set[str]:
         return set(self.values)
 
+    def fits(self, n: int) -> bool:
+        return self.rank is None or self.rank < n
+
 
 @dataclass
 class History:
@@ -58,7 +65,7 @@ class History:
 
     def then(self, later: "History") -> "History":
         """This one's steps, then another's."""
-        both = History(list(self.entries))
+        both = History([Sending(dict(e.values), e.rank) if isinstance(e, Sending) else e for e in self.entries])
         for entry in later.entries:
             both.add_cell(entry) if isinstance(entry, Cell) else both.add_sending(entry.values, entry.rank)
         return both
@@ -75,12 +82,13 @@ class History:
         self.entries = [old for old in self.entries if old is cell or not _replaces(cell, old)]
 
     def add_sending(self, values: dict, rank: int | None) -> None:
-        """The latest value of a name is the one to keep: an earlier one would only take memory."""
+        """The latest value of a name is the one to keep, in the place of the first: what comes after it may use it."""
         for old in self.entries:
             if isinstance(old, Sending) and old.rank == rank:
-                old.values = {name: value for name, value in old.values.items() if name not in values}
-        self.entries = [old for old in self.entries if not (isinstance(old, Sending) and not old.values)]
-        self.entries.append(Sending(dict(values), rank))
+                old.values |= {name: values[name] for name in old.values.keys() & values.keys()}
+                values = {name: value for name, value in values.items() if name not in old.values}
+        if values:
+            self.entries.append(Sending(dict(values), rank))
 
 
 def _same(cell: Cell, old: Cell | Sending) -> bool:

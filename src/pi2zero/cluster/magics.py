@@ -79,7 +79,7 @@ class RankMagics(ParallelMagics):
     """ipyparallel reads the options and has the words; the cluster runs the cells. Targets are MPI ranks."""
 
     timeout = TIMEOUT
-    _unwatched = None  # (cell, ranks) that was sent with --noblock and not waited for
+    _unwatched = None  # (cell, ranks, time-out, order of the output) that was sent with --noblock and not waited for
 
     def __init__(self, shell, ranks: list[int] | None, suffix: str):
         # ipyparallel keeps the defaults of %pxconfig in a view. targets None: all ranks.
@@ -141,7 +141,7 @@ class RankMagics(ParallelMagics):
             print(f"{'Parallel' if block else 'Async parallel'} execution on {name_ranks(ranks)}")
         if not block:
             self._keep(cluster.send(cell, ranks), save_name)
-            self._unwatched = cell, ranks
+            self._unwatched = cell, ranks, timeout or self.timeout, groupby
             print("Sent. %pxresult waits for it, watched; an AsyncResult's own get() waits without the watch.")
             return self.last_result
         self._watch(cell, ranks, timeout or self.timeout, groupby, save_name)
@@ -168,7 +168,8 @@ class RankMagics(ParallelMagics):
         if args.save_name:
             self.shell.user_ns[args.save_name] = self.last_result
         elif self._unwatched:
-            self._watch(*self._unwatched, self.timeout, args.groupby, sent=self.last_result)
+            cell, ranks, timeout, groupby = self._unwatched
+            self._watch(cell, ranks, timeout, groupby or args.groupby, sent=self.last_result)
         else:
             show_grouped(dict(zip(self._last_ranks, self.last_result.metadata, strict=True)), args.groupby)
             self.last_result.get()

@@ -1,6 +1,7 @@
 """What a rank prints, capped before it drowns the notebook: this runs on the engines."""
 
 import contextlib
+import os
 from pathlib import Path
 
 LINES, CHARACTERS = 2000, 400_000  # of one cell, over all ranks
@@ -44,9 +45,13 @@ class Capped:
         whole = max(len(lines) - over, int(self._open_line))  # the end of a line that is shown already is shown, too
         kept = "".join(lines[:whole])[: max(1, self._cap - self._characters + len(text))]
         self._stream.write(kept if kept.endswith("\n") or not kept else kept + "\n")
-        self._path.parent.mkdir(mode=0o700, exist_ok=True)
-        self._stream.write(f"... more than a page can hold: the rest is in {self._path} (until the ranks end)\n")
-        self._file, self._left = self._path.open("w"), FILE_LIMIT
+        try:
+            self._path.parent.mkdir(mode=0o700, exist_ok=True)
+            self._file, where = self._path.open("w"), f"is in {self._path} (until the ranks end)"
+        except OSError as error:
+            self._file, where = Path(os.devnull).open("w"), f"is left out ({error})"  # noqa: SIM115
+        self._stream.write(f"... more than a page can hold: the rest {where}\n")
+        self._left = FILE_LIMIT
         self._divert(text[len(kept) :])
 
     def _divert(self, text: str) -> None:

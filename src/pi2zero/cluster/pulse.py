@@ -6,6 +6,7 @@ was left for the interpreter has been made; a rank that sits in one call of C ca
 the processor work for it? While C code holds Python's lock, the thread cannot look: no fresh sample means unknown, never still.
 """
 
+import contextlib
 import ctypes
 import json
 import sys
@@ -56,6 +57,7 @@ class Pulse(threading.Thread):
     def _begin(self, *_):
         self._since, self._cpu = time.monotonic(), time.clock_gettime(self._clock)
         self._state, self._place = "moves", None
+        self._threads = {thread.ident for thread in threading.enumerate()}
         self._running.set()
 
     def _end(self, *_):
@@ -66,7 +68,8 @@ class Pulse(threading.Thread):
             self._running.wait()
             time.sleep(PERIOD)
             if self._running.is_set():
-                self._look()
+                with contextlib.suppress(Exception):  # the next look may see it: without this thread nothing would be known again
+                    self._look()
 
     def _was_called(self, _):
         self._answered += 1
@@ -92,9 +95,14 @@ class Pulse(threading.Thread):
             self._enter("moves", object())  # a new place each time: no break-free stay
         else:
             share = self._share()
-            state = "waits" if waiting_call(frame, call, share) else "rests" if share < IDLE else "computes"
+            waits = waiting_call(frame, call, share) and not self._new_threads()
+            state = "waits" if waits else "rests" if share < IDLE else "computes"
             self._enter(state, "call")
         self._write(frame, call)
+
+    def _new_threads(self) -> bool:
+        """Whether this cell has started threads of Python that live: one may be about to send."""
+        return any(thread.ident not in self._threads for thread in threading.enumerate())
 
     def _share(self) -> float:
         """The main thread's share of a core since it came to this place."""

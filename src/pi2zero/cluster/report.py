@@ -116,8 +116,10 @@ class CellSources:
         if source is None:
             return f"{_short(frame.file)}, line {frame.line}{where}"
         lines = source.splitlines()
-        text = lines[frame.line - 1].strip() if frame.line <= len(lines) else ""
-        return f"cell line {frame.line}{where}:  {text}"
+        blank = next((at for at, line in enumerate(lines) if line.strip()), 0)  # IPython leaves them out before it counts
+        number = frame.line + blank
+        text = lines[number - 1].strip() if number <= len(lines) else ""
+        return f"cell line {number}{where}:  {text}"
 
 
 def render(outcome: Outcome, sources: CellSources, size: int, lost: History) -> RankError:

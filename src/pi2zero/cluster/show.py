@@ -74,9 +74,13 @@ class Show:
             self._at, self._shown = self._at + 1, 0
 
     def _ahead(self) -> list[str]:
-        """The last line of each rank whose turn has not come."""
-        lines = []
-        for rank in self.ranks[self._at + 1 :]:
-            if text := self.metadata(rank)["stdout"].rstrip("\n"):
-                lines.append(f"[stdout:{rank}] {text[text.rfind(chr(10)) + 1 :]}"[:WIDTH])
-        return lines
+        """The last line of each rank whose turn has not come, a line that is not whole yet, and the last of each stderr."""
+        said = {}
+        for at, rank in enumerate(self.ranks):
+            text = self.metadata(rank)["stdout"]
+            if self.groupby is not None or at > self._at:
+                said[f"stdout:{rank}"] = text
+            elif at == self._at:
+                said[f"stdout:{rank}"] = text[self._shown :]
+        said |= {f"stderr:{rank}": self.metadata(rank)["stderr"] for rank in self.ranks}
+        return [f"[{who}] {text.rstrip().splitlines()[-1]}"[:WIDTH] for who, text in said.items() if text.strip()]

@@ -13,13 +13,18 @@ class NoSuchVariable(NameError):
 
 
 def noting(view, ranks: list[int], note):
-    """The view. note(values) hears what it has sent (`view["x"] = 1`, `view.push(...)`). ranks: the MPI ranks that it reaches."""
+    """The view, which reaches these MPI ranks.
+
+    note(values, rank) hears what it has sent (`view["x"] = 1`, `view.push(...)`), and to which rank (None: all).
+    """
     push, pull = view.push, view.pull
     rank_of = dict(zip(view.targets if isinstance(view.targets, list) else [view.targets], ranks, strict=True))
 
-    def push_and_note(ns, *args, **options):
-        result = push(ns, *args, **options)
-        note(dict(ns))
+    def push_and_note(ns, targets=None, **options):
+        result = push(ns, targets=targets, **options)
+        engines = targets if isinstance(targets, list | tuple) else [targets]
+        for engine in engines:  # scatter sends each rank a part of its own
+            note(dict(ns), rank_of.get(engine, ranks[0] if len(ranks) == 1 else None))
         return result
 
     def pull_or_say(names, *args, **options):

@@ -79,6 +79,14 @@ class Watch:
             time.sleep(POLL)
         return notes or dict.fromkeys(self._gone, "its process is gone")
 
+    def _others_work(self) -> bool:
+        """Whether somebody outside of this cell may come: a spawned process, or a rank with a cell that was sent before."""
+        if self.engines.has_spawned():
+            return True
+        client = self.engines.client
+        others = set(range(self.engines.n)) - set(self.ranks)
+        return any(client._outstanding_dict.get(client._engines[self.engines.ids[rank]]) for rank in others)
+
     def unfinished(self) -> list[int]:
         return [rank for rank, result in self.results.items() if not result.done()]
 
@@ -109,8 +117,8 @@ class Watch:
             if now - moved > self.timeout:
                 if blind := self.standing.unknown(pending):
                     self.standing.look_from_outside(self.engines.stacks(blind), self.sources.calls_at)
-                if self.standing.hangs(pending, self.timeout):
-                    self.outcome.seconds_still = now - moved
+                if not self._others_work() and self.standing.hangs(pending, self.timeout):
+                    self.outcome.seconds_still = min(now - moved, self.standing.seconds(pending))
                     return
                 self.show.standing(now - moved, self.standing.tell(pending, self.show.describe))
         for result in self.results.values():
