@@ -102,7 +102,8 @@ ALIVE = {
 @pytest.fixture(scope="module")
 def ranks():
     book = Notebook()
-    assert (reply := book.run("import pi2zero\ncluster = pi2zero.start(n=3)")).ok, reply.text
+    spawns = "import os\nos.environ['OMPI_MCA_btl'] = 'self,sm,tcp'  # docs/shared_host.md: ranks that spawn need TCP"
+    assert (reply := book.run(f"{spawns}\nimport pi2zero\ncluster = pi2zero.start(n=3)")).ok, reply.text
     assert (reply := book.run(SETUP)).ok, reply.text
     yield book
     book.close()
