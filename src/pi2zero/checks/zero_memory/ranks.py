@@ -151,7 +151,7 @@ def _train_mended(mended):
 
 
 def _judge_training(most, losses, right, zero):
-    if most > IN_FLIGHT:
+    if most > IN_FLIGHT + LAYER:  # half a layer more: on a busy machine gloo lets go of its last tensor a moment late
         values = zero.get("reduce_bucket_size", 500_000_000)
         why = f"The bucket has room for {values:,.0f} values of 2 bytes, all allocated at once"
         why += ", and overlap_comm makes two of them." if zero.get("overlap_comm") else "."
