@@ -4,6 +4,7 @@ Both in the same process on the same ranks, in turn, so that what else the machi
 """
 
 import argparse
+import os
 import statistics
 import time
 from pathlib import Path
@@ -46,7 +47,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, nargs="*", default=RANKS)
     options = parser.parse_args()
-    shell, rows = InteractiveShell.instance(), []
+    shell, rows, load = InteractiveShell.instance(), [], os.getloadavg()[0]
     for n in options.ranks:
         rows.append(row(n, *measure(n, shell)))
         print(*rows[-1], flush=True)
@@ -54,7 +55,8 @@ def main():
     text = "\n\n".join(
         [
             "# What does the watch cost",
-            f"Written by `make bench`. {conditions()} Medians of {ROUNDS} cells of each kind, in turn; one start.",
+            f"Written by `make bench`. {conditions()} Load before: {load:.1f} (0 is idle). "
+            f"Medians of {ROUNDS} cells of each kind, in turn; one start.",
             table(header, rows),
             (HERE / "cells_explained.md").read_text(),
         ]
