@@ -99,8 +99,7 @@ class MPICluster:
         """Send a cell to the ranks and return ipyparallel's AsyncResult at once. `run(..., sent=...)` waits for it, watched."""
         self._wait_until_ready()
         self._sources.add(source)
-        view = self._engines.client[[self._engines.ids[rank] for rank in targets]]
-        self._sent = view.execute(source, silent=False, block=False), self._engines.ids
+        self._sent = self._engines.execute(source, targets), self._engines.ids
         return self._sent[0]
 
     def run(self, source: str, targets: list[int] | None = None, timeout: float = 30.0, groupby: str | None = None, sent=None):

@@ -42,7 +42,7 @@ WAITING_FILES = (
     "/deepspeed/comm/",
 )
 AUTOGRAD = ("/torch/autograd/graph.py", "/torch/autograd/__init__.py")  # works, or waits for DDP's last bucket: then it is idle
-OTHERS = ("mpi4py", "torch._C._distributed", "torch.distributed", "horovod")  # modules of what may be polled for other ranks
+OTHERS = ("mpi4py", "torch._C._distributed", "torch.distributed", "horovod")  # modules of what waits for other ranks
 IDLE = 0.005  # of a core; less than what is left for a thread on a machine with a hundred others
 
 
@@ -119,7 +119,7 @@ def waiting_call(frame, call: Call, share: float) -> bool:
     home = _home(call.owner)
     if home.startswith("mpi4py"):
         return call.method in MPI_WAITS and not _talks_to_children(call.owner)
-    if home.startswith(("torch._C._distributed", "torch.distributed", "horovod")):
+    if home.startswith(OTHERS):
         return True
     # An owner that cannot be named, as in comm.isend(x, 1).wait(), requests[-1].wait(). MPI spins; a socket's recv is idle.
     unnamed = call.owner is None and call.method in MPI_WAITS and set("([") & set(call.text.rpartition(call.method)[0])
@@ -186,11 +186,12 @@ def _polling_loops(file: str) -> list[_Loop]:
     found = []
     for loop in (node for node in ast.walk(tree) if isinstance(node, ast.While)):
         calls = [node.func for node in ast.walk(loop) if isinstance(node, ast.Call)]
-        asked = [func.value if isinstance(func, ast.Attribute) else func for func in calls if _last_name(func) in POLLS]
-        if asked and {_last_name(func) for func in calls} <= POLLS | {"sleep"}:
+        asked = [func.value if isinstance(func, ast.Attribute) else func for func in calls if last_name(func) in POLLS]
+        if asked and {last_name(func) for func in calls} <= POLLS | {"sleep"}:
             found.append(_Loop(loop.lineno, loop.end_lineno, asked))
     return sorted(found, key=lambda loop: -loop.first)
 
 
-def _last_name(function) -> str:
+def last_name(function) -> str:
+    """The name of a called function, or the last of `a.b.c`; "" if it has none."""
     return function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""

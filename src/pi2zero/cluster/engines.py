@@ -209,6 +209,11 @@ class Engines:
         time.sleep(0.02)  # the last frames
         return {rank: parse_stack(path.read_text()) for rank, path in paths.items()}
 
+    def execute(self, source: str, which: list[int]):
+        """Send a cell to these ranks. Returns ipyparallel's AsyncResult at once."""
+        view = self.client[[self.ids[rank] for rank in which]]
+        return view.execute(source, silent=False, block=False)
+
     def signal(self, signum: int, which: list[int]) -> None:
         """Send a signal to these ranks alone. (Sent to mpirun, SIGINT would end the whole world.)"""
         self.client.send_signal(int(signum), targets=[self.ids[rank] for rank in which], block=False)

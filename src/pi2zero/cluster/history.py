@@ -20,7 +20,7 @@ class Cell:
     @property
     def names(self) -> set[str]:
         """The names that it defines at its top level."""
-        return {name for statement in _statements(self.source) for name in _defines(statement)}
+        return {name for statement in statements(self.source) for name in _defines(statement)}
 
     def fits(self, n: int) -> bool:
         """Whether a world of n ranks has its targets."""
@@ -29,7 +29,7 @@ class Cell:
     @property
     def only_defines(self) -> bool:
         """Is it made of functions and classes alone? Then one that defines them anew takes its place."""
-        return all(isinstance(s, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) for s in _statements(self.source))
+        return all(isinstance(s, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) for s in statements(self.source))
 
 
 @dataclass
@@ -100,7 +100,8 @@ def _replaces(cell: Cell, old: Cell | Sending) -> bool:
     return same_ranks and cell.only_defines and old.only_defines and bool(old.names) and old.names <= cell.names
 
 
-def _statements(source: str) -> list[ast.stmt]:
+def statements(source: str) -> list[ast.stmt]:
+    """A cell's top level, with IPython's own syntax; nothing if it is no Python."""
     try:
         return ast.parse(TransformerManager().transform_cell(source)).body
     except SyntaxError:

@@ -26,18 +26,15 @@ class Sample:
 
     state: "waits" (in a call that needs other ranks), "polls" (in a loop that only asks whether a message is there), "moves"
     (Python runs), "computes" (one call, the processor works), "rests" (one call, the processor does not: it sleeps, reads, ...).
-    seconds: how long it has been in this state without a break. call: the expression that it stands in, e.g. "comm.Barrier()".
-    method: its last name. stack: (file, line, function), innermost first. kernel: what the system says that the thread
-    waits in, where it says so.
+    seconds: how long it has been in this state without a break. method: the last name of the call that it stands in, e.g.
+    "Barrier". stack: (file, line, function), innermost first.
     """
 
     number: int
     state: str
     seconds: float
-    call: str = ""
     method: str = ""
     stack: list = field(default_factory=list)
-    kernel: str = ""
 
 
 class Pulse(threading.Thread):
@@ -121,16 +118,10 @@ class Pulse(threading.Thread):
             stack.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
             frame = frame.f_back
         seconds = time.monotonic() - self._since
-        sample = Sample(self._number, self._state, seconds, call.text, call.method, stack, self._kernel())
+        sample = Sample(self._number, self._state, seconds, call.method, stack)
         part = self.path.with_suffix(".part")
         part.write_text(json.dumps(asdict(sample)))
         part.replace(self.path)
-
-    def _kernel(self) -> str:
-        try:
-            return Path(f"/proc/self/task/{self._main.native_id}/wchan").read_text().strip("0\n")
-        except OSError:
-            return ""
 
 
 def pulse_path(run_dir: str, rank: int) -> Path:

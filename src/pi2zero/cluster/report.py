@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ipykernel.compiler import get_file_name
-from IPython.core.inputtransformer2 import TransformerManager
 
-from pi2zero.cluster.history import History
+from pi2zero.cluster.calls import last_name
+from pi2zero.cluster.history import History, statements
 from pi2zero.mpi import name_ranks
 
 # From these files on, a stack is the engine's own machinery, not the learner's code.
@@ -101,13 +101,9 @@ class CellSources:
 
     def calls_at(self, frame: Frame) -> set[str]:
         """The last names of all that the innermost statement around a line of a cell calls."""
-        try:
-            tree = ast.parse(TransformerManager().transform_cell(self._text.get(Path(frame.file).name, "")))
-        except SyntaxError:
-            return set()
-        around = [one for one in ast.walk(tree) if isinstance(one, ast.stmt) and one.lineno <= frame.line <= one.end_lineno]
-        calls = [node.func for node in ast.walk(around[-1]) if isinstance(node, ast.Call)] if around else []
-        return {getattr(call, "attr", getattr(call, "id", "")) for call in calls}
+        cell = ast.Module(statements(self._text.get(Path(frame.file).name, "")), [])
+        around = [one for one in ast.walk(cell) if isinstance(one, ast.stmt) and one.lineno <= frame.line <= one.end_lineno]
+        return {last_name(node.func) for node in ast.walk(around[-1]) if isinstance(node, ast.Call)} if around else set()
 
     def describe(self, frame: Frame) -> str:
         """A frame as a person would say it: the line of the cell, or the place in a file."""

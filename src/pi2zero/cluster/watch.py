@@ -41,10 +41,9 @@ class Watch:
 
         sent: ipyparallel's AsyncResult, if the ranks have been given it already.
         """
-        view = self.engines.client[[self.engines.ids[rank] for rank in self.ranks]]
         try:
             with uninterrupted():  # a cell that has been sent is watched
-                self.sent = sent or view.execute(source, silent=False, block=False)
+                self.sent = sent or self.engines.execute(source, self.ranks)
                 # One result for each rank: a joint result would not come before the last rank, which may never finish.
                 self.results = dict(zip(self.ranks, self.sent.split(), strict=True))
             if self.sent.wait(SOON):
