@@ -247,6 +247,16 @@ def test_output_and_await_on_an_engine(two, capsys):
 
 
 @pytest.mark.long
+@leans("src/pi2zero/cluster/enrol.py: shell.kernel._abort_queues")
+def test_no_cell_is_left_out_after_an_error(two):
+    """a cell that comes right after one that failed runs, where ipykernel would leave it out."""
+    for _ in range(20):
+        sent = [two.send(source, [0, 1]) for source in ("x = 0", "1 / 0", "x = 1")]
+        assert [result.status for result in sent[2].get(10)] == ["ok", "ok"]
+    assert two.view["x"] == [1, 1]
+
+
+@pytest.mark.long
 @leans("src/pi2zero/cluster/watch.py: self.sent.split()", "src/pi2zero/cluster/watch.py: isinstance(error, CompositeError)")
 def test_the_results_of_a_cell_and_of_an_engine_that_ends(two):
     """ipyparallel splits an AsyncResult by engine, keeps what each prints in metadata, and calls an engine's end EngineError.

@@ -74,6 +74,8 @@ def _attach(run_dir: str, rank: int, size: int) -> None:
     # ipykernel 7 asks an `await` for its thread of subshells; an engine of ipyparallel 9.2 has none, and never answers.
     kernel._supports_kernel_subshells = False
     shell.kernel.shell_channel_thread = _NoSubshells()
+    # After an error ipykernel leaves out the cells that are already on their way, and ipyparallel takes these for done.
+    shell.kernel._abort_queues = lambda subshell_id=None: None
 
 
 class _NoSubshells:
