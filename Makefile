@@ -16,7 +16,7 @@ test: set-up    ## what CI runs: lint, tests, labs in step, every notebook, faul
 	@$(PY) tools/check.py
 
 test-fast: set-up ## lint, labs in step and the package tests that start no ranks: under 90 seconds
-	@$(PY) tools/check.py lint labs fast
+	@$(PY) tools/check.py bytecode lint labs fast
 
 labs: set-up    ## generate labs/ from solutions/
 	@$(PY) tools/labs.py

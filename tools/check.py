@@ -22,6 +22,7 @@ PYTEST = [PY, "-m", "pytest", "-q", SLOWEST, "--durations-min=0.5"]
 # Two at a time, for most of these wait for processes.
 PACKAGE = [*PYTEST, "-n2", "--dist=loadfile", "--no-loadscope-reorder", "--ignore=tests/faults", "--ignore=tests/browser"]
 STEPS = {
+    "bytecode": [[PY, "-m", "pi2zero.built.bytecode"]],  # else each of a thousand processes may compile torch for itself
     "lint": [
         [PY, "-m", "ruff", "check", *CODE, "notebooks", "solutions"],
         [PY, "-m", "ruff", "format", "--check", *CODE],

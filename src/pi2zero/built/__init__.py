@@ -4,6 +4,7 @@
 
     parts.py      what a part depends on, whether it is there, how it is built; horovod.py and operators.py are the two
     cache.py      finished parts in the user's cache folder, for the next clone
+    bytecode.py   what Python makes of the packages' sources, made first
     builder.py    the one background process of an environment that builds what is missing
     state.py      how far it is, for whoever wants to know or wait
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from pi2zero.built import cache, state
+from pi2zero.built import bytecode, cache, state
 from pi2zero.built.parts import Failed, Part, folder, parts, search_path
 
 BUILDER = "PI2ZERO_BUILDER"
@@ -38,7 +38,7 @@ def start(again: bool = False) -> None:
     if not state.can_be_built():
         return
     wanted = [each for each in state.states() if each.wanted(again)]
-    if not wanted:
+    if not wanted and bytecode.is_there():
         return
     folder().mkdir(exist_ok=True)
     for each in wanted:
@@ -81,6 +81,8 @@ def main() -> None:
         stop()  # what a killed one has left
         be_modest()
         os.environ.update(PATH=search_path(), CXX=os.environ.get("CXX", "g++"))
+        if not bytecode.is_there():
+            subprocess.run([sys.executable, "-m", "pi2zero.built.bytecode"])  # its own process, so that all of it can be ended
         for part in parts().values():
             if state.of(part).wanted():
                 Building(part).run()
