@@ -49,7 +49,7 @@ def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp("books")
     for name, cells in BOOKS.items():
         nbformat.write(new_notebook(cells=cells), folder / f"{name}.ipynb")
-    return run(folder, "--timeout", "5")
+    return run(folder, "--timeout", "2")
 
 
 def run(*arguments):
@@ -79,7 +79,7 @@ def test_a_broken_cell_is_named_with_its_notebook(report):
     _, text = report
     assert "BROKEN changed.ipynb, cell 3 of 3: Cell outputs differ: # sum" in text
     assert "BROKEN raises.ipynb, cell 2 of 2: Cell execution caused an exception: 1 / 0" in text
-    assert "BROKEN slow.ipynb, cell 2 of 2: Timeout of 5 seconds exceeded" in text
+    assert "BROKEN slow.ipynb, cell 2 of 2: Timeout of 2 seconds exceeded" in text
     assert "BROKEN good" not in text
 
 

@@ -19,8 +19,7 @@ CODE = ["src", "tests", "tools", "scripts", "benchmarks", "slides"]
 PX_CELLS = ["--nbqa-process-cells", "px"]
 SLOWEST = "--durations=20"
 PYTEST = [PY, "-m", "pytest", "-q", SLOWEST, "--durations-min=0.5"]
-# Two at a time, for most of these wait for processes.
-PACKAGE = [*PYTEST, "-n2", "--dist=loadfile", "--no-loadscope-reorder", "--ignore=tests/faults", "--ignore=tests/browser"]
+PACKAGE = [*PYTEST, "--dist=loadfile", "--no-loadscope-reorder", "--ignore=tests/faults", "--ignore=tests/browser"]
 STEPS = {
     "bytecode": [[PY, "-m", "pi2zero.built.bytecode"]],  # else each of a thousand processes may compile torch for itself
     "lint": [
@@ -30,9 +29,9 @@ STEPS = {
         [PY, "-m", "nbqa", "ruff check --select E9,F --ignore F821,F811,F704", "notebooks", "solutions", *PX_CELLS],
     ],
     "labs": [[PY, "tools/labs.py", "--check"]],
-    "fast": [[*PACKAGE, "-m", "not long", "tests"]],
+    "fast": [[*PACKAGE, "-n3", "-m", "not long", "tests"]],  # three at a time: they wait for processes now and then
     "built": [[PY, "-m", "pi2zero", "built", "--wait"]],
-    "ranks": [[*PACKAGE, "-m", "long", "tests"]],
+    "ranks": [[*PACKAGE, "-n2", "-m", "long", "tests"]],
     "faults": [[*PYTEST, "-n2", "--dist=loadfile", "tests/faults"]],
     "browser": [[*PYTEST, "-m", "not slow", "tests/browser"]],
     "notebooks": [[PY, "tools/nbval_report.py"]],
@@ -63,6 +62,7 @@ def main():
     names = sys.argv[1:] or list(STEPS)
     if unknown := set(names) - set(STEPS):
         sys.exit(f"There is no step {', '.join(sorted(unknown))}. Steps: {', '.join(STEPS)}.")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the kit's own modules and its tests are read a thousand times, too
     os.environ["PI2ZERO_SCOPE"] = f"check-{os.getpid()}"  # `reset` in this clone and the checks leave each other alone
     results = {name: run(name) for name in names}
     print("\n=== summary")

@@ -1,4 +1,4 @@
-"""Python's bytecode of all installed packages: `python -m pi2zero.built.bytecode`. 25 s on two cores, 1 s if it is there.
+"""Python's bytecode of all installed packages: `python -m pi2zero.built.bytecode`. 25 s on two cores.
 
 uv installs sources only. Python keeps the bytecode of what it imports, unless PYTHONDONTWRITEBYTECODE is set, as it is in many
 containers: then each rank compiles torch for itself, at every start.
@@ -41,5 +41,5 @@ def _set_up() -> str:
     return marker.read_text() if marker.exists() else ""
 
 
-if __name__ == "__main__":
+if __name__ == "__main__" and not is_there():
     make()
