@@ -15,7 +15,8 @@ from pi2zero.cluster.show import Show
 
 SOON = 0.3  # s that a cell gets to end by itself, before anybody looks
 POLL = 0.1  # s between two looks
-GRACE = 1.0  # s that the other ranks get to finish after one has raised
+GRACE = 1.0  # s that ranks which wait for others get to finish after one has raised
+GRACE_AWAKE = 5.0  # s that any other gets: on a busy machine it may still be making its traceback
 LEAVES = re.compile(r"^\s*(exit|quit)\(", re.MULTILINE)
 AFTER_INTERRUPT = 1.0  # s that a rank which waits for others gets to react to SIGINT before it counts as stuck
 AFTER_INTERRUPT_AWAKE = 5.0  # s that any other gets: on a busy machine a signal's handler has to wait for its turn
@@ -108,11 +109,11 @@ class Watch:
                 return
             if first_error is None and self._collect_errors():
                 first_error = now
-            if first_error and now - first_error > GRACE:
-                return
             before, signs = signs, (len(pending), self.show.update(self._complete()))
             moved = now if signs != before else moved
             self.standing.look(pending)
+            if first_error and now - first_error > (GRACE if all(map(self.standing.waits, pending)) else GRACE_AWAKE):
+                return
             if now - moved > self.timeout:
                 if blind := self.standing.unknown(pending):
                     self.standing.look_from_outside(self.engines.stacks(blind), self.sources.calls_at)
