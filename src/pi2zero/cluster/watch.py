@@ -16,7 +16,7 @@ from pi2zero.cluster.show import Show
 SOON = 0.3  # s that a cell gets to end by itself, before anybody looks
 POLL = 0.1  # s between two looks
 GRACE = 1.0  # s that ranks which wait for others get to finish after one has raised
-GRACE_AWAKE = 5.0  # s that any other gets: on a busy machine it may still be making its traceback
+GRACE_AWAKE = 2.5  # s that any other gets: on a busy machine it may still be making its traceback
 LEAVES = re.compile(r"^\s*(exit|quit)\(", re.MULTILINE)
 AFTER_INTERRUPT = 1.0  # s that a rank which waits for others gets to react to SIGINT before it counts as stuck
 AFTER_INTERRUPT_AWAKE = 5.0  # s that any other gets: on a busy machine a signal's handler has to wait for its turn
