@@ -3,7 +3,7 @@ PY := .venv/bin/python
 .DEFAULT_GOAL := help
 # Modules of clusters set these for another Python.
 unexport PYTHONPATH PYTHONHOME
-.PHONY: help lab test test-fast labs notebooks slides browser bench doctor reset clean set-up horovod tensorflow lock
+.PHONY: help lab test test-fast cluster-test labs notebooks slides browser bench doctor reset clean set-up horovod tensorflow lock
 
 help:           ## this list
 	@echo "From π to ZeRO. make TARGET, where TARGET is one of:"
@@ -17,6 +17,9 @@ test: set-up    ## what CI runs: lint, tests, labs in step, every notebook, faul
 
 test-fast: set-up ## lint, labs in step and the package tests that start no ranks: under 90 seconds
 	@$(PY) tools/check.py bytecode lint labs fast
+
+cluster-test: set-up ## ranks on several hosts: makes two hosts and a Slurm on this machine (root, Linux), tests, removes them
+	@$(PY) tools/hosts.py -- $(abspath $(PY)) -m pytest -q --durations=10 tests/hosts
 
 labs: set-up    ## generate labs/ from solutions/
 	@$(PY) tools/labs.py

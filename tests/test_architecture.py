@@ -88,13 +88,13 @@ def test_no_circle_between_rooms():
 
 def test_no_torch_in_the_cluster_or_below():
     rooms = {"cluster", *below("cluster")}
-    assert rooms == {"cluster", "mpi", "marks"}
+    assert rooms == {"cluster", "hosts", "mpi", "marks"}
     paths = [path for module, path in MODULES.items() if room_of(module) in rooms]
     assert not [(path.name, name) for path in paths for name in imports(path) if name.split(".")[0] in NO_TORCH]
 
 
 def test_importing_the_cluster_loads_no_torch():
-    modules = [module for module in MODULES if room_of(module) in ("cluster", "mpi", "marks")]
+    modules = [module for module in MODULES if room_of(module) in ("cluster", "hosts", "mpi", "marks")]
     asked = f"import sys, {', '.join(modules)}; print([name for name in {NO_TORCH} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout == "[]\n"
 

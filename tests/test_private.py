@@ -19,7 +19,7 @@ import pytest
 import pi2zero
 from pi2zero import marks
 from pi2zero.cluster import engines
-from pi2zero.cluster.seal import EVERYWHERE, open_ports
+from pi2zero.hosts.seal import EVERYWHERE, open_ports
 
 pytestmark = [
     pytest.mark.long,
@@ -127,7 +127,7 @@ def test_no_port_is_open_to_all(ranks, tries, monkeypatch):
     assert list(open_to_all) == ["prterun"]
     ports = [("127.0.0.1" if c.laddr.ip == "0.0.0.0" else "::1", c.laddr.port) for c in open_to_all["prterun"]]
     assert tries("knock", ports=ports) == []
-    monkeypatch.setattr(engines, "seal", lambda pid: 1)
+    monkeypatch.setattr(engines, "seal", lambda pid, friends: 1)
     unsealed = engines.Engines(1, lambda what: None)
     try:
         ports = [("127.0.0.1", c.laddr.port) for c in open_ports(unsealed.mpirun_pid) if c.laddr.ip == "0.0.0.0"]

@@ -1,4 +1,4 @@
-"""`python -m pi2zero doctor [--json]`, `... built [--wait]` and `... reset`."""
+"""`python -m pi2zero doctor [--json]`, `... built [--wait]`, `... site [--write]` and `... reset`."""
 
 import argparse
 import contextlib
@@ -21,7 +21,12 @@ def main() -> int:
     built.add_argument("--wait", action="store_true", help="until they are there; exit status 1 if one cannot be built")
     built.add_argument("--again", action="store_true", help="try again what has failed, or was built with other options")
     built.add_argument("--stop", action="store_true", help="end the building; it goes on when it is next asked for")
+    where = commands.add_parser("site", help="where ranks run when nobody says it: check the site file, and try it")
+    where.add_argument("--write", action="store_true", help="write one to begin with; an old one stays")
+    where.add_argument("-n", type=int, default=4, help="ranks to try it with (4)")
     options = parser.parse_args()
+    if options.command == "site":
+        return try_site(options)
     if options.command == "built":
         return build(options)
     return look(options) if options.command == "doctor" else reset()
@@ -45,6 +50,26 @@ def look(options) -> int:
         seconds = round(time.monotonic() - start, 2)
         print(json.dumps({"status": status, "seconds": seconds, "checks": [asdict(r) for r in results]}, indent=1))
     return int(status == "failed")
+
+
+def try_site(options) -> int:
+    """Exit status 1 if the site file is wrong, or ranks do not start as it says."""
+    from pi2zero.cluster.api import start
+    from pi2zero.cluster.engines import ClusterError
+    from pi2zero.hosts import place, site
+
+    if options.write:
+        print(site.write())
+        return 0
+    try:
+        told = site.load()
+        print(f"{site.path()}: " + (f"on = {told.on!r}" if site.path().exists() else "not there; ranks run on this machine"))
+        cluster = start(options.n)
+        cluster.stop()
+    except (place.PlaceError, ClusterError) as error:
+        print(f"\n{error}")
+        return 1
+    return 0
 
 
 def build(options) -> int:

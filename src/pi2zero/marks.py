@@ -147,9 +147,14 @@ def temporary_folder(kind: str) -> tempfile.TemporaryDirectory:
     return tempfile.TemporaryDirectory(prefix=_folder_name(kind, owner_mark()))
 
 
+def run_dirs(owner: str | None = None) -> list[Path]:
+    """Run folders of this user: all of this scope, or those of one owner. Not another host's."""
+    return _folders(RUN, scope_mark() if owner is None else owner)
+
+
 def remove_run_dirs(owner: str | None = None) -> None:
-    """Remove run folders of this user: all of this scope, or those of one owner. Another host's stay."""
-    for folder in _folders(RUN, scope_mark() if owner is None else owner):
+    """Remove the folders that `run_dirs` gives."""
+    for folder in run_dirs(owner):
         shutil.rmtree(folder, ignore_errors=True)
 
 

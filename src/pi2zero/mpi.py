@@ -7,6 +7,7 @@ from pathlib import Path
 from pi2zero import marks
 
 RUN_DIR = "PI2ZERO_RUN_DIR"  # on a cluster's ranks: its private folder
+ADDRESS = "PI2ZERO_ADDRESS"  # on a cluster's ranks on several hosts: this host's address in their network
 
 
 def mpi_env() -> None:

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 
 from pi2zero import marks, mpi
+from pi2zero.hosts.seal import seal
 
 _held = []  # on rank 0: the folder of the file where the ranks met, and the port of their world
 
@@ -50,6 +51,8 @@ def join(deepspeed: bool = False) -> Rank:
         os.environ.update(RANK=str(comm.rank), WORLD_SIZE=str(comm.size), LOCAL_RANK=str(local_rank))
         os.environ.update(MASTER_ADDR=address, MASTER_PORT=str(port))
         dist.init_process_group(backend, store=store, rank=comm.rank, world_size=comm.size)
+        if not one_host and mpi.ADDRESS in os.environ:  # what the store and gloo listen on is for these ranks' hosts alone
+            seal(os.getpid(), sorted(set(comm.allgather(os.environ[mpi.ADDRESS]))))
     if deepspeed:
         _start_deepspeed(comm, "cuda" if has_gpu else "cpu", first=local_rank == 0)
     return Rank(comm.rank, comm.size, local_rank, device, dist.get_backend())
@@ -131,7 +134,7 @@ def _meeting_file(comm, dist):
 
 def _meeting_port(comm, dist):
     """(a TCPStore on rank 0, its host, its port). The system chose the port, so that no two worlds on a host meet."""
-    host = comm.bcast(socket.gethostname())
+    host = comm.bcast(os.environ.get(mpi.ADDRESS, socket.gethostname()))
     store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False) if comm.rank == 0 else None
     port = comm.bcast(store.port if store else None)
     return store or dist.TCPStore(host, port, is_master=False, wait_for_workers=False), host, port

@@ -14,6 +14,8 @@ from pi2zero.cluster.history import Cell, History
 from pi2zero.cluster.report import CellSources, Outcome, render
 from pi2zero.cluster.views import noting
 from pi2zero.cluster.watch import Watch
+from pi2zero.hosts.place import Place, find
+from pi2zero.hosts.slurm import cancel_left
 
 CROWDED = 4  # ranks a core, above which `start` says a word about it
 
@@ -26,7 +28,7 @@ class MPICluster:
     n: the world size. view: an ipyparallel DirectView on all ranks, in their order. info: a dict for each rank.
     """
 
-    def __init__(self, n: int, progress: Progress, former: History):
+    def __init__(self, n: int, progress: Progress, former: History, place: Place):
         self.n = n
         self._sources = CellSources()
         self._history = History()  # what these ranks were told
@@ -37,7 +39,7 @@ class MPICluster:
         self._mending_failed: Exception | None = None
         self._sent = None, []  # the cell that was sent without waiting, and the engines that it went to
         self.last_result = None  # ipyparallel's AsyncResult of the cell that was sent last
-        self._engines: Engines | None = Engines(n, progress)
+        self._engines: Engines | None = Engines(n, progress, place)
 
     def __repr__(self):
         return f"<MPICluster: {f'{self.n} ranks' if self._engines else 'stopped'}>"
@@ -64,6 +66,11 @@ class MPICluster:
         """For each rank: rank, size, pid, mark, host, library."""
         self._wait_until_ready()
         return self._engines.info
+
+    @property
+    def place(self) -> Place:
+        """Where the ranks are."""
+        return self._engines.place
 
     def stop(self) -> None:
         """End the ranks and the controller, and remove their files. May be called twice."""
@@ -211,28 +218,32 @@ def current() -> MPICluster | None:
     return _current
 
 
-def start(n: int = 4) -> MPICluster:
+def start(n: int = 4, on=None) -> MPICluster:
     """Start n MPI ranks and let `%%px` run cells on them, watched.
 
-    n: the world size; more than the machine has cores works, slower. A cluster that this kernel already runs is
-    stopped first. Raises ClusterError with the ranks' own output if they do not arrive.
+    n: the world size; more than there are cores works, slower. on: where; "local" (this machine), "slurm" (a job as the site
+    file says), hosts with their slots, such as ["node1:2", "node2:2"], or the path of an Open MPI hostfile; None: the nodes of
+    the Slurm job that the kernel is in, or what the site file says, or this machine. A cluster that this kernel already runs is
+    stopped first. Raises PlaceError if there is no such place, ClusterError with the ranks' own output if they do not arrive.
     """
     global _current
     if not isinstance(n, int) or isinstance(n, bool) or n < 1:
         raise ValueError(f"n is the number of ranks, a whole number from 1 up; got {n!r}. Try pi2zero.start(n=4).")
-    former = History()
+    place, former = find(on), History()
     if _current:
         former = _current._told()
         _current.stop()
     marks.end_marked(f"{marks.owner_mark()}cluster-")  # of a start that was interrupted
     progress = Progress(f"Starting {n} rank{'s' * (n != 1)}")
-    cluster = _current = MPICluster(n, progress, former)
+    cluster = _current = MPICluster(n, progress, former, place)
     plural = "s are" if n > 1 else " is"
     crowd = ""
-    if n > CROWDED * (os.cpu_count() or 1):
+    if not cluster.place.slots and n > CROWDED * (os.cpu_count() or 1):
         crowd = f" They share {(os.cpu_count() or 1):g} cores: results are right, cells are slow."
     library = cluster.info[0]["library"]
-    progress.done(f"{n} rank{plural} up ({library}), {{seconds:.1f}} s. %%px runs a cell on all of them.{crowd}")
+    progress.done(
+        f"{n} rank{plural} up{cluster.place.words(n)} ({library}), {{seconds:.1f}} s. %%px runs a cell on all of them.{crowd}"
+    )
     cluster.activate()
     return cluster
 
@@ -247,6 +258,8 @@ def reset() -> str:
     count = len(marks.marked())
     if _current:
         _current.stop()
+    for folder in marks.run_dirs():
+        cancel_left(folder)
     marks.end_marked()
     marks.remove_run_dirs()
     return f"{count} processes ended, their files removed." if count else "Nothing of the kit was running."

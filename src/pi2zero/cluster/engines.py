@@ -18,12 +18,17 @@ from traitlets.config import Config
 
 from pi2zero import marks
 from pi2zero.cluster import enrol
+from pi2zero.cluster.pulse import pulse_path
 from pi2zero.cluster.report import Frame, parse_stack
-from pi2zero.cluster.seal import seal
 from pi2zero.cluster.warden import ensure_warden
+from pi2zero.hosts.agent import is_rank
+from pi2zero.hosts.place import Place, own_variables
+from pi2zero.hosts.reach import HostError, Hosts
+from pi2zero.hosts.seal import seal
 from pi2zero.mpi import RUN_DIR, mpi_env, one_host_env
 
 START_TIMEOUT, PER_RANK = 60.0, 3.0  # s for the ranks to arrive, and more for each: 32 take a minute on two cores
+ELSEWHERE = 180.0  # s more on other hosts: hundreds of files are read over a network
 
 
 class ClusterError(RuntimeError):
@@ -35,23 +40,29 @@ class ClusterError(RuntimeError):
 
 
 class Engines:
-    """A controller and n engines in one MPI world, in a private folder, marked with this process as their owner.
+    """A controller here and n engines at a place, in one MPI world, in a private folder, marked with this process as their owner.
 
     client: the ipyparallel Client. ids: its engine ids in the order of the MPI ranks. info: what each rank said of
     itself (see `enrol.enrol`). All of them change when the ranks are replaced.
     """
 
-    def __init__(self, n: int, progress):
+    def __init__(self, n: int, progress, place: Place = Place()):  # noqa: B008 (it cannot be changed)
         mpi_env()
-        self.n, self.patience = n, START_TIMEOUT + PER_RANK * n
+        self.n, self.place = n, Place()
         self.mark = f"{marks.owner_mark()}cluster-{time.monotonic_ns()}/"
-        self.client = None
+        self.client = self.hosts = None
         self._former: set[str] = set()  # uuids of engines that were replaced
         self._stopped, self._starting = False, threading.Lock()
         self.folder = marks.make_run_dir()
         try:
             ensure_warden()
+            self.place = place.take(n, self.folder, progress)
+            self.patience = START_TIMEOUT + PER_RANK * n + ELSEWHERE * bool(self.place.slots)
+            self.hosts = Hosts(self.place, self.mark, self.folder)
             self._start(progress)
+        except HostError as error:
+            self.stop()
+            raise ClusterError(str(error)) from None
         except BaseException:
             self.stop()
             raise
@@ -75,6 +86,7 @@ class Engines:
             send_engines_connection_env=False,
             # An engine counts as arrived at its first heartbeat: the default of one in 3 s makes up half of the start.
             # Whether a rank lives, the kit looks itself; so a rank too busy to answer is not given up (600 beats = 2 min).
+            controller_ip=self.place.address() or "127.0.0.1",  # on that network alone
             controller_args=["--HeartMonitor.period=200", "--HeartMonitor.max_heartmonitor_misses=600"],
             profile_dir=str(profile),
             cluster_id="",
@@ -98,7 +110,6 @@ class Engines:
     def _publish(self) -> None:
         """Give the controller's address to the engines once it is whole: they would read, and fail on, half a file."""
         written = Path(self.ipp.controller.connection_files["engine"])  # the last file that the controller writes
-        whole = self.folder / "controller.part"
         deadline = time.monotonic() + self.patience
         while True:
             with contextlib.suppress(FileNotFoundError, ValueError):
@@ -107,9 +118,7 @@ class Engines:
             if not self.controller_runs() or time.monotonic() > deadline:
                 raise ClusterError(f"ipyparallel's controller did not start. It said:\n{self.ipp.controller.get_output()}")
             time.sleep(0.02)
-        whole.touch(0o600)
-        whole.write_text(text)
-        whole.replace(self.address)
+        self.hosts.publish(self.address, text)
 
     def _start_ranks(self) -> None:
         self.ranks_mark = f"{self.mark}ranks-{time.monotonic_ns()}/"
@@ -117,7 +126,9 @@ class Engines:
         # One thread a rank, as torchrun has it, unless the user says otherwise: ranks share the cores.
         threads = os.environ.get("OMP_NUM_THREADS", "1")
         environment = {marks.MARK: self.ranks_mark, "OMP_NUM_THREADS": threads, RUN_DIR: str(self.folder)}
-        self.ipp.config.EngineLauncher.environment = environment | one_host_env()
+        environment |= own_variables() | environment if self.place.slots else one_host_env()
+        self.ipp.config.EngineLauncher.environment = environment
+        self.ipp.config.MPILauncher.mpi_args = self.place.mpi_args(self.n, environment)
         self.ipp.start_engines_sync(self.n)
 
     def _await_ranks(self, progress=lambda what: None) -> None:
@@ -129,7 +140,7 @@ class Engines:
                 raise ClusterError("The cluster was stopped while its ranks were starting.")
             time.sleep(0.05)
             progress(f"{len(fresh)} of {self.n} MPI ranks")
-            sealed = sealed or seal(self.mpirun_pid)
+            sealed = sealed or self._seal()
             alive = self._ranks_alive()
             started = max(started, alive)
             if alive < started or not is_alive(self.mpirun_pid):
@@ -140,11 +151,21 @@ class Engines:
                     f"Only {len(fresh)} of {self.n} ranks arrived within {self.patience:.0f} s. They said:\n"
                     f"{self.output()}\nTry `python -m pi2zero doctor` in a terminal, or fewer ranks."
                 )
-        seal(self.mpirun_pid)  # again: a port may have been opened after the first time
-        found = self.client[fresh].apply_async(enrol.enrol, str(self.folder)).get(self.patience)
+        self._seal()  # again: a port may have been opened after the first time
+        self.hosts.seal(self.ranks_mark, self.place.friends())
+        found = self.client[fresh].apply_async(enrol.enrol, str(self.folder), self.place.address()).get(self.patience)
         order = sorted(range(self.n), key=lambda i: found[i]["rank"])
         self.info = [found[i] for i in order]
         self.ids = [fresh[i] for i in order]
+        if len({info["size"] for info in self.info} | {self.n}) > 1:
+            raise ClusterError(
+                f"These {self.n} ranks are not one MPI world: {sorted(info['size'] for info in self.info)} ranks in each."
+            )
+        self.hosts.watch(self.ranks_mark, self.info, {rank: str(pulse_path(str(self.folder), rank)) for rank in range(self.n)})
+
+    def _seal(self) -> int:
+        """Close Open MPI's ports to all but the hosts of this place; on one host, to all."""
+        return seal(self.mpirun_pid, self.place.friends())
 
     def _fresh_ids(self) -> list[int]:
         """ipyparallel's ids of the engines that are not the ones before a restart. An id is given anew; a uuid is not."""
@@ -153,7 +174,11 @@ class Engines:
     def replace(self) -> None:
         """End the ranks, whatever state they are in, and start as many fresh ones under the same controller."""
         self._former |= set(self.client._engines.values())
-        marks.end_marked(self.ranks_mark)
+        if over := self.place.why_over():
+            raise ClusterError(f"{over}, and its ranks with it.")
+        if lost := self.hosts.lost():
+            raise ClusterError("\n".join(f"The host {host} is lost: {why}" for host, why in lost.items()))
+        self.hosts.end(self.ranks_mark)
         with self._starting:
             if not self._stopped:
                 self._start_ranks()
@@ -163,6 +188,9 @@ class Engines:
         """End the ranks and the controller, and remove their files."""
         with self._starting:  # what is being started is ended; nothing starts after it
             self._stopped = True
+        if self.hosts:
+            self.hosts.close()
+        self.place.give_back()
         marks.end_marked(self.mark)
         if self.client is not None:
             self.client.close()
@@ -178,18 +206,24 @@ class Engines:
         return is_alive(self.ipp.controller.pid)
 
     def has_spawned(self) -> bool:
-        """Whether processes live that the ranks have spawned: mpirun has more children than ranks."""
-        return self._ranks_alive() > self.n
+        """Whether processes live that the ranks have spawned: Open MPI has more children than ranks."""
+        return self._ranks_alive() + sum(host.launched() for host in self.hosts.others) > self.n
 
     def _ranks_alive(self) -> int:
-        """Live children of mpirun. mpirun itself may stay for ever after a rank has failed in MPI_Init."""
+        """Live ranks among mpirun's children. mpirun itself may stay for ever after a rank has failed in MPI_Init."""
         with contextlib.suppress(psutil.NoSuchProcess):
-            return sum(is_alive(child.pid) for child in psutil.Process(self.mpirun_pid).children())
+            return sum(map(is_rank, psutil.Process(self.mpirun_pid).children()))
         return 0
 
     def death_notes(self) -> dict[int, str]:
         """Ranks that are gone, and why; empty if all live. When one dies, mpirun ends the others: those are left out."""
-        dead = [i["rank"] for i in self.info if marks.owner_is_gone(i["mark"])]
+        notes = self.hosts.on_lost() or self._notes_of_processes()
+        if notes and (over := self.place.why_over()):
+            return dict.fromkeys(range(self.n), over)
+        return notes
+
+    def _notes_of_processes(self) -> dict[int, str]:
+        dead = self.hosts.gone()
         if not dead and is_alive(self.mpirun_pid):
             return {} if self.controller_runs() else {0: "the controller is gone, and with it the way to every rank"}
         deadline = time.monotonic() + 2.0
@@ -200,14 +234,8 @@ class Engines:
     def stacks(self, which: list[int]) -> dict[int, list[Frame]]:
         """Where ranks are now, innermost frame first: also inside an MPI call that will never return."""
         paths = {rank: enrol.stack_path(str(self.folder), rank) for rank in which}
-        for path in paths.values():
-            path.write_text("")
-        self.signal(enrol.STACK_SIGNAL, which)
-        deadline = time.monotonic() + 0.5
-        while time.monotonic() < deadline and not all(path.stat().st_size for path in paths.values()):
-            time.sleep(0.01)
-        time.sleep(0.02)  # the last frames
-        return {rank: parse_stack(path.read_text()) for rank, path in paths.items()}
+        texts = self.hosts.read(paths, lambda: self.signal(enrol.STACK_SIGNAL, which))
+        return {rank: parse_stack(text) for rank, text in texts.items()}
 
     def execute(self, source: str, which: list[int]):
         """Send a cell to these ranks. Returns ipyparallel's AsyncResult at once."""

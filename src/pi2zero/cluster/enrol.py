@@ -10,19 +10,22 @@ from pathlib import Path
 
 from pi2zero.cluster.output import Capped
 from pi2zero.cluster.pulse import Pulse, pulse_path
+from pi2zero.hosts.place import facing, interface_of
 from pi2zero.marks import owner_mark
-from pi2zero.mpi import local_rank, mpi_library
+from pi2zero.mpi import ADDRESS, local_rank, mpi_library
 
 # Schedulers (Slurm, submitit) may use SIGUSR1 for themselves: a site can choose another, before the start.
 STACK_SIGNAL = signal.Signals[os.environ.get("PI2ZERO_STACK_SIGNAL", "SIGUSR1")]
 _stack_file = None  # kept open: faulthandler writes to its descriptor
 
 
-def enrol(run_dir: str) -> dict:
+def enrol(run_dir: str, kernel: str = "") -> dict:
     """Make this engine a rank that can be watched; the kit calls it once on each.
 
     After it, STACK_SIGNAL writes the rank's Python stack to `run_dir/<rank>.stack`. faulthandler writes from the signal
     handler itself, so this works while the rank waits inside MPI, where no Python code can run.
+
+    kernel: its address, if ranks run on other hosts; the interface that leads to it is the one for all of their traffic.
 
     Returns rank, size, pid, mark (of this process: a pid can be given anew), host and the MPI library's name.
     """
@@ -34,6 +37,10 @@ def enrol(run_dir: str) -> dict:
     # not be looked at. So it does that now, while all ranks are here. (See HOLD_THE_LOCK in hang.py for other communicators.)
     MPI.COMM_WORLD.allreduce(0)
     os.environ.setdefault("LOCAL_RANK", str(local_rank(MPI.COMM_WORLD)[0]))  # launchers and DeepSpeed read it
+    if kernel:
+        os.environ[ADDRESS] = facing(kernel)
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface_of(os.environ[ADDRESS])[0])
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # it warns of each address that has no name
     path = stack_path(run_dir, rank)
     for folder in (path.parent.parent, path.parent):  # on another host it may not be there yet; closed to others, too
         folder.mkdir(mode=0o700, exist_ok=True)

@@ -24,11 +24,11 @@ class _Seen:
 
 
 class Standing:
-    """What the ranks of one cell are doing. `folder`: the run's folder, in which they write."""
+    """What the ranks of one cell are doing. read(rank): the text of a rank's last sample, on whatever host it is."""
 
-    def __init__(self, folder, ranks: list[int]):
-        self.folder, self.ranks = str(folder), ranks
-        self._before = {rank: sample.number for rank in ranks if (sample := pulse.read(self.folder, rank))}
+    def __init__(self, read, ranks: list[int]):
+        self._read, self.ranks = read, ranks
+        self._before = {rank: sample.number for rank in ranks if (sample := pulse.parse(self._read(rank)))}
         self._seen: dict[int, _Seen] = {}
         self._outside: dict[int, tuple[object, float]] = {}  # the place of a rank that holds Python's lock, and since when
 
@@ -36,7 +36,7 @@ class Standing:
         """The fresh samples of these ranks. Who has none is busy in C code, stopped, or has only begun."""
         now = time.monotonic()
         for rank in pending:
-            sample = pulse.read(self.folder, rank)
+            sample = pulse.parse(self._read(rank))
             if sample is None or sample.number == self._before.get(rank):
                 continue
             if rank not in self._seen or self._seen[rank].sample.number != sample.number:

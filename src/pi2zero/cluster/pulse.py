@@ -129,9 +129,9 @@ def pulse_path(run_dir: str, rank: int) -> Path:
     return Path(run_dir) / "pulses" / f"{rank}.json"
 
 
-def read(run_dir: str, rank: int) -> Sample | None:
-    """A rank's last sample; None if there is none (yet)."""
+def parse(text: str) -> Sample | None:
+    """A sample from its file's text; None if there is none (yet)."""
     try:
-        return Sample(**json.loads(pulse_path(run_dir, rank).read_text()))
-    except (OSError, ValueError):
+        return Sample(**json.loads(text))
+    except ValueError:
         return None

@@ -121,9 +121,10 @@ class CellSources:
 def render(outcome: Outcome, sources: CellSources, size: int, lost: History) -> RankError:
     """The report as an exception, ready to be raised. lost: what `replay` would do again, because these ranks are new."""
     parts, summaries = [], []
-    for rank, why in sorted(outcome.dead.items()):
-        summaries.append(f"rank {rank} died: {why}")
-        parts.append(f"Rank {rank} died: {why}.")
+    for why in dict.fromkeys(outcome.dead.values()):
+        ranks = name_ranks([rank for rank, reason in outcome.dead.items() if reason == why])
+        summaries.append(f"{ranks} died: {why}")
+        parts.append(f"{_capital(ranks)} died: {why}.")
     for ranks, error in _alike(outcome.errors):
         summaries.append(f"{name_ranks(ranks)} raised {error.ename}: {error.evalue}")
         parts.append(f"{_capital(name_ranks(ranks))} raised {error.ename}:\n{_traceback(error)}")

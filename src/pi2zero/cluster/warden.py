@@ -8,7 +8,8 @@ import subprocess
 import sys
 import time
 
-from pi2zero.marks import MARK, end_marked, owner_is_gone, owner_mark, remove_run_dirs
+from pi2zero.hosts.slurm import cancel_left
+from pi2zero.marks import MARK, end_marked, owner_is_gone, owner_mark, remove_run_dirs, run_dirs
 
 _wardens: dict[str, subprocess.Popen] = {}  # by owner: a forked child is not its parent
 
@@ -32,6 +33,8 @@ def main(owner: str) -> None:
     while not owner_is_gone(owner):
         time.sleep(0.5)
     end_marked(owner)
+    for folder in run_dirs(owner):
+        cancel_left(folder)
     remove_run_dirs(owner)
 
 

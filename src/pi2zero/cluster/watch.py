@@ -32,7 +32,7 @@ class Watch:
     def __init__(self, engines, ranks: list[int], timeout: float, sources, groupby: str | None = None):
         self.engines, self.ranks, self.timeout, self.sources = engines, ranks, timeout, sources
         self.outcome = Outcome()
-        self.standing = Standing(engines.folder, ranks)
+        self.standing = Standing(engines.hosts.sample, ranks)
         self.sent = None  # ipyparallel's AsyncResult
         self._gone: set[int] = set()  # ranks whose engine ended before it answered
         self.show = Show(ranks, self.metadata, sources.place, groupby)

@@ -1,0 +1,145 @@
+"""`python -m pi2zero.hosts.agent`: what the kit does on another host. Requests come on its input, answers go
+to its output.
+
+The kernel starts one on each host by ssh or srun, so that nothing listens on a port and no folder has to be shared. When the
+kernel or the connection is gone, it ends what was started here and removes the files. On the kernel's own host the same functions
+are called directly (hosts.py).
+"""
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import psutil
+
+from pi2zero import marks
+from pi2zero.hosts.seal import seal as seal_process
+
+SILENCE = 30.0  # s without a request (they come twice a second), after which the kernel counts as gone
+DAEMONS = ("mpirun", "mpiexec", "prterun", "prted")  # Open MPI's: their children are ranks,
+SHELLS = (*DAEMONS, "ssh", "srun", "sh")  # or the way to another host
+
+
+def hello(folder: str) -> str:
+    """Make the private folder for this cluster's files; this host's name."""
+    Path(folder).mkdir(mode=0o700, exist_ok=True)
+    return socket.gethostname()
+
+
+def write(path: str, text: str) -> None:
+    """A private file, whole at once: others wait for it."""
+    part = Path(path).with_suffix(".part")
+    part.touch(0o600)
+    part.write_text(text)
+    part.replace(path)
+
+
+def look(ranks_mark: str, marks_of: dict, samples_of: dict) -> dict:
+    """gone: those ranks whose process has ended; launched: live processes that Open MPI has started here; samples: the text of
+    each rank's last sample. marks_of and samples_of: {rank: its process's mark, the file of its samples}."""
+    return {
+        "gone": [int(rank) for rank, mark in marks_of.items() if marks.owner_is_gone(mark)],
+        "launched": launched(ranks_mark),
+        "samples": {int(rank): read(path) for rank, path in samples_of.items()},
+    }
+
+
+def launched(ranks_mark: str) -> int:
+    """How many live processes the cluster's daemons of Open MPI have started on this host: ranks, and what they spawned."""
+    count = 0
+    for daemon in daemons(ranks_mark):
+        with contextlib.suppress(psutil.Error):
+            count += sum(map(is_rank, daemon.children()))
+    return count
+
+
+def daemons(ranks_mark: str) -> set[psutil.Process]:
+    """Open MPI's daemons on this host, by the ranks that they have started: ssh does not hand the mark over to them."""
+    found = set()
+    for process in marks.marked(ranks_mark):
+        with contextlib.suppress(psutil.Error):
+            if (parent := process.parent()) and parent.name().startswith(DAEMONS):
+                found.add(parent)
+    return found
+
+
+def is_rank(process: psutil.Process) -> bool:
+    """Whether a daemon's child is a rank that lives, and not the way to another host (in_job.py becomes srun in a moment)."""
+    with contextlib.suppress(psutil.Error):
+        way = process.name() in SHELLS or "pi2zero.hosts.in_job" in process.cmdline()
+        return not way and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def read(path: str) -> str:
+    """A file's text; nothing if it is not there."""
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
+
+
+def clear(paths: list[str]) -> None:
+    """Empty these files."""
+    for path in paths:
+        with contextlib.suppress(OSError):
+            Path(path).write_text("")
+
+
+def read_all(paths: list[str]) -> list[str]:
+    return [read(path) for path in paths]
+
+
+def seal(mark: str, friends: list[str]) -> int:
+    """Let nobody but friends (addresses) connect to what the ranks with this mark and their daemons listen on here."""
+    return sum(seal_process(process.pid, friends) for process in {*marks.marked(mark), *daemons(mark)})
+
+
+def end(mark: str) -> None:
+    """End what carries this mark on this host."""
+    marks.end_marked(mark)
+
+
+def clean(folder: str) -> None:
+    """Remove the cluster's files on this host."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+DOES = {one.__name__: one for one in (hello, write, look, clear, read_all, seal, end, clean)}
+
+
+def requests():
+    """The lines of the input, until the kernel is gone."""
+    waiting = b""
+    while select.select([0], [], [], SILENCE)[0]:
+        new = os.read(0, 65536)
+        if not new:
+            return
+        *lines, waiting = (waiting + new).split(b"\n")
+        yield from lines
+
+
+def main(mark: str, folder: str) -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # so does Slurm end a job
+    try:
+        for line in requests():
+            request = json.loads(line)
+            try:
+                answer = {"value": DOES[request["do"]](*request["with"])}
+            except Exception as error:  # told where it was asked
+                answer = {"error": f"{type(error).__name__}: {error}"}
+            print(json.dumps(answer), flush=True)
+    finally:
+        clean(folder)  # at once: Slurm kills what has not ended some seconds after it has told it to
+        end(mark)
+        clean(folder)  # what a rank has written meanwhile
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,30 @@
+"""`python -m pi2zero.hosts.in_job --job=NUMBER NODE LINE...`: run a line of sh on a node of a job, with its input and output.
+
+Open MPI and the kit call it as they call ssh. The site's modules and lines are prepared first, on that node.
+"""
+
+import os
+import sys
+
+from pi2zero.hosts import site
+
+SRUN = ["srun", "--overlap", "--nodes=1", "--ntasks=1", "--cpu-bind=none", "--mpi=none", "--quiet", "--unbuffered"]
+
+
+def command(job: str, node: str, line: str) -> list[str]:
+    """srun's whole command."""
+    return [*SRUN, f"--jobid={job}", f"--nodelist={node}", "bash", "-c", site.load().prepared(line)]
+
+
+def main() -> None:
+    job, node, *line = sys.argv[1:]
+    job = job.removeprefix("--job=")
+    # srun hands the environment over. Not what the kernel's own job was asked for, nor ipyparallel's folders here.
+    for name in [name for name in os.environ if name.startswith(("SLURM_", "IPP_")) and name != "SLURM_CONF"]:
+        del os.environ[name]
+    words = command(job, node, " ".join(line))
+    os.execvp(words[0], words)
+
+
+if __name__ == "__main__":
+    main()

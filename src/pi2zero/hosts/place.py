@@ -1,0 +1,208 @@
+"""Where ranks run: this machine, hosts that ssh reaches, or the nodes of a Slurm job; and how Open MPI starts them there."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+LATER = 4.0  # s until Slurm says that a job is over whose processes have ended
+SSH = ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"]
+
+
+class PlaceError(ValueError):
+    """There is no such place, or it cannot be used. The message says what is possible."""
+
+    def _render_traceback_(self):
+        """IPython shows this in place of the traceback."""
+        return f"PlaceError: {self}".splitlines()
+
+
+@dataclass(frozen=True)
+class Place:
+    """slots: the hosts and how many ranks fit on each; none: this machine. shell: what runs a line of sh on the host whose name
+    follows. interface: the name of this machine's network interface that leads to them; none: the one that the system takes."""
+
+    slots: dict[str, int] = field(default_factory=dict)
+    shell: tuple[str, ...] = ()
+    interface: str = ""
+    job: object = None  # Slurm's, if it was asked for these hosts: it ends with the cluster
+
+    def take(self, n: int, folder: Path, progress) -> "Place":
+        """The hosts are there already (see slurm.Wanted)."""
+        return self
+
+    def why_over(self) -> str:
+        """Why the hosts are not ours any more; empty while they are. Asked when ranks are gone: Slurm knows it a moment later."""
+        deadline = time.monotonic() + LATER
+        while self.job and time.monotonic() < deadline:
+            if why := self.job.why_over():
+                return why
+            time.sleep(0.3)
+        return ""
+
+    def give_back(self) -> None:
+        if self.job:
+            self.job.cancel()
+
+    def words(self, n: int) -> str:
+        """' on node1 (2) and node2 (2)'; nothing on this machine."""
+        shares = [f"{host} ({ranks})" for host, ranks in self.shares(n).items() if ranks]
+        return f" on {', '.join(shares[:-1])} and {shares[-1]}" if len(shares) > 1 else "".join(f" on {one}" for one in shares)
+
+    def shares(self, n: int) -> dict[str, int]:
+        """How many of n ranks each host gets: host by host, as they have room; if there is not enough, the same on each."""
+        if n > sum(self.slots.values()):
+            share, more = divmod(n, len(self.slots) or 1)
+            return {host: share + (at < more) for at, host in enumerate(self.slots)}
+        shares, left = {}, n
+        for host, slots in self.slots.items():
+            shares[host] = min(slots, left)
+            left -= shares[host]
+        return shares
+
+    def address(self) -> str:
+        """This machine's address that the hosts reach; "" where all ranks are here. Raises PlaceError."""
+        others = [host for host in self.slots if host != socket.gethostname()]
+        if not others:
+            return ""
+        if self.interface:
+            found = [a.address for a in psutil.net_if_addrs().get(self.interface, []) if a.family == socket.AF_INET]
+            if not found:
+                known = ", ".join(sorted(psutil.net_if_addrs()))
+                raise PlaceError(
+                    f"This machine has no network interface {self.interface!r} with an IPv4 address. It has: {known}."
+                )
+            return found[0]
+        found = {facing(host) for host in others}
+        if len(found) > 1:
+            raise PlaceError(
+                f"This machine reaches the hosts from {len(found)} addresses ({', '.join(sorted(found))}). Name one interface."
+            )
+        return found.pop()
+
+    def friends(self) -> list[str]:
+        """The addresses from which ranks and daemons of this place come; none on one host."""
+        others = [socket.gethostbyname(host) for host in self.slots if host != socket.gethostname()]
+        return [*others, self.address()] if others else []
+
+    def mpi_args(self, n: int, environment: dict[str, str]) -> list[str]:
+        """What mpirun needs to start n ranks here, with these variables."""
+        if not self.slots:
+            return []
+        shares = {host: ranks for host, ranks in self.shares(n).items() if ranks}
+        args = ["--host", ",".join(f"{host}:{ranks}" for host, ranks in shares.items()), "--map-by", "slot"]
+        # Whoever gave the hosts: they are reached by our own shell, and no scheduler's view of them counts.
+        args += ["--prtemca", "plm", "ssh", "--prtemca", "plm_ssh_agent", " ".join(self.shell), "--prtemca", "ras", "^slurm"]
+        if address := self.address():
+            network = f"{network_of(address)}"
+            args += ["--prtemca", "prte_if_include", network, "--mca", "btl_tcp_if_include", network]
+        for name in environment:
+            args += ["-x", name]
+        return args
+
+
+def facing(host: str) -> str:
+    """This machine's address on the way to a host. Nothing is sent. Raises PlaceError."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((host, 9))
+        except OSError as error:
+            raise PlaceError(f"{host} has no address that this machine reaches ({error.strerror or error}).") from None
+        return probe.getsockname()[0]
+
+
+def interface_of(address: str) -> tuple[str, str]:
+    """(name, network mask) of this machine's interface with that address."""
+    for name, addresses in psutil.net_if_addrs().items():
+        for one in addresses:
+            if one.family == socket.AF_INET and one.address == address:
+                return name, one.netmask
+    raise PlaceError(f"No network interface of this machine has the address {address}.")
+
+
+def network_of(address: str) -> str:
+    """10.77.0.1 -> 10.77.0.0/24, by the mask of the interface that has it."""
+    import ipaddress
+
+    return str(ipaddress.ip_network(f"{address}/{interface_of(address)[1]}", strict=False))
+
+
+def find(on=None):
+    """Where ranks shall run: what `on` says; else the nodes of the Slurm job that this kernel is in; else what the
+    site file says; else this machine. Raises PlaceError.
+
+    on: "local" (this machine), "slurm" (a job of its own, as the site file says), hosts with slots such as ["node1:2",
+    "node2:2"], or the path of an Open MPI hostfile.
+    """
+    from pi2zero.hosts import site, slurm  # they know places, too
+
+    told = site.load()
+    if on is None:
+        if (found := slurm.of_this_job()) is not None:
+            return found
+        on = told.on
+    if on == "local":
+        return Place()
+    if on == "slurm":
+        return slurm.Wanted(told)
+    if isinstance(on, str | Path):
+        return Place(read_hostfile(Path(on)), tuple(SSH), told.interface)
+    if isinstance(on, dict):
+        on = [f"{host}:{slots}" for host, slots in on.items()]
+    slots = {}
+    for one in on:
+        name, _, number = str(one).partition(":")
+        if not re.fullmatch(r"[\w.-]+", name) or not re.fullmatch(r"[1-9]\d*|", number):
+            raise PlaceError(f"{one!r} is not a host with its slots. Write it as node1:2, or node1 for one slot for each core.")
+        slots[name] = slots.get(name, 0) + (int(number) if number else cores_of(name))
+    if not slots:
+        raise PlaceError('on=[] names no host. Write on=["node1:2", "node2:2"], or leave it out for this machine.')
+    return Place(slots, tuple(SSH), told.interface)
+
+
+def read_hostfile(path: Path) -> dict[str, int]:
+    """Open MPI's hostfile: a host a line, `slots=2` behind it (without: one for each core). Raises PlaceError."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError as error:
+        raise PlaceError(f'on={str(path)!r} is no place ("local"; a list of hosts; a hostfile): {error.strerror}.') from None
+    slots = {}
+    for number, line in enumerate(lines, start=1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        found = re.fullmatch(r"(?:slots=([1-9]\d*)(?: max_slots=\d+)?)?", " ".join(words[1:]))
+        if not found or not re.fullmatch(r"[\w.-]+", words[0]):
+            raise PlaceError(f"{path}, line {number}: {line.strip()!r}. A line is a host and its slots: node1 slots=2")
+        slots[words[0]] = slots.get(words[0], 0) + (int(found[1]) if found[1] else cores_of(words[0]))
+    if not slots:
+        raise PlaceError(f"{path} names no host. A line is a host and its slots: node1 slots=2")
+    return slots
+
+
+def cores_of(host: str) -> int:
+    """How many cores a host has, asked by ssh. Raises PlaceError."""
+    if not shutil.which("ssh"):
+        raise PlaceError(
+            "Other hosts are reached by ssh, and there is none here. Install an ssh client (Debian: openssh-client)."
+        )
+    done = subprocess.run([*SSH, host, "nproc"], capture_output=True, text=True)
+    if done.returncode:
+        raise PlaceError(f"{host} cannot be reached by ssh: {done.stderr.strip()}")
+    return int(done.stdout)
+
+
+def needs_oversubscription(n: int, place: Place) -> bool:
+    return n > sum(place.slots.values())
+
+
+def own_variables() -> dict[str, str]:
+    """The variables of this process that ranks on other hosts need, too."""
+    wanted = re.compile(r"(OMPI|PRTE|PMIX|UCX|NCCL|PI2ZERO|HF)_\w+|PATH|OMP_NUM_THREADS|PYTHON\w*|LD_LIBRARY_PATH|VIRTUAL_ENV")
+    return {name: value for name, value in os.environ.items() if wanted.fullmatch(name)}

@@ -1,0 +1,280 @@
+"""The hosts that a cluster's ranks run on, asked from the kernel: this one directly, others through their agents (agent.py)."""
+
+import contextlib
+import json
+import shlex
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from pi2zero import marks
+from pi2zero.hosts import agent
+
+EVERY = 0.5  # s between two looks at another host
+LOST = 15.0  # s without an answer, after which a host counts as lost
+START = 60.0  # s that an agent gets to start; a shared file system may be slow
+
+
+class HostError(RuntimeError):
+    """A host cannot be reached, or has answered with an error."""
+
+
+class Here:
+    """The kernel's own host. All functions of agent.py are methods; these and `There`'s are the same."""
+
+    def __init__(self):
+        self.name, self.why_lost = socket.gethostname(), ""
+        self.watch("", {}, {})
+
+    def call(self, name: str, *args):
+        return agent.DOES[name](*args)
+
+    def watch(self, ranks_mark: str, marks_of: dict[int, str], samples_of: dict[int, str]) -> None:
+        """From now on look at these ranks. samples_of: the file of each one's samples."""
+        self.mark, self.marks_of, self._samples_of = ranks_mark, marks_of, samples_of
+
+    def gone(self) -> list[int]:
+        """Ranks whose process has ended."""
+        return [rank for rank, mark in self.marks_of.items() if marks.owner_is_gone(mark)]
+
+    def launched(self) -> int:
+        """How many processes live that Open MPI has started here."""
+        return agent.launched(self.mark)
+
+    def sample(self, rank: int) -> str:
+        """The text of a rank's last sample."""
+        return agent.read(self._samples_of[rank])
+
+    def close(self, mark: str, folder: str) -> None:
+        agent.end(mark)
+        agent.clean(folder)
+
+
+class There:
+    """Another host. shell: what runs a line of sh there, once the host's name is added."""
+
+    def __init__(self, host: str, shell: list[str], mark: str, folder: str):
+        self.host, self.why_lost = host, ""
+        line = shlex.join([sys.executable, "-m", "pi2zero.hosts.agent", mark, folder])
+        self._errors: list[str] = []
+        self._process = subprocess.Popen(
+            [*shell, host, line],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # a stop button's SIGINT is not for it
+        )
+        threading.Thread(target=self._hear, daemon=True).start()
+        self._one = threading.Lock()  # a request at a time
+        self._closing = threading.Event()
+        self._last = time.monotonic()
+        self.news = {"gone": [], "launched": 0, "samples": {}}
+        self._asked = None
+        self.name = self._hello(folder)
+        self._looking = threading.Thread(target=self._look, name=f"pi2zero looks at {host}", daemon=True)
+        self._looking.start()
+
+    def _hear(self):
+        for line in self._process.stderr:
+            if "lacks support for cpu binding" not in line:  # srun says it where nothing would be bound
+                self._errors = [*self._errors[-20:], line.rstrip()]
+
+    def _hello(self, folder) -> str:
+        limit = threading.Timer(START, self._process.kill)
+        limit.start()
+        try:
+            return self.call("hello", folder)
+        except HostError as error:
+            raise HostError(f"{self.host} cannot be used: {error}") from None
+        finally:
+            limit.cancel()
+
+    def call(self, name: str, *args):
+        """Do one of agent.py's functions there. Raises HostError."""
+        with self._one:
+            try:
+                self._process.stdin.write(json.dumps({"do": name, "with": args}) + "\n")
+                self._process.stdin.flush()
+                line = self._process.stdout.readline()
+            except (OSError, ValueError) as error:
+                line, self._errors = "", self._errors or [str(error)]
+        if not line:
+            time.sleep(0.1)  # the last words
+            raise HostError("\n".join(self._errors[-5:]) or "its connection has ended")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise HostError(answer["error"])
+        self._last = time.monotonic()
+        return answer["value"]
+
+    def watch(self, ranks_mark: str, marks_of: dict[int, str], samples_of: dict[int, str]) -> None:
+        """From now on look at these ranks."""
+        self._asked = ranks_mark, marks_of, samples_of
+        self.news = {"gone": [], "launched": len(marks_of), "samples": {}}
+
+    def _look(self):
+        while not self._closing.wait(EVERY):
+            try:
+                if (asked := self._asked) is not None:
+                    news = self.call("look", *asked)
+                    news["samples"] = {int(rank): text for rank, text in news["samples"].items()}
+                    if asked is self._asked:
+                        self.news = news
+                else:
+                    self.call("clear", [])
+            except HostError as error:
+                if not self._closing.is_set():
+                    self.why_lost = str(error)
+                return
+
+    def gone(self) -> list[int]:
+        return self.news["gone"]
+
+    def launched(self) -> int:
+        return self.news["launched"]
+
+    def sample(self, rank: int) -> str:
+        return self.news["samples"].get(rank, "")
+
+    def is_lost(self) -> str:
+        """Why nothing can be known of it any more; empty while it answers."""
+        silent = time.monotonic() - self._last
+        if not self.why_lost and silent > LOST:
+            self.why_lost = f"it has not answered for {silent:.0f} s"
+        return self.why_lost
+
+    def close(self, mark: str, folder: str) -> None:
+        """End what runs there, remove the files, and let the agent end."""
+        self._closing.set()
+        if not self.is_lost():
+            with contextlib.suppress(HostError):
+                self.call("end", mark)
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()  # the agent does the rest
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+class Hosts:
+    """All hosts of a cluster. `folder`: the private folder of its files, by the same name on each."""
+
+    def __init__(self, place, mark: str, folder: Path):
+        self.mark, self.folder, self.here = mark, str(folder), Here()
+        self.others: list[There] = []
+        self._starting(place)
+
+    def _starting(self, place) -> None:
+        """The agents, all at once."""
+        names = [host for host in place.slots if host != self.here.name]
+        failed = []
+
+        def start(host):
+            try:
+                self.others.append(There(host, place.shell, self.mark, self.folder))
+            except HostError as error:
+                failed.append(str(error))
+
+        threads = [threading.Thread(target=start, args=[name]) for name in names]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if failed:
+            self.close()
+            raise HostError("\n".join(sorted(failed)))
+
+    def __iter__(self):
+        return iter([self.here, *self.others])
+
+    def seal(self, mark: str, friends: list[str]) -> None:
+        """Of what carries this mark on the other hosts, only friends (addresses) reach what it listens on."""
+        for host in self.others:
+            host.call("seal", mark, friends)
+
+    def publish(self, path: Path, text: str) -> None:
+        """Write a private file on all hosts."""
+        for host in self:
+            host.call("write", str(path), text)
+
+    def watch(self, ranks_mark: str, info: list[dict], samples_of: dict[int, str]) -> None:
+        """Look at these ranks from now on. info: of each rank, host and mark. samples_of: the file of each one's samples."""
+        self.home = {one["rank"]: next((host for host in self if host.name == one["host"]), self.here) for one in info}
+        for host in self:
+            mine = {rank: info[rank]["mark"] for rank, home in self.home.items() if home is host}
+            host.watch(ranks_mark, mine, {rank: samples_of[rank] for rank in mine})
+
+    def sample(self, rank: int) -> str:
+        """The text of a rank's last sample."""
+        return self.home[rank].sample(rank)
+
+    def gone(self) -> list[int]:
+        """Ranks whose process has ended."""
+        return sorted(rank for host in self for rank in host.gone())
+
+    def launched(self) -> int:
+        """How many processes live that Open MPI has started: ranks, and what they have spawned."""
+        return sum(host.launched() for host in self)
+
+    def lost(self) -> dict[str, str]:
+        """Hosts that do not answer any more, and why."""
+        return {host.host: why for host in self.others if (why := host.is_lost())}
+
+    def on_lost(self) -> dict[int, str]:
+        """The ranks on hosts that do not answer any more, and why."""
+        lost = self.lost()
+        return {
+            rank: f"its host {home.host} is lost: {lost[home.host]}"
+            for rank, home in self.home.items()
+            if home is not self.here and home.host in lost
+        }
+
+    def read(self, paths: dict[int, Path], before, patience: float = 0.5) -> dict[int, str]:
+        """Each rank's file, once it has been emptied and before() has let the ranks write it anew."""
+        by_host = {host: [rank for rank in paths if self.home[rank] is host] for host in self}
+        by_host = {host: ranks for host, ranks in by_host.items() if ranks and not host.why_lost}
+        found = dict.fromkeys(paths, "")
+        with contextlib.suppress(HostError):
+            for host, ranks in by_host.items():
+                host.call("clear", [str(paths[rank]) for rank in ranks])
+            before()
+            deadline = time.monotonic() + patience
+            while time.monotonic() < deadline and not all(found.values()):
+                time.sleep(0.02)
+                self._read_once(by_host, paths, found)
+            time.sleep(0.02)  # the last frames
+            self._read_once(by_host, paths, found)
+        return found
+
+    @staticmethod
+    def _read_once(by_host, paths, found):
+        for host, ranks in by_host.items():
+            found |= dict(zip(ranks, host.call("read_all", [str(paths[rank]) for rank in ranks]), strict=True))
+
+    def end(self, mark: str) -> None:
+        """End what carries this mark, on all hosts."""
+        threads = [threading.Thread(target=self._end_on, args=(host, mark)) for host in self]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    @staticmethod
+    def _end_on(host, mark):
+        with contextlib.suppress(HostError):
+            if not host.why_lost:
+                host.call("end", mark)
+
+    def close(self) -> None:
+        """End everything of this cluster on all hosts, and remove its files."""
+        threads = [threading.Thread(target=host.close, args=(self.mark, self.folder)) for host in self]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()

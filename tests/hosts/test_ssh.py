@@ -1,0 +1,98 @@
+"""Four ranks on two hosts that ssh reaches: they are one world, what fails is told, and nothing is left."""
+
+import re
+import socket
+import subprocess
+
+import pytest
+
+from tests.hosts.conftest import on, shown
+
+START = 'import pi2zero\ncluster = pi2zero.start(n=4, on=["node1:2", "node2:2"])'
+SETUP = "%%px\nfrom mpi4py import MPI\nimport os, socket, time\ncomm = MPI.COMM_WORLD\nrank = comm.rank"
+SUM = "%%px\nprint(socket.gethostname(), comm.allreduce(rank))"
+SUMS = "".join(f"[stdout:{rank}] node{1 + rank // 2} 6\n" for rank in range(4))
+
+
+@pytest.fixture
+def four(shared):
+    """The shared kernel, with ranks that work."""
+    if "cluster" not in shared.__dict__:
+        reply = shared.run(START)
+        assert reply.ok, reply.text
+        assert re.search(r"4 ranks are up on node1 \(2\) and node2 \(2\) \(Open MPI [\d.]+\), [\d.]+ s\.", shown(reply)), shown(
+            reply
+        )
+        shared.cluster = True
+    assert (reply := shared.run(SETUP)).ok, reply.text
+    return shared
+
+
+def test_one_world_over_both_hosts(four):
+    assert four.run(SUM).text == SUMS
+    assert four.run('print([rank["host"] for rank in cluster.info])').text == "['node1', 'node1', 'node2', 'node2']\n"
+    # no folder is shared but the home folder: what ranks write into /tmp is on their own host
+    four.run("%%px\nopen(f'/tmp/of-rank-{rank}', 'w').close()")
+    assert on("node1", "ls /tmp | grep of-rank").split() == ["of-rank-0", "of-rank-1"]
+    assert on("node2", "ls /tmp | grep of-rank").split() == ["of-rank-2", "of-rank-3"]
+    four.run("%%px\nos.remove(f'/tmp/of-rank-{rank}')")
+
+
+def test_torch_joins_over_the_network(four):
+    cell = """%%px
+    import torch, torch.distributed as dist
+    from pi2zero import ranks
+    me = ranks.join()
+    x = torch.full((1000,), float(rank))
+    dist.all_reduce(x)
+    print(me.local_rank, me.backend, x[0].item(), os.environ["MASTER_ADDR"])"""
+    text = four.run(cell.replace("\n    ", "\n")).text
+    assert text == "".join(f"[stdout:{rank}] {rank % 2} gloo 6.0 10.77.0.11\n" for rank in range(4))
+
+
+@pytest.mark.parametrize(
+    ("cell", "says", "restarts"),
+    [
+        (
+            "%%px --timeout 3\nif rank != 2:\n    comm.Barrier()",
+            ["ranks 0, 1 and 3: cell line 2:  comm.Barrier()", "rank 2: finished the cell"],
+            True,
+        ),
+        ("%%px --timeout 3\ncomm.recv(source=(rank + 1) % 4)", ["nobody was left who could come", "comm.recv"], True),
+        ("%%px\nif rank == 3:\n    raise KeyError('lr')\ncomm.Barrier()", ["Rank 3 raised KeyError", "ranks 0, 1 and 2"], True),
+        ("%%px\nif rank == 2:\n    os.kill(os.getpid(), 9)\ncomm.Barrier()", ["Rank 2 died: signal SIGKILL"], True),
+        ("%%px\nundefined", ["Ranks 0, 1, 2 and 3 raised NameError", "kept their variables"], False),
+    ],
+    ids=["collective left out", "ring of receives", "exception", "killed", "exception everywhere"],
+)
+def test_what_fails_is_told_and_the_next_cell_works(four, cell, says, restarts):
+    broken = four.run(cell)
+    assert not broken.ok and broken.error.startswith("RankError")
+    for words in says:
+        assert words in broken.text, broken.text
+    assert ("being restarted" in broken.text) == restarts
+    assert four.run(SETUP).ok and four.run(SUM).text == SUMS
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if rank == 3:\n    time.sleep(7)\ncomm.Barrier()",
+        "end = time.time() + 7\nwhile rank == 2 and time.time() < end: pass\ncomm.Barrier()",
+    ],
+    ids=["one sleeps", "one computes"],
+)
+def test_what_works_elsewhere_lives(four, body):
+    reply = four.run(f"%%px --timeout 2\n{body}\nprint('there')")
+    assert reply.ok and reply.text.count("there") == 4, reply.text
+
+
+def test_strangers_get_nothing(four):
+    """Who is on the network, but on none of the ranks' hosts, cannot connect to what ranks and daemons there listen on."""
+    subprocess.run(["ip", "addr", "add", "10.77.0.99/24", "dev", "br0"], check=True)
+    listening = [line.split() for line in on("node1", "ss -Hltnp4").splitlines()]
+    ports = [int(words[3].rpartition(":")[2]) for words in listening if "python" in words[-1] or "prted" in words[-1]]
+    assert len(ports) >= 3, listening
+    for port in ports:
+        with pytest.raises(OSError):
+            socket.create_connection(("10.77.0.11", port), 0.5, source_address=("10.77.0.99", 0)).close()

@@ -1,0 +1,207 @@
+#!/usr/bin/env python
+"""Two hosts and a Slurm on this machine, for as long as a command runs. Root, Linux.
+
+  python tools/hosts.py -- python -m pytest tests/hosts        the tests of everything beyond one host
+  python tools/hosts.py                                        a shell on "login", from which node1 and node2 are reached
+
+Each host is a set of Linux namespaces: its own network, host name, processes, /tmp and /dev/shm; routes, ssh, MPI and Slurm
+between them are real. Files are shared, as home folders on a cluster are. All of it lives inside one namespace of processes: when
+the command ends, however it ends, the kernel removes every process, link and mount. Nothing outside is changed.
+
+  login   10.77.0.1    the command runs here; no ranks unless they are asked for
+  node1   10.77.0.11   2 cores
+  node2   10.77.0.12   2 cores
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+NODES = {"node1": "10.77.0.11", "node2": "10.77.0.12"}
+LOGIN = "10.77.0.1"
+INSIDE = "PI2ZERO_HOSTS"  # set for the command: the folder of the harness
+NEEDS = {"ip": "iproute2", "sshd": "openssh-server", "ssh": "openssh-client", "slurmctld": "slurm-wlm", "munged": "munge"}
+NEW_HOST = ["unshare", "--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+
+
+def main():
+    command = sys.argv[2:] if sys.argv[1:2] == ["--"] else sys.argv[1:]
+    if INSIDE not in os.environ:
+        sys.exit(outside(command))
+    sys.exit(inside(command or [os.environ.get("SHELL", "sh")]))
+
+
+def outside(command) -> int:
+    """Go into a namespace of its own, and do the rest there."""
+    if missing := missing_here():
+        print(f"Two hosts on this machine need {missing}.")
+        return 1
+    with tempfile.TemporaryDirectory(prefix="pi2zero-hosts-", dir="/var/tmp") as folder:  # /tmp is each host's own
+        Path(folder).chmod(0o755)
+        return subprocess.call([*NEW_HOST, sys.executable, __file__, "--", *command], env=os.environ | {INSIDE: folder})
+
+
+def missing_here() -> str:
+    """What this machine lacks, in words; empty if nothing."""
+    if sys.platform != "linux" or os.geteuid() != 0:
+        return "Linux, and root (namespaces, sshd and slurmd)"
+    os.environ["PATH"] += ":/usr/sbin:/sbin"
+    if packages := sorted({package for program, package in NEEDS.items() if not shutil.which(program)}):
+        return f"programs that are missing: apt-get install --no-install-recommends {' '.join(packages)}"
+    if subprocess.run([*NEW_HOST, "true"], capture_output=True).returncode:
+        return "namespaces, which this container does not allow"
+    return ""
+
+
+def inside(command) -> int:
+    """On the host "login": make the others, then run the command. This is process 1: its end ends all."""
+    folder = Path(os.environ[INSIDE])
+    run("hostname", "login")
+    private_mounts(folder)
+    run("ip", "link", "set", "lo", "up")
+    run("ip", "link", "add", "br0", "type", "bridge")
+    run("ip", "addr", "add", f"{LOGIN}/24", "dev", "br0")
+    run("ip", "link", "set", "br0", "up")
+    make_keys(folder)
+    os.environ["SLURM_CONF"] = str(folder / "slurm.conf")
+    start_slurm(folder)
+    for name in NODES:
+        start_node(folder, name)
+    wait(lambda: out("sinfo", "-h", "-t", "idle", "-o", "%D").strip() == str(len(NODES)), "Slurm's nodes")
+    return subprocess.call(command)
+
+
+def private_mounts(folder: Path) -> None:
+    """A /tmp, /dev/shm, ~/.ssh and names of hosts of its own."""
+    names = folder / "hosts"
+    entries = {"localhost": "127.0.0.1", "login": LOGIN} | NODES
+    names.write_text("".join(f"{address} {name}\n" for name, address in entries.items()))
+    home = Path.home() / ".ssh"
+    home.mkdir(mode=0o700, exist_ok=True)
+    for place in ("/tmp", "/dev/shm"):
+        run("mount", "-t", "tmpfs", "-o", "mode=1777", "tmpfs", place)
+    run("mount", "-t", "tmpfs", "-o", "mode=0700", "tmpfs", home)
+    run("mount", "--bind", names, "/etc/hosts")
+
+
+def make_keys(folder: Path) -> None:
+    """A host key and a user's key; who is on "login" gets to the nodes without a password."""
+    for name in ("host", "user"):
+        run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name)
+    public = (folder / "host.pub").read_text().rsplit(" ", 1)[0]
+    (folder / "known_hosts").write_text("".join(f"{name},{address} {public}\n" for name, address in NODES.items()))
+    shutil.copy(folder / "user.pub", folder / "authorized_keys")
+    config = ["Host node*", f"  IdentityFile {folder}/user", f"  UserKnownHostsFile {folder}/known_hosts", "  BatchMode yes"]
+    (Path.home() / ".ssh/config").write_text("\n".join(config) + "\n")
+    options = [f"HostKey {folder}/host", f"AuthorizedKeysFile {folder}/authorized_keys", "StrictModes no", "UsePAM no"]
+    options += ["PidFile none", "AcceptEnv *", "MaxStartups 100", "PermitRootLogin yes"]
+    (folder / "sshd_config").write_text("\n".join(options) + "\n")
+
+
+def start_node(folder: Path, name: str) -> None:
+    """A host with an sshd, at the bridge. Process 1 in it is this script; `hosts.end(name)` ends it as a power cut does."""
+    process = subprocess.Popen([*NEW_HOST, sys.executable, __file__, "--", "node", name], stdin=subprocess.PIPE)
+    (folder / f"{name}.pid").write_text(str(process.pid))
+    cable = f"v-{name}"
+    ours, its = Path("/proc/self/ns/net"), Path(f"/proc/{process.pid}/ns/net")
+    wait(lambda: its.readlink() != ours.readlink(), f"{name}'s network")
+    run("ip", "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", process.pid)
+    run("ip", "link", "set", cable, "master", "br0", "up")
+    process.stdin.write(b"go\n")
+    process.stdin.flush()
+    wait(lambda: reachable(NODES[name], 22), f"{name}'s sshd")
+
+
+def node(name: str) -> None:
+    """Process 1 of a node: its sshd, as soon as the cable is there."""
+    folder = Path(os.environ[INSIDE])
+    sys.stdin.readline()
+    run("hostname", name)
+    for place in ("/tmp", "/dev/shm"):
+        run("mount", "-t", "tmpfs", "-o", "mode=1777", "tmpfs", place)
+    run("ip", "link", "set", "lo", "up")
+    run("ip", "addr", "add", f"{NODES[name]}/24", "dev", "eth0")
+    run("ip", "link", "set", "eth0", "up")
+    Path("/run/sshd").mkdir(exist_ok=True)
+    subprocess.Popen(["slurmd", "-D", "-N", name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    os.execvp("sshd", [shutil.which("sshd"), "-D", "-e", "-f", str(folder / "sshd_config"), "-E", str(folder / f"{name}.log")])
+
+
+SLURM = """
+ClusterName=pi2zero
+SlurmctldHost=login({login})
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+SlurmUser=root
+SlurmdUser=root
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+ReturnToService=2
+SlurmdTimeout=10
+KillWait=5
+MinJobAge=600
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd-%n.log
+{nodes}
+PartitionName=main Nodes={names} Default=YES MaxTime=60 State=UP PriorityTier=1 OverSubscribe=NO
+PartitionName=urgent Nodes={names} MaxTime=60 State=UP PriorityTier=2 OverSubscribe=NO
+"""
+
+
+def start_slurm(folder: Path) -> None:
+    """munged and slurmctld here; each node starts its slurmd. SLURM_CONF tells all programs where the configuration is."""
+    nodes = "\n".join(f"NodeName={name} NodeAddr={ip} CPUs=2 RealMemory=4000 State=UNKNOWN" for name, ip in NODES.items())
+    text = SLURM.format(login=LOGIN, folder=folder, nodes=nodes, names=",".join(NODES))
+    (folder / "slurm.conf").write_text(text)
+    (folder / "munge.key").write_bytes(os.urandom(128))
+    (folder / "munge.key").chmod(0o600)
+    (folder / "state").mkdir()
+    files = [f"--{what}-file={folder}/munge.{what}" for what in ("key", "pid", "log", "seed")]
+    run("munged", "--force", f"--socket={folder}/munge.socket", *files)
+    run("slurmctld")
+
+
+def reachable(address: str, port: int) -> bool:
+    try:
+        socket.create_connection((address, port), 0.2).close()
+    except OSError:
+        return False
+    return True
+
+
+def wait(ready, what: str, patience: float = 30.0) -> None:
+    deadline = time.monotonic() + patience
+    while not ready():
+        if time.monotonic() > deadline:
+            sys.exit(f"{what} did not come within {patience:.0f} s.")
+        time.sleep(0.05)
+
+
+def out(*words) -> str:
+    return subprocess.run(words, capture_output=True, text=True).stdout
+
+
+def run(*words) -> None:
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{' '.join(map(str, words))}: {done.stderr.strip()}")
+
+
+if __name__ == "__main__":
+    os.environ["PATH"] += ":/usr/sbin:/sbin"
+    if sys.argv[2:3] == ["node"] and INSIDE in os.environ:
+        node(sys.argv[3])
+    main()
