@@ -191,7 +191,7 @@ class Engines:
         if self.hosts:
             self.hosts.close()
         self.place.give_back()
-        marks.end_marked(self.mark)
+        marks.end_marked(self.mark)  # here, also if it ended before it had hosts
         if self.client is not None:
             self.client.close()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -158,7 +158,7 @@ def find(on=None):
     slots = {}
     for one in on:
         name, _, number = str(one).partition(":")
-        if not re.fullmatch(r"[\w.-]+", name) or not re.fullmatch(r"[1-9]\d*|", number):
+        if not re.fullmatch(r"\w[\w.-]*", name) or not re.fullmatch(r"[1-9]\d*|", number):
             raise PlaceError(f"{one!r} is not a host with its slots. Write it as node1:2, or node1 for one slot for each core.")
         slots[name] = slots.get(name, 0) + (int(number) if number else cores_of(name))
     if not slots:
@@ -178,7 +178,7 @@ def read_hostfile(path: Path) -> dict[str, int]:
         if not words:
             continue
         found = re.fullmatch(r"(?:slots=([1-9]\d*)(?: max_slots=\d+)?)?", " ".join(words[1:]))
-        if not found or not re.fullmatch(r"[\w.-]+", words[0]):
+        if not found or not re.fullmatch(r"\w[\w.-]*", words[0]):
             raise PlaceError(f"{path}, line {number}: {line.strip()!r}. A line is a host and its slots: node1 slots=2")
         slots[words[0]] = slots.get(words[0], 0) + (int(found[1]) if found[1] else cores_of(words[0]))
     if not slots:

@@ -180,6 +180,8 @@ class Hosts:
                 self.others.append(There(host, place.shell, self.mark, self.folder))
             except HostError as error:
                 failed.append(str(error))
+            except OSError as error:  # no ssh, no srun
+                failed.append(f"{host} cannot be used: {error}")
 
         threads = [threading.Thread(target=start, args=[name]) for name in names]
         for thread in threads:

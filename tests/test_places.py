@@ -1,0 +1,155 @@
+"""Where ranks run, as far as it needs no second host: hosts and slots, hostfiles, the site file, the packet filter.
+
+tests/hosts has the rest, on two."""
+
+import ctypes
+import re
+import socket
+import struct
+import subprocess
+import sys
+
+import pytest
+
+from pi2zero.hosts import in_job, place, seal, site, slurm
+from pi2zero.hosts.place import Place, PlaceError
+
+
+@pytest.fixture(autouse=True)
+def own_site(tmp_path, monkeypatch):
+    """A site file of the test's own, and no job."""
+    monkeypatch.setenv("PI2ZERO_SITE", str(tmp_path / "site.toml"))
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    return tmp_path / "site.toml"
+
+
+@pytest.mark.parametrize(
+    ("n", "shares"),
+    [
+        (1, {"a": 1, "b": 0}),
+        (3, {"a": 2, "b": 1}),
+        (6, {"a": 2, "b": 4}),
+        (7, {"a": 4, "b": 3}),  # more than there is room for: the same on each
+    ],
+)
+def test_ranks_fill_host_by_host(n, shares):
+    two = Place({"a": 2, "b": 4})
+    assert two.shares(n) == shares and sum(two.shares(n).values()) == n
+
+
+def test_words_of_a_place():
+    assert Place().words(4) == ""
+    assert Place({"a": 2, "b": 2}).words(2) == " on a (2)"
+    assert Place({"a": 2, "b": 2, "c": 2}).words(5) == " on a (2), b (2) and c (1)"
+
+
+def test_this_machine_is_the_default():
+    assert place.find() == place.find("local") == Place()
+    assert Place().mpi_args(4, {}) == [] and Place().address() == "" and Place().friends() == []
+
+
+def test_hosts_with_slots():
+    assert place.find(["a:2", "b:1", "a:1"]).slots == place.find({"a": 3, "b": 1}).slots == {"a": 3, "b": 1}
+
+
+def test_the_site_file_decides_where_nobody_else_does(own_site):
+    own_site.write_text('on = ["a:2", "b:2"]\ninterface = "ib0"\n')
+    assert place.find().slots == {"a": 2, "b": 2} and place.find().interface == "ib0"
+    assert place.find("local") == Place()
+
+
+def test_a_hostfile(tmp_path):
+    file = tmp_path / "hosts"
+    file.write_text("# all\n\na slots=2\nb slots=4 max_slots=8  # large\na slots=1\n")
+    assert place.find(str(file)).slots == {"a": 3, "b": 4}
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("a slots=two", "line 1: 'a slots=two'. A line is a host and its slots: node1 slots=2"),
+        ("a; rm slots=2", "line 1:"),
+        ("# nothing", "names no host"),
+    ],
+)
+def test_a_wrong_hostfile(tmp_path, line, says):
+    (tmp_path / "hosts").write_text(line + "\n")
+    with pytest.raises(PlaceError, match=says):
+        place.find(tmp_path / "hosts")
+
+
+@pytest.mark.parametrize("on", [["a:0"], ["a:-1"], ["a b:2"], ["-oProxyCommand=x:1"], ["-l:1"], [":2"]])
+def test_what_is_no_host(on):
+    with pytest.raises(PlaceError, match=r"is not a host with its slots"):
+        place.find(on)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("on = slurm", "is not TOML"),
+        ("nodez = 2", "'nodez' is not known. Known: on, partition"),
+        ("nodes = 0", "nodes has to be a whole number from 1 up; it is 0"),
+        ("nodes = true", "nodes has to be a whole number"),
+        ("partition = 3", "partition has to be a text in quotes"),
+        ('modules = "cuda"', "modules has to be a list of texts"),
+    ],
+)
+def test_a_wrong_site_file(own_site, text, says):
+    own_site.write_text(text)
+    with pytest.raises(PlaceError, match=says):
+        site.load()
+
+
+def test_the_example_is_a_site_file_and_is_not_written_over(own_site):
+    assert "Written" in site.write() and site.load().on == "slurm"
+    own_site.write_text(re.sub(r"(?m)^# (?=\w+ = )", "", site.EXAMPLE))  # with all that it shows switched on
+    assert "already" in site.write()
+    full = site.load()
+    assert full.sbatch(4) == [
+        "--ntasks=4", "--nodes=2", "--ntasks-per-node=2", "--partition=gpu", "--account=workshop", "--time=02:00:00",
+        "--gpus-per-node=2", "--reservation=workshop",
+    ]  # fmt: skip
+    with pytest.raises(PlaceError, match="5 ranks do not fit"):
+        full.sbatch(5)
+
+
+def test_modules_lines_and_scratch_come_before_the_line(own_site):
+    own_site.write_text('modules = ["a", "b c"]\nlines = ["export X=1"]\nscratch = "/my scratch"\n')
+    line = "module load a 'b c'\nexport X=1\nexport TMPDIR='/my scratch'\nhostname"
+    assert in_job.command("7", "node1", "hostname")[-4:] == ["--nodelist=node1", "bash", "-c", line]
+
+
+def test_without_slurm_it_says_so(own_site, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(PlaceError, match='no program "sbatch"'):
+        place.find("slurm")
+
+
+@pytest.mark.parametrize(("text", "count"), [("0", 1), ("0-1", 2), ("0-1,4", 3), ("2,4,6-9", 6)])
+def test_counting_cores(text, count):
+    assert slurm.count_ids(text) == count
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux's packet filter")
+@pytest.mark.parametrize("friends", [["127.0.0.2"], ["10.1.2.3", "127.0.0.2"], ["127.0.0.2", "10.1.2.3", "10.1.2.4"], []])
+def test_only_friends_get_through_the_filter(friends):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        code = seal.filter_for(friends)
+        kept = ctypes.create_string_buffer(code)
+        server.setsockopt(socket.SOL_SOCKET, seal.SO_ATTACH_FILTER, struct.pack("HP", len(code) // 8, ctypes.addressof(kept)))
+        for source in ("127.0.0.2", "127.0.0.3"):
+            try:
+                socket.create_connection(server.getsockname(), 0.3, source_address=(source, 0)).close()
+                through = True
+            except OSError:
+                through = False
+            assert through == (source in friends), source
+
+
+def test_the_hosts_of_the_test_say_what_they_need():
+    """`make cluster-test` where it cannot run: one sentence, and no traceback."""
+    command = ["setpriv", "--reuid=65534", sys.executable] if sys.platform == "linux" else [sys.executable]
+    done = subprocess.run([*command, "tools/hosts.py", "--", "true"], capture_output=True, text=True)
+    if done.returncode:
+        assert "need" in done.stdout + done.stderr and "Traceback" not in done.stderr, done.stderr
