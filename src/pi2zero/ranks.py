@@ -30,7 +30,7 @@ def join(deepspeed: bool = False) -> Rank:
     What torchrun does for its processes, done through MPI: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT are
     set, and the process group is made: nccl if every rank on every host has a GPU of its own, else gloo on the CPU.
     Ranks on one host meet in a private file, which no other user can read; on several, at rank 0's port.
-    Called again, it changes nothing. Source of the names: torch.distributed, "Environment variable initialization".
+    Called again, it changes nothing. Raises RuntimeError if srun has made a world of each of its tasks. Source of the names: torch.distributed, "Environment variable initialization".
 
     deepspeed: make DeepSpeed's own start as well, without its words about compilers and accelerators.
     """
@@ -39,6 +39,7 @@ def join(deepspeed: bool = False) -> Rank:
     from mpi4py import MPI
 
     comm = MPI.COMM_WORLD
+    mpi.refuse_worlds_of_one(comm)
     local_rank, local_size = mpi.local_rank(comm)
     has_gpu = comm.allreduce(torch.cuda.device_count() >= local_size, op=MPI.LAND)
     device = f"cuda:{local_rank}" if has_gpu else "cpu"

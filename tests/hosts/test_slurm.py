@@ -96,6 +96,14 @@ def test_a_kernel_inside_of_a_job_spans_its_nodes():
     assert "[stdout:3] node2 4" in text
 
 
+def test_worlds_of_one_are_refused():
+    """srun without a PMI that Open MPI knows starts four programs that know nothing of each other."""
+    program = "from pi2zero import ranks; ranks.join()"
+    words = ["srun", "-N2", "-n4", "--mpi=none", sys.executable, "-c", program]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.returncode and "srun has started 4 tasks, and each is an MPI world of its own" in done.stderr, done.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

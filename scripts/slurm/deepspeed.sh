@@ -1,0 +1,24 @@
+#!/bin/bash
+#SBATCH --job-name=deepspeed
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=2
+#SBATCH --time=00:10:00
+#SBATCH --output=%x-%j.out
+# A DeepSpeed program by DeepSpeed's own launcher, one on each node; each starts a rank for each GPU of its node, or for each core.
+#   sbatch scripts/slurm/deepspeed.sh scripts/train_deepspeed.py --epochs 3 --stage 2
+# From the clone's folder, which all nodes have to see.
+set -eu
+: "${SLURM_JOB_ID:?Submit this script: sbatch $0 PROGRAM.py OPTIONS}"
+export PATH="$PWD/.venv/bin:$PATH" OMP_NUM_THREADS=1
+
+each=${SLURM_GPUS_ON_NODE:-$SLURM_CPUS_PER_TASK}
+[ -n "${SLURM_GPUS_ON_NODE:-}" ] || export DS_ACCELERATOR=cpu
+hosts="deepspeed-$SLURM_JOB_ID.hosts"
+trap 'rm -f "$hosts"' EXIT
+scontrol show hostnames "$SLURM_JOB_NODELIST" | sed "s/\$/ slots=$each/" >"$hosts"
+first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+port=$((20000 + SLURM_JOB_ID % 20000)) # two jobs on a node don't meet
+# $SLURM_NODEID is each task's own: sh on the node fills it in
+srun --cpu-bind=none bash -c 'exec deepspeed --hostfile "$0" --no_ssh --node_rank "$SLURM_NODEID" --master_addr "$1" --master_port "$2" "${@:3}"' \
+  "$hosts" "$first" "$port" "$@"

@@ -1,0 +1,16 @@
+#!/bin/bash
+#SBATCH --job-name=horovodrun
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=2
+#SBATCH --time=00:10:00
+#SBATCH --output=%x-%j.out
+# A Horovod program by horovodrun, over gloo. It reaches the job's other nodes by ssh, which has to ask for nothing.
+#   sbatch scripts/slurm/horovodrun.sh scripts/train_horovod.py --epochs 3
+# From the clone's folder, which all nodes have to see. Where ssh is closed: scripts/slurm/mpirun.sh starts the same program.
+set -eu
+: "${SLURM_JOB_ID:?Submit this script: sbatch $0 PROGRAM.py OPTIONS}"
+export PATH="$PWD/.venv/bin:$PATH" OMP_NUM_THREADS=1
+
+each=$((SLURM_NTASKS / SLURM_JOB_NUM_NODES))
+hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed "s/\$/:$each/" | paste -sd,)
+exec horovodrun --gloo -np "$SLURM_NTASKS" -H "$hosts" python "$@"

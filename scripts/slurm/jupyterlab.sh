@@ -1,0 +1,25 @@
+#!/bin/bash
+#SBATCH --job-name=jupyterlab
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=2
+#SBATCH --time=04:00:00
+#SBATCH --output=%x-%j.out
+# JupyterLab on the job's first node; its notebooks' ranks span all nodes of the job.
+#   sbatch scripts/slurm/jupyterlab.sh         then read jupyterlab-JOB.out: it has the ssh line and the address
+# From the clone's folder, which all nodes have to see.
+set -eu
+: "${SLURM_JOB_ID:?Submit this script: sbatch $0}"
+export PATH="$PWD/.venv/bin:$PATH"
+
+port=$((20000 + SLURM_JOB_ID % 20000))
+export JUPYTER_TOKEN=${JUPYTER_TOKEN:-$(python -c 'import secrets; print(secrets.token_hex(24))')}
+umask 077
+cat <<TEXT
+On your own machine, leave this running:
+  ssh -N -L $port:127.0.0.1:$port -J $USER@$SLURM_SUBMIT_HOST $USER@$(hostname)
+and open:
+  http://127.0.0.1:$port/lab/tree/notebooks/00_start_here.ipynb?token=$JUPYTER_TOKEN
+TEXT
+root=
+[ "$(id -u)" != 0 ] || root=--allow-root
+exec jupyter lab --config=tools/jupyter_lab_config.py --ServerApp.root_dir="$PWD" --no-browser --ip=127.0.0.1 --port="$port" --ServerApp.port_retries=0 $root
