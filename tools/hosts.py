@@ -156,7 +156,7 @@ SlurmdPidFile={folder}/slurmd-%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd-%n.log
 {nodes}
-PartitionName=main Nodes={names} Default=YES MaxTime=60 State=UP PriorityTier=1 OverSubscribe=NO
+PartitionName=main Nodes={names} Default=YES MaxTime=INFINITE State=UP PriorityTier=1 OverSubscribe=NO
 PartitionName=urgent Nodes={names} MaxTime=60 State=UP PriorityTier=2 OverSubscribe=NO
 """
 

@@ -13,10 +13,11 @@ export PATH="$PWD/.venv/bin:$PATH"
 
 port=$((20000 + SLURM_JOB_ID % 20000))
 export JUPYTER_TOKEN=${JUPYTER_TOKEN:-$(python -c 'import secrets; print(secrets.token_hex(24))')}
-umask 077
+chmod 600 /proc/self/fd/1 # what this job prints has the token in it
+me=$(id -un)
 cat <<TEXT
 On your own machine, leave this running:
-  ssh -N -L $port:127.0.0.1:$port -J $USER@$SLURM_SUBMIT_HOST $USER@$(hostname)
+  ssh -N -L $port:127.0.0.1:$port -J $me@$SLURM_SUBMIT_HOST $me@$(hostname)
 and open:
   http://127.0.0.1:$port/lab/tree/notebooks/00_start_here.ipynb?token=$JUPYTER_TOKEN
 TEXT

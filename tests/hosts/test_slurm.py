@@ -1,5 +1,8 @@
 """Ranks on the nodes of a Slurm job: asked for by the notebook, or the job that the kernel is in."""
 
+import importlib.util
+import os
+import re
 import subprocess
 import sys
 import threading
@@ -8,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.hosts.conftest import fresh, jobs, shown
+from tests.hosts.conftest import fresh, jobs, on, shown
 
+ROOT = Path(__file__).resolve().parents[2]
 SETUP = "%%px\nfrom mpi4py import MPI\nimport socket, time\ncomm = MPI.COMM_WORLD\nrank = comm.rank"
 SUM = "%%px\nprint(socket.gethostname(), comm.allreduce(rank))"
 SUMS = "".join(f"[stdout:{rank}] node{1 + rank // 2} 6\n" for rank in range(4))
@@ -94,6 +98,72 @@ def test_a_kernel_inside_of_a_job_spans_its_nodes():
     text = Path(home, "inside.out").read_text()
     assert "4 ranks are up on node1 (2) and node2 (2)" in text, text
     assert "[stdout:3] node2 4" in text
+
+
+def submit(script, *words, wait=("--wait",)):
+    """Submit one of the batch scripts; what it printed, once it is over."""
+    said = Path(os.environ["PI2ZERO_HOSTS"], f"{script}.out")
+    subprocess.run(
+        ["sbatch", *wait, "-o", said, f"scripts/slurm/{script}.sh", *words], cwd=ROOT, timeout=150, capture_output=True
+    )
+    return said
+
+
+TRAINED = re.compile(r"^epoch 2, loss 0\.4417, accuracy", re.M)
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("mpirun", ["scripts/train_ddp.py", "--epochs", "2"]),
+        ("torchrun", ["scripts/train_ddp.py", "--epochs", "2"]),
+        ("deepspeed", ["scripts/train_deepspeed.py", "--epochs", "2", "--stage", "1"]),
+        ("horovodrun", ["scripts/train_horovod.py", "--epochs", "2"]),
+    ],
+)
+def test_batch_scripts_train_the_same_on_four_ranks_of_two_nodes(script, words):
+    """The loss is that of the serial program and of each other: the ranks are one world, not four that do the same."""
+    if script == "horovodrun" and importlib.util.find_spec("horovod") is None:
+        pytest.skip("Horovod is not built")
+    text = submit(script, *words).read_text()
+    assert TRAINED.search(text), text
+    assert len(re.findall("^epoch 2,", text, re.M)) == 1, "one rank tells"
+
+
+def test_a_world_that_is_too_small_is_refused(tmp_path):
+    """mpirun.sh beside an mpirun that starts each rank by itself."""
+    fake = Path(os.environ["PI2ZERO_HOSTS"], "mpirun")
+    fake.write_text("#!/bin/sh\nfor rank in 1 2 3 4; do echo 1; done\n")
+    fake.chmod(0o755)
+    script = (ROOT / "scripts/slurm/mpirun.sh").read_text().replace("$PWD/.venv/bin:", f"{fake.parent}:$PWD/.venv/bin:")
+    (tmp_path / "mpirun.sh").write_text(script)
+    said = Path(os.environ["PI2ZERO_HOSTS"], "small.out")
+    subprocess.run(["sbatch", "--wait", "-o", said, tmp_path / "mpirun.sh", "x.py"], cwd=ROOT, timeout=60, capture_output=True)
+    assert "mpirun made worlds of 1, not one of 4." in said.read_text()
+
+
+@pytest.mark.parametrize("script", ["mpirun", "torchrun", "deepspeed", "horovodrun", "jupyterlab"])
+def test_a_batch_script_that_is_not_submitted_says_so(script):
+    done = subprocess.run([ROOT / f"scripts/slurm/{script}.sh"], capture_output=True, text=True, timeout=10)
+    assert done.returncode and "Submit this script: sbatch" in done.stderr
+
+
+def test_jupyterlab_on_a_node_is_reached_by_its_token_only():
+    said = submit("jupyterlab", wait=())
+    try:
+        deadline = time.monotonic() + 60
+        while "JupyterLab extension loaded" not in said.read_text() if said.exists() else True:
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+        time.sleep(2)
+        text = said.read_text()
+        port, token = re.search(r"127\.0\.0\.1:(\d+)/lab\S+token=(\w+)", text).groups()
+        assert f"ssh -N -L {port}:127.0.0.1:{port} -J root@login root@node1" in text
+        ask = f"curl -s -o /dev/null -w '%{{http_code}} ' 127.0.0.1:{port}/api/contents"
+        assert on("node1", f"{ask}?token={token}; {ask}") == "200 403 "
+        assert said.stat().st_mode & 0o777 == 0o600
+    finally:
+        out("scancel", *jobs())
 
 
 def test_worlds_of_one_are_refused():
