@@ -50,14 +50,14 @@ def one_host_env() -> dict[str, str]:
 def refuse_worlds_of_one(comm) -> None:
     """Raise RuntimeError if a scheduler started several tasks, and each became an MPI world of its own.
 
-    Slurm's srun starts the tasks; one world they are only if it speaks the same PMI as the MPI library. If not, each would be rank
-    0 of 1, do the whole work, and write the same files.
+    Slurm's srun starts the tasks; one world they are only if it speaks the same PMI as the MPI library. If not, each would be
+    rank 0 of 1, do the whole work, and write the same files.
     """
     tasks = int(os.environ.get("SLURM_STEP_NUM_TASKS", "1"))
     if comm.Get_size() == 1 and tasks > 1 and "WORLD_SIZE" not in os.environ:  # torchrun and deepspeed set it
         raise RuntimeError(
-            f"srun has started {tasks} tasks, and each is an MPI world of its own: rank 0 of 1. This site's srun and this MPI library "
-            f"do not speak the same PMI. In the job, start them by: mpirun -n {tasks} ..."
+            f"srun has started {tasks} tasks, and each is an MPI world of its own: rank 0 of 1. This site's srun and this MPI "
+            f"library do not speak the same PMI. In the job, start them by: mpirun -n {tasks} ..."
         )
 
 

@@ -30,7 +30,9 @@ def join(deepspeed: bool = False) -> Rank:
     What torchrun does for its processes, done through MPI: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT are
     set, and the process group is made: nccl if every rank on every host has a GPU of its own, else gloo on the CPU.
     Ranks on one host meet in a private file, which no other user can read; on several, at rank 0's port.
-    Called again, it changes nothing. Raises RuntimeError if srun has made a world of each of its tasks. Source of the names: torch.distributed, "Environment variable initialization".
+    Called again, it changes nothing.
+    Raises RuntimeError if srun has made a world of each of its tasks.
+    Source of the names: torch.distributed, "Environment variable initialization".
 
     deepspeed: make DeepSpeed's own start as well, without its words about compilers and accelerators.
     """

@@ -134,7 +134,7 @@ def main(mark: str, folder: str) -> None:
                 answer = {"value": DOES[request["do"]](*request["with"])}
             except Exception as error:  # told where it was asked
                 answer = {"error": f"{type(error).__name__}: {error}"}
-            print(json.dumps(answer), flush=True)
+            print(json.dumps({"number": request["number"], **answer}), flush=True)
     finally:
         clean(folder)  # at once: Slurm kills what has not ended some seconds after it has told it to
         end(mark)

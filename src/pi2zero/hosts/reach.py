@@ -1,7 +1,9 @@
 """The hosts that a cluster's ranks run on, asked from the kernel: this one directly, others through their agents (agent.py)."""
 
 import contextlib
+import itertools
 import json
+import queue
 import shlex
 import socket
 import subprocess
@@ -68,47 +70,58 @@ class There:
             text=True,
             start_new_session=True,  # a stop button's SIGINT is not for it
         )
-        threading.Thread(target=self._hear, daemon=True).start()
-        self._one = threading.Lock()  # a request at a time
-        self._closing = threading.Event()
-        self._last = time.monotonic()
+        self._numbers, self._waiting = itertools.count(), {}  # who waits for the answer to which request
+        self._writing, self._closing = threading.Lock(), threading.Event()
+        for hear in (self._hear, self._hear_errors):
+            threading.Thread(target=hear, daemon=True).start()
         self.news = {"gone": [], "launched": 0, "samples": {}}
         self._asked = None
-        self.name = self._hello(folder)
-        self._looking = threading.Thread(target=self._look, name=f"pi2zero looks at {host}", daemon=True)
-        self._looking.start()
+        try:
+            self.name = self.call("hello", folder, patience=START)
+        except HostError as error:
+            raise HostError(f"{self.host} cannot be used: {error}") from None
+        threading.Thread(target=self._look, name=f"pi2zero looks at {host}", daemon=True).start()
 
-    def _hear(self):
+    def _hear_errors(self):
         for line in self._process.stderr:
             if "lacks support for cpu binding" not in line:  # srun says it where nothing would be bound
                 self._errors = [*self._errors[-20:], line.rstrip()]
 
-    def _hello(self, folder) -> str:
-        limit = threading.Timer(START, self._process.kill)
-        limit.start()
-        try:
-            return self.call("hello", folder)
-        except HostError as error:
-            raise HostError(f"{self.host} cannot be used: {error}") from None
-        finally:
-            limit.cancel()
+    def _hear(self):
+        for line in self._process.stdout:
+            answer = json.loads(line)
+            if waiting := self._waiting.pop(answer["number"], None):
+                waiting.put(answer)
+        time.sleep(0.1)  # the last words
+        self._lose("\n".join(self._errors[-5:]) or "its connection has ended")
 
-    def call(self, name: str, *args):
-        """Do one of agent.py's functions there. Raises HostError."""
-        with self._one:
-            try:
-                self._process.stdin.write(json.dumps({"do": name, "with": args}) + "\n")
+    def _lose(self, why: str) -> None:
+        """It will not answer any more: tell who waits."""
+        self.why_lost = self.why_lost or why
+        for number in list(self._waiting):
+            if waiting := self._waiting.pop(number, None):
+                waiting.put({"error": self.why_lost})
+
+    def call(self, name: str, *args, patience: float = LOST):
+        """Do one of agent.py's functions there. Raises HostError, also after `patience` s without an answer."""
+        number, mine = next(self._numbers), queue.SimpleQueue()
+        self._waiting[number] = mine
+        request = json.dumps({"number": number, "do": name, "with": args}) + "\n"
+        try:
+            with self._writing:
+                self._process.stdin.write(request)
                 self._process.stdin.flush()
-                line = self._process.stdout.readline()
-            except (OSError, ValueError) as error:
-                line, self._errors = "", self._errors or [str(error)]
-        if not line:
-            time.sleep(0.1)  # the last words
-            raise HostError("\n".join(self._errors[-5:]) or "its connection has ended")
-        answer = json.loads(line)
+            answer = {"error": self.why_lost} if self.why_lost else mine.get(timeout=patience)
+        except (OSError, ValueError):  # its end is heard in a moment
+            answer = mine.get(timeout=5)
+        except queue.Empty:
+            self._lose(f"it has not answered for {patience:.0f} s")
+            self._process.kill()
+            answer = {"error": self.why_lost}
+        finally:
+            self._waiting.pop(number, None)
         if "error" in answer:
             raise HostError(answer["error"])
-        self._last = time.monotonic()
         return answer["value"]
 
     def watch(self, ranks_mark: str, marks_of: dict[int, str], samples_of: dict[int, str]) -> None:
@@ -127,8 +140,7 @@ class There:
                 else:
                     self.call("clear", [])
             except HostError as error:
-                if not self._closing.is_set():
-                    self.why_lost = str(error)
+                self._lose(str(error))
                 return
 
     def gone(self) -> list[int]:
@@ -140,17 +152,10 @@ class There:
     def sample(self, rank: int) -> str:
         return self.news["samples"].get(rank, "")
 
-    def is_lost(self) -> str:
-        """Why nothing can be known of it any more; empty while it answers."""
-        silent = time.monotonic() - self._last
-        if not self.why_lost and silent > LOST:
-            self.why_lost = f"it has not answered for {silent:.0f} s"
-        return self.why_lost
-
     def close(self, mark: str, folder: str) -> None:
         """End what runs there, remove the files, and let the agent end."""
         self._closing.set()
-        if not self.is_lost():
+        if not self.why_lost:
             with contextlib.suppress(HostError):
                 self.call("end", mark)
         with contextlib.suppress(OSError):
@@ -226,7 +231,7 @@ class Hosts:
 
     def lost(self) -> dict[str, str]:
         """Hosts that do not answer any more, and why."""
-        return {host.host: why for host in self.others if (why := host.is_lost())}
+        return {host.host: host.why_lost for host in self.others if host.why_lost}
 
     def on_lost(self) -> dict[int, str]:
         """The ranks on hosts that do not answer any more, and why."""
