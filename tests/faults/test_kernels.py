@@ -188,7 +188,7 @@ def test_stop_spares_what_else_the_kernel_started(notebook):
 def test_one_warden_for_many_starts(notebook):
     for _ in range(2):
         notebook.run(START)
-    wardens = [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"][-1:] == [notebook.owner]]
+    wardens = [p for p in psutil.process_iter(["cmdline"]) if (p.info["cmdline"] or [])[-1:] == [notebook.owner]]
     assert len(wardens) == 1
 
 
