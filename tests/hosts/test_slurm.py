@@ -106,9 +106,8 @@ def test_a_kernel_inside_of_a_job_spans_its_nodes():
 def submit(script, *words, wait=("--wait",)):
     """Submit one of the batch scripts; what it printed, once it is over."""
     said = Path(os.environ["PI2ZERO_HOSTS"], f"{script}.out")
-    subprocess.run(
-        ["sbatch", *wait, "-o", said, f"scripts/slurm/{script}.sh", *words], cwd=ROOT, timeout=150, capture_output=True
-    )
+    command = ["sbatch", *wait, "-o", said, f"scripts/slurm/{script}.sh", *words]
+    subprocess.run(command, cwd=ROOT, env=os.environ | AS_ROOT, timeout=150, capture_output=True)
     return said
 
 
