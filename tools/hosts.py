@@ -104,9 +104,8 @@ def make_keys(folder: Path) -> None:
 
 
 def start_node(folder: Path, name: str) -> None:
-    """A host with an sshd, at the bridge. Process 1 in it is this script; `hosts.end(name)` ends it as a power cut does."""
+    """A host with an sshd, at the bridge. Process 1 in it is this script, and then its sshd."""
     process = subprocess.Popen([*NEW_HOST, sys.executable, __file__, "--", "node", name], stdin=subprocess.PIPE)
-    (folder / f"{name}.pid").write_text(str(process.pid))
     cable = f"v-{name}"
     ours, its = Path("/proc/self/ns/net"), Path(f"/proc/{process.pid}/ns/net")
     wait(lambda: its.readlink() != ours.readlink(), f"{name}'s network")

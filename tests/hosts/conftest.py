@@ -5,7 +5,6 @@ Outside of these hosts nothing here is collected; `make cluster-test` makes them
 
 import os
 import subprocess
-import sys
 import time
 
 import pytest
@@ -73,8 +72,3 @@ def site(tmp_path, monkeypatch):
     """Write the site file: site(text). Kernels that start afterwards read it."""
     monkeypatch.setenv("PI2ZERO_SITE", str(tmp_path / "site.toml"))
     return (tmp_path / "site.toml").write_text
-
-
-@pytest.fixture
-def python():
-    return sys.executable

@@ -3,7 +3,7 @@ to its output.
 
 The kernel starts one on each host by ssh or srun, so that nothing listens on a port and no folder has to be shared. When the
 kernel or the connection is gone, it ends what was started here and removes the files. On the kernel's own host the same functions
-are called directly (hosts.py).
+are called directly (reach.py).
 """
 
 import contextlib

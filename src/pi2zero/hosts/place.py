@@ -100,7 +100,7 @@ class Place:
         # Whoever gave the hosts: they are reached by our own shell, and no scheduler's view of them counts.
         args += ["--prtemca", "plm", "ssh", "--prtemca", "plm_ssh_agent", " ".join(self.shell), "--prtemca", "ras", "^slurm"]
         if address := self.address():
-            network = f"{network_of(address)}"
+            network = network_of(address)
             args += ["--prtemca", "prte_if_include", network, "--mca", "btl_tcp_if_include", network]
         for name in environment:
             args += ["-x", name]
@@ -196,10 +196,6 @@ def cores_of(host: str) -> int:
     if done.returncode:
         raise PlaceError(f"{host} cannot be reached by ssh: {done.stderr.strip()}")
     return int(done.stdout)
-
-
-def needs_oversubscription(n: int, place: Place) -> bool:
-    return n > sum(place.slots.values())
 
 
 def own_variables() -> dict[str, str]:

@@ -225,10 +225,6 @@ class Hosts:
         """Ranks whose process has ended."""
         return sorted(rank for host in self for rank in host.gone())
 
-    def launched(self) -> int:
-        """How many processes live that Open MPI has started: ranks, and what they have spawned."""
-        return sum(host.launched() for host in self)
-
     def lost(self) -> dict[str, str]:
         """Hosts that do not answer any more, and why."""
         return {host.host: host.why_lost for host in self.others if host.why_lost}

@@ -56,9 +56,8 @@ class Job:
 
     def wait(self, progress) -> dict[str, int]:
         """Wait in the queue; says why and at which place. Returns the nodes and how many ranks fit on each. Raises PlaceError."""
-        while (state := self.state()) in ("PENDING", "CONFIGURING", "UNKNOWN"):
-            told = self._told()
-            if state == "UNKNOWN" and not told and not self._is_queued():
+        while (state := (told := self._told()).get("JobState", "UNKNOWN")) in ("PENDING", "CONFIGURING", "UNKNOWN"):
+            if not told and not self._is_queued():
                 raise PlaceError(f"Slurm does not know job {self.number} any more.")
             progress(f"Slurm's job {self.number} waits{self._place_in_queue(told.get('Reason', 'None'))}")
             time.sleep(LOOK)
