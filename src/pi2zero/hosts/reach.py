@@ -188,11 +188,7 @@ class Hosts:
             except OSError as error:  # no ssh, no srun
                 failed.append(f"{host} cannot be used: {error}")
 
-        threads = [threading.Thread(target=start, args=[name]) for name in names]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        side_by_side(start, names)
         if failed:
             self.close()
             raise HostError("\n".join(sorted(failed)))
@@ -262,11 +258,7 @@ class Hosts:
 
     def end(self, mark: str) -> None:
         """End what carries this mark, on all hosts."""
-        threads = [threading.Thread(target=self._end_on, args=(host, mark)) for host in self]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        side_by_side(lambda host: self._end_on(host, mark), self)
 
     @staticmethod
     def _end_on(host, mark):
@@ -276,8 +268,13 @@ class Hosts:
 
     def close(self) -> None:
         """End everything of this cluster on all hosts, and remove its files."""
-        threads = [threading.Thread(target=host.close, args=(self.mark, self.folder)) for host in self]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        side_by_side(lambda host: host.close(self.mark, self.folder), self)
+
+
+def side_by_side(function, items) -> None:
+    """Call function(item) for all at once, and wait for the last."""
+    threads = [threading.Thread(target=function, args=(item,)) for item in items]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
