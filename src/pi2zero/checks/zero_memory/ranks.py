@@ -114,10 +114,9 @@ def task4(mend):
     agree_on(mended, "configurations")
     right = _right_losses()
     losses, samples = agree(_train_mended, mended)
-    most = max(sample["in flight"] for sample in samples.values())
+    most = max(sample["in flight"] for sample in samples.values())  # differs by a tensor, by when gloo lets go of it
     agree(_judge_training, most, losses, right, mended["zero_optimization"])
-    layers = most / 2 / LAYER
-    return f"Stage 2 with {most / 1e6:.2f} MB in flight, {layers:.1f} layers; buckets hold a layer; the losses are the same."
+    return "Stage 2 with no more than four layers in flight; buckets hold a layer; the losses are the same."
 
 
 def _judge_config(mend):
