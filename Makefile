@@ -3,7 +3,7 @@ PY := .venv/bin/python
 .DEFAULT_GOAL := help
 # Modules of clusters set these for another Python.
 unexport PYTHONPATH PYTHONHOME
-.PHONY: help lab test test-fast cluster-test labs notebooks slides browser bench doctor reset clean set-up horovod tensorflow lock
+.PHONY: help lab test test-fast cluster-test labs notebooks slides browser bench doctor reset clean set-up horovod r tensorflow lock
 
 help:           ## this list
 	@echo "From π to ZeRO. make TARGET, where TARGET is one of:"
@@ -50,6 +50,9 @@ horovod: set-up ## try again to compile Horovod and DeepSpeed's operators, if th
 
 lock: set-up    ## write requirements.lock, the pins of requirements.txt with their hashes
 	@$(PY) tools/lock.py
+
+r: set-up       ## optional: R with Rmpi, and its kernel in JupyterLab, for notebook A1 (Debian as root; half a minute)
+	@$(PY) tools/r.py
 
 tensorflow:     ## optional: .venv-tensorflow, for scripts/train_tensorflow.py (about ten minutes, once)
 	@$(call with_python,tools/setup_tensorflow.py)

@@ -12,6 +12,7 @@ from pathlib import Path
 import budgets
 import nbval.kernel
 import pytest
+import r
 from jupyter_client.manager import KernelManager
 from nbval.plugin import IPyNbCell, NbCellError
 from nbval_cells import asserts, beside, has_text, kind
@@ -53,7 +54,10 @@ class Lane:
         items.sort(key=lambda item: budgets.turn(name(item.path)))  # stable: a notebook's cells keep their order
         for item in items:
             if isinstance(item, IPyNbCell):
-                item.user_properties.append(("cell", facts(item)))
+                cell = facts(item)
+                item.user_properties.append(("cell", cell))
+                if cell["absent"]:
+                    item.add_marker(pytest.mark.skip(reason=f"{cell['book']}: {cell['absent']}"))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item, nextitem):
@@ -104,6 +108,8 @@ class Account:
         found = []
         for book, cells in self.cells():
             kinds = [cell["kind"] for cell in cells]
+            if cells[0]["absent"]:
+                continue
             if "compared" not in kinds:
                 found.append(f"{book}: no cell's text is compared. Print a number that always comes out the same.")
             for at, cell in enumerate(cells):
@@ -140,6 +146,9 @@ class Account:
         totals = [sum(column) for column in zip(*((cells, *counts, seconds) for _, cells, counts, seconds in rows), strict=True)]
         say(line.format("all", *map(round, totals or [0] * (len(COLUMNS) + 2))))
         say("quiet: no text to compare, but run; exempted: run, output not compared; asserted: holds an assert or a check")
+        for book, cells in self.cells():
+            if why := cells[0]["absent"]:
+                say(f"SKIPPED {book}: {why}")
         for (book, number), why in self.failed.items():
             cell = self.books[book][number]
             say(f"BROKEN {where(cell)}: {why}: {cell['first line']}")
@@ -149,14 +158,16 @@ class Account:
 
 def facts(item):
     """What the account has to know of a cell, in words that travel from lane to lane."""
-    does = kind(item.cell, item.options)
-    cells = item.parent.nb.cells
+    book = item.parent.nb
+    absent, cells = r.why_not(book), book.cells
+    does = "skipped" if absent else kind(item.cell, item.options)
     return {
         "book": name(item.path),
         "number": next(i for i, cell in enumerate(cells, start=1) if cell is item.cell),
         "of": len(cells),
         "kind": does,
-        "asserts": asserts(item.cell.source),
+        "absent": absent,  # why the whole notebook cannot run here
+        "asserts": not absent and asserts(item.cell.source, book.metadata.get("language_info", {}).get("name")),
         "loses text": does == "exempted" and any(map(has_text, item.cell.outputs)),  # a picture loses nothing
         "first line": first_line(item.cell.source),
     }

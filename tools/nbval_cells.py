@@ -1,6 +1,7 @@
 """What a notebook's cell holds for nbval: text to compare, an exemption, an assert."""
 
 import ast
+import re
 
 from IPython.core.inputtransformer2 import TransformerManager
 
@@ -27,8 +28,10 @@ def has_text(output):
     return "text/plain" in data and not any(key.startswith("image/") or "widget" in key for key in data)
 
 
-def asserts(source):
+def asserts(source, language="python"):
     """Does a cell hold an assert that can fail, or call one of the labs' checks?"""
+    if language == "R":
+        return bool(re.search(r"^ *stopifnot\((?!TRUE\))", source, re.MULTILINE))
     if source.startswith("%%"):
         source = source.partition("\n")[2]
     try:

@@ -17,13 +17,17 @@ import time
 from pathlib import Path
 
 import nbformat
+import r
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
 ROOT = Path(__file__).resolve().parent.parent
-METADATA = {
-    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
-    "language_info": {"name": "python"},
+METADATA = {  # by the kernel's name
+    "python3": {
+        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+        "language_info": {"name": "python"},
+    },
+    "ir": {"kernelspec": {"display_name": "R", "language": "R", "name": "ir"}, "language_info": {"name": "R"}},
 }
 
 
@@ -32,11 +36,13 @@ class NotebookFailed(Exception):
 
 
 def run(path, timeout):
-    """Execute one notebook in its own folder and write it back. timeout: s for one cell. Returns the seconds taken."""
+    """Execute one notebook in its own folder and write it back. timeout: s for one cell. Returns what to say of it."""
     book = nbformat.read(path, as_version=4)
+    if why := r.why_not(book):
+        return f"skipped: {why}"
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as sockets:
-        client = Client(book, kernel_name="python3", timeout=timeout, resources={"metadata": {"path": str(path.parent)}})
+        client = Client(book, kernel_name=kernel_of(book), timeout=timeout, resources={"metadata": {"path": str(path.parent)}})
         client.sockets = sockets
         client.record_timing = False
         client.coalesce_streams = True
@@ -46,7 +52,7 @@ def run(path, timeout):
             raise NotebookFailed(account(path, client, error)) from None
     clean(book)
     nbformat.write(book, path)
-    return time.monotonic() - start
+    return f"{time.monotonic() - start:.0f} s"
 
 
 class Client(NotebookClient):
@@ -74,9 +80,13 @@ def account(path, client, error):
     return f"{where}: {what}\n{client.nb.cells[client.current].source}"
 
 
+def kernel_of(book):
+    return book.metadata.get("kernelspec", {}).get("name", "python3")
+
+
 def clean(book):
     """Remove what is different on every machine and at every run: also where this clone lies, which tracebacks tell."""
-    book.metadata = nbformat.from_dict(METADATA)
+    book.metadata = nbformat.from_dict(METADATA[kernel_of(book)])
     for cell in book.cells:
         if cell.get("outputs"):
             cell.outputs = [nbformat.from_dict(o) for o in json.loads(json.dumps(cell.outputs).replace(f"{ROOT}/", ""))]
@@ -104,7 +114,7 @@ def main():
     try:
         for path in notebooks(options.notebook):
             print(f"{path.name} ...", end=" ", flush=True)
-            print(f"{run(path, options.timeout):.0f} s", flush=True)
+            print(run(path, options.timeout), flush=True)
     except NotebookFailed as error:
         print(error, file=sys.stderr)
         sys.exit(1)
