@@ -3,6 +3,7 @@
 import numpy as np
 from matplotlib.colors import ListedColormap, to_rgb
 from matplotlib.patches import FancyArrowPatch, Rectangle
+from matplotlib.ticker import LogLocator
 
 from pi2zero import costs
 from pi2zero.plots.style import INK, RANK_COLORS, legend_outside, new_axes, rank_color
@@ -126,7 +127,9 @@ def allreduce_seconds(nbytes, seconds: dict, fits: dict | None = None, ax=None, 
 def _over_sizes(nbytes, seconds, fits, value, ylabel, ax, figsize):
     ax = new_axes(ax, figsize, (7.2, 4.4))
     nbytes = np.asarray(nbytes, float)
-    for index, (label, times) in enumerate(seconds.items()):
+    names = list(fits) if fits and set(seconds) <= set(fits) else list(seconds)  # some of them keep the colours of all
+    for label, times in seconds.items():
+        index = names.index(label)
         color = RANK_COLORS[[4, 3, 0, 2, 1, 5][index % 6]]
         there = np.isfinite(times)
         ax.plot(
@@ -137,6 +140,10 @@ def _over_sizes(nbytes, seconds, fits, value, ylabel, ax, figsize):
     ticks = [n for n in 4.0 ** np.arange(0, 20) if nbytes.min() <= n <= nbytes.max()]
     ax.set(xscale="log", yscale="log", xlabel="bytes of the array", ylabel=ylabel)
     ax.set_xticks(ticks, [bytes_text(n) for n in ticks], minor=False)
+    low, high = ax.get_ylim()
+    if high < 100 * low:  # too narrow for powers of ten alone
+        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        ax.yaxis.set_major_formatter(lambda value, place: f"{value:g}")
     ax.minorticks_off()
     ax.tick_params(axis="x", labelrotation=45)
     legend_outside(ax)

@@ -76,7 +76,7 @@ def spread(groups: dict, claimed: float, truth: float = np.pi, ax=None, figsize=
     """
     ax = new_axes(ax, figsize, (7.2, 4.0))
     furthest = max(np.abs(np.asarray(values) - truth).max() for values in groups.values())
-    edges = truth + np.linspace(-1.05, 1.05, 41) * max(furthest, 4 * claimed)
+    edges = _even_bins(groups.values(), truth, 1.05 * max(furthest, 4 * claimed))
     for index, (label, values) in enumerate(groups.items()):
         label = f"{label}: spread {np.std(values) / claimed:.2f} times the claim"
         ax.hist(values, edges, density=True, alpha=0.55, color=RANK_COLORS[[0, 4, 2][index % 3]], label=label)
@@ -86,6 +86,15 @@ def spread(groups: dict, claimed: float, truth: float = np.pi, ax=None, figsize=
     ax.set(xlabel="estimate of π", yticks=[], ylim=(0, 1.55 * bell.max()))
     ax.legend(loc="upper left")
     return ax
+
+
+def _even_bins(groups, middle, half):
+    """About 40 bins, each with room for as many different estimates: a share of N darts is a multiple of 1/N."""
+    gaps = [np.diff(np.unique(np.round(values, 9))) for values in groups]
+    step = max((gap.min() for gap in gaps if gap.size), default=half / 20)
+    width = step * max(1, round(half / 20 / step))
+    first = step * (np.floor((middle - half) / step) - 0.5)
+    return np.arange(first, middle + half + width, width)
 
 
 def midpoint_slices(n: int, size: int, ax=None, figsize=None):

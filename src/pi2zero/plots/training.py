@@ -55,6 +55,8 @@ def over_batch_size(sizes, panels: dict, figsize=None):
     for index, (ax, (ylabel, values)) in enumerate(zip(axes[0], panels.items(), strict=True)):
         ax.plot(sizes, values, "o-", color=RANK_COLORS[index % len(RANK_COLORS)])
         ax.set(xscale="log", xlabel="batch size", ylabel=ylabel)
+        ax.set_xticks(sizes, [f"{size:,}" for size in sizes], fontsize="small")
+        ax.minorticks_off()
         ax.grid(True)
     return list(axes[0])
 
@@ -78,7 +80,7 @@ def timeline(spans_by_rank, ax=None, figsize=None):
             ax.broken_barh(mine, (y - 0.36, 0.72), color=colors[name], linewidth=0)
     labels = [f"rank {row}" if isinstance(row, int | np.integer) else row for row in rows]
     ax.set(yticks=range(len(rows)), yticklabels=labels, ylim=(len(rows) - 0.5, -0.5), xlabel="time, ms")
-    ax.set_xlim(left=0)
+    ax.margins(x=0)  # not set_xlim: that would freeze the limits of a picture which shares its axis
     ax.legend(
         handles=[Patch(color=color, label=_IN_WORDS.get(name, name)) for name, color in colors.items()],
         loc="lower center",

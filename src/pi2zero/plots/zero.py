@@ -1,6 +1,7 @@
 """Pictures of ZeRO: which rank holds what, bytes predicted beside measured, and the moments of a stage-3 step."""
 
 import numpy as np
+from matplotlib.patches import Patch
 
 from pi2zero.plots.style import FAINT, INK, RANK_COLORS, new_axes
 
@@ -23,7 +24,6 @@ def memory_bars(measured, predicted=None, unit=1e6, ax=None, figsize=None):
     bytes}. unit: bytes of one unit of the axis, 1e6 for MB.
     """
     ax = new_axes(ax, figsize, (9, 0.42 * len(measured) + 1.4))
-    ax.use_sticky_edges = False  # else a bar that ends in an empty component ends at the axis' edge
     shown = [name for name in COMPONENT_COLORS if any(parts.get(name) for parts in measured.values())]
     for place, (label, parts) in enumerate(measured.items()):
         left = 0.0
@@ -38,7 +38,8 @@ def memory_bars(measured, predicted=None, unit=1e6, ax=None, figsize=None):
             ax.plot([x, x], [place - 0.45, place + 0.45], color=INK, linewidth=3, label="predicted" if place == 0 else None)
     ax.set_yticks(range(len(measured)), list(measured))
     ax.invert_yaxis()
-    ax.set_xlim(left=0)
+    longest = [sum(parts.get(name, 0) for name in shown) for parts in measured.values()] + list((predicted or {}).values())
+    ax.set_xlim(0, 1.04 * max(longest) / unit or 1)  # no bar ends at the axis' edge
     name = {1e3: "kB", 1e6: "MB", 1e9: "GB"}.get(unit, f"units of {unit:g} bytes")
     ax.set(xlabel=f"{name} on one rank")
     ax.grid(axis="x")
@@ -95,6 +96,14 @@ def stage3_moments(layers=3, ranks=4, ax=None, figsize=None):
         ax.text(-0.1, rank + 0.4, f"rank {rank}", ha="right", va="center", fontsize="small")
     ax.set(xlim=(-0.7, len(moments)), ylim=(ranks, -0.45))
     ax.axis("off")
+    colors = {"parameters": COMPONENT_COLORS["parameters"], "gradients": COMPONENT_COLORS["gradients"]}
+    ax.legend(
+        handles=[Patch(color=color, label=name) for name, color in colors.items()],
+        title="wide: a whole layer, narrow: a shard",
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0),
+        ncols=2,
+    )
     return ax
 
 
