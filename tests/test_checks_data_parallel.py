@@ -39,6 +39,11 @@ def test_accepts_a_right_answer(check, number, answer):
     assert_right(check, number, answer)
 
 
+def test_says_that_averaged_parameters_are_right_for_sgd_only(check):
+    assert "wrong with Adam" in check(1, training.parameters_averaged_after_each_step)
+    assert "Adam" not in check(1, training.one_message_for_all_gradients)
+
+
 @pytest.mark.parametrize(**cases(WRONG))
 def test_rejects_a_wrong_answer_and_says_why(cluster, check, number, answer):
     assert_wrong(cluster, check, number, answer)

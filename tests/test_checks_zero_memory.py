@@ -34,6 +34,10 @@ def test_accepts_a_right_answer(check, number, answer):
     assert_right(check, number, answer)
 
 
+def test_says_that_an_all_reduce_sends_more_than_stage_1_needs(check):
+    assert "twice the bytes" in check(5, together.with_all_reduce_and_a_list)
+
+
 @pytest.mark.parametrize(**cases(WRONG))
 def test_rejects_a_wrong_answer_and_says_why(joined, check, number, answer):
     assert_wrong(joined, check, number, answer)

@@ -42,6 +42,17 @@ def numbers_for_bytes(comm, nbytes):
     return min(times)
 
 
+@wrong(4, "Let all ranks begin each step together")
+def without_barrier(comm, nbytes):
+    out, into, times = np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8), []
+    for _ in range(9):
+        start = MPI.Wtime()
+        comm.Sendrecv(out, (comm.rank + 1) % comm.size, recvbuf=into, source=(comm.rank - 1) % comm.size)
+        out += into
+        times.append(MPI.Wtime() - start)
+    return min(times)
+
+
 @wrong(4, "Are those milliseconds?")
 def milliseconds(comm, nbytes):
     out, into, times = np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8), []
@@ -55,6 +66,11 @@ def milliseconds(comm, nbytes):
 @right(5)
 def latency_and_bandwidth_apart(nbytes, ranks, alpha, beta):
     return 2 * (ranks - 1) * alpha + 2 * (ranks - 1) / ranks * nbytes * beta
+
+
+@right(5)
+def longest_chunk(nbytes, ranks, alpha, beta):
+    return 2 * (ranks - 1) * (alpha + -(-nbytes // ranks) * beta)
 
 
 @wrong(5, "That is one half of the ring")

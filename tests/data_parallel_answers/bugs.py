@@ -103,6 +103,24 @@ def seed_by_rank(comm, n, epoch):
     return np.random.default_rng([epoch, comm.rank]).permutation(n)[: n // comm.size]
 
 
+@wrong(6, "DistributedSampler does so with drop_last=True")
+def padded_as_the_sampler_does_by_default(comm, n, epoch):
+    from torch.utils.data import DistributedSampler
+
+    sampler = DistributedSampler(range(n), comm.size, comm.rank)
+    sampler.set_epoch(epoch)
+    return list(sampler)
+
+
+@right(6)
+def by_the_sampler(comm, n, epoch):
+    from torch.utils.data import DistributedSampler
+
+    sampler = DistributedSampler(range(n), comm.size, comm.rank, drop_last=True)
+    sampler.set_epoch(epoch)
+    return list(sampler)
+
+
 @wrong(6, "its share is 6 or one more")
 def everything(comm, n, epoch):
     return np.random.default_rng(epoch).permutation(n)

@@ -51,6 +51,23 @@ def hand(comm, model, batches, start=True, all_images=False, divide=1, mean_loss
     return losses
 
 
+@right(1)
+def parameters_averaged_after_each_step(comm, model, batches):
+    optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), []
+    for parameter in model.parameters():
+        comm.Bcast(parameter.data.numpy())
+    for images, labels in batches:
+        loss = F.cross_entropy(model(images[comm.rank :: comm.size]), labels[comm.rank :: comm.size])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        for parameter in model.parameters():
+            comm.Allreduce(MPI.IN_PLACE, parameter.data.numpy())
+            parameter.data /= comm.size
+        losses.append(comm.allreduce(loss.item()) / comm.size)
+    return losses
+
+
 @wrong(1, "Did all ranks start from rank 0's parameters?")
 def different_starts(comm, model, batches):
     return hand(comm, model, batches, start=False)

@@ -117,6 +117,21 @@ def seed_instead_of_generator(seed, rank, size):
     return np.random.SeedSequence(seed).spawn(size)[rank]
 
 
+@wrong(2, "do not add or multiply them")
+def far_apart_by_a_factor(seed, rank, size):
+    return np.random.default_rng(seed + 1000 * rank)
+
+
+@wrong(2, "do not add or multiply them")
+def as_many_seeds_as_ranks(seed, rank, size):
+    return np.random.default_rng(seed * size + rank)
+
+
+@wrong(2, "do not add or multiply them")
+def room_for_a_thousand_ranks(seed, rank, size):
+    return np.random.default_rng(1000 * seed + rank)
+
+
 # Task 3 -----------------------------------------------------------------------------------------------------------------
 
 
@@ -160,3 +175,8 @@ def endless(total, rank, size):
     while total > -1:
         total += 1
     return total
+
+
+@wrong(3, "Divide with //")
+def a_float(total, rank, size):
+    return float(total // size + (rank < total % size))

@@ -23,6 +23,19 @@ def messages_by_hand(comm, inside, total):
     return 4 * (inside + sum(comm.recv(source=source) for source in range(1, comm.size))) / total
 
 
+@right(4)
+def non_blocking(comm, inside, total):
+    counts = np.zeros(comm.size, dtype=np.int64)
+    comm.Iallgather(np.array([inside], dtype=np.int64), counts).Wait()
+    return 4 * counts.sum() / total if comm.rank == 0 else None
+
+
+@wrong(4, "take rank and size from the comm that it is given")
+def rank_of_the_world(comm, inside, total):
+    count = comm.allreduce(inside)
+    return 4 * count / total if MPI.COMM_WORLD.rank == 0 else None
+
+
 @wrong(4, "That is rank 0's count alone")
 def rank_0_alone(comm, inside, total):
     return 4 * inside / total if comm.rank == 0 else None
@@ -92,6 +105,20 @@ def gather_into_an_array(comm, estimate):
     return (everyone.mean(), everyone.std(ddof=1) / np.sqrt(comm.size)) if comm.rank == 0 else None
 
 
+@right(5)
+def in_one_pass(comm, estimate):
+    total, squares, p = comm.reduce(estimate), comm.reduce(estimate**2), comm.size
+    return None if comm.rank else (total / p, np.sqrt((squares / p - (total / p) ** 2) / (p - 1)))
+
+
+@right(5)
+def both_sums_in_an_array(comm, estimate):
+    sums = comm.reduce(np.array([estimate, estimate**2]))
+    if comm.rank == 0:
+        mean, square = sums / comm.size
+        return np.array([mean, np.sqrt((square - mean**2) / (comm.size - 1))])
+
+
 @wrong(5, "That is their sum")
 def sum_where_mean_is_due(comm, estimate):
     everyone = comm.gather(estimate)
@@ -144,6 +171,16 @@ def rank_0_decides_and_tells(comm, throw, target, batch):
             go_on = error >= target
         go_on = comm.bcast(go_on)
     return comm.bcast((4 * p, error, darts) if comm.rank == 0 else None)
+
+
+@right(6)
+def darts_as_a_float(comm, throw, target, batch):
+    counts, error = np.zeros(2), np.inf
+    while error >= target:
+        counts += comm.allreduce(np.array([throw(batch), batch], dtype=float))
+        p = counts[0] / counts[1]
+        error = 4 * np.sqrt(p * (1 - p) / counts[1])
+    return np.array([4 * p, error, counts[1]])
 
 
 @wrong(6, "this would hang. After 2 calls that all ranks made")

@@ -21,14 +21,15 @@ def go_on(seconds, start):
 
 def trained_by_hand(model, rows, seconds, lr=2e-4, reduce=True, same=False, agree=go_on):
     """Adam on the mean of the ranks' gradients, by hand."""
-    start, step, size = time.monotonic(), 0, dist.get_world_size()
+    start, step, size, losses = time.monotonic(), 0, dist.get_world_size(), []
     rank = 0 if same else dist.get_rank()
     optimizer = torch.optim.Adam(model.parameters(), lr=lr)
     model.train()
     while agree(seconds, start):
         picked = [rows[(step * 32 + at) % len(rows)] for at in range(rank, 32, size)]
         optimizer.zero_grad()
-        model(**padded(picked)).loss.backward()
+        loss = model(**padded(picked)).loss
+        loss.backward()
         gradients = [parameter.grad for parameter in model.parameters()]
         if reduce:
             flat = torch.nn.utils.parameters_to_vector(gradients)
@@ -36,24 +37,33 @@ def trained_by_hand(model, rows, seconds, lr=2e-4, reduce=True, same=False, agre
             torch.nn.utils.vector_to_parameters(flat / size, gradients)
         optimizer.step()
         step += 1
+        losses.append(loss.item())
+    return losses
 
 
 @right(5)
 def by_hand(model, rows, seconds):
-    trained_by_hand(model, rows, 0.7 * seconds)
+    return trained_by_hand(model, rows, 0.7 * seconds)
+
+
+@wrong(5, "the list of losses is due")
+def without_return(model, rows, seconds):
+    trained_by_hand(model, rows, 0.4 * seconds, lr=1e-4)
 
 
 @right(5)
 def with_ddp(model, rows, seconds):
-    start, step = time.monotonic(), 0
+    start, step, losses = time.monotonic(), 0, []
     wrapped = DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(wrapped.parameters(), lr=1e-4)
     while go_on(0.7 * seconds, start):
         some = rows[step * 32 : step * 32 + 32][dist.get_rank() :: dist.get_world_size()]
         optimizer.zero_grad()
-        wrapped(**padded(some)).loss.backward()
+        losses.append(wrapped(**padded(some)).loss)
+        losses[-1].backward()
         optimizer.step()
         step = (step + 1) % (len(rows) // 32)
+    return [loss.item() for loss in losses]
 
 
 @wrong(5, "Does the learning rate suit a model that has learnt already?")
@@ -81,7 +91,12 @@ def a_minute_is_60_seconds(model, rows, seconds):
     trained_by_hand(model, rows[:500], 1.6 * seconds)
 
 
-@wrong(5, "validation stories. A score on what it has learnt from says nothing")
+@wrong(5, "A score on what it has learnt from says nothing")
+def on_test_stories(model, rows, seconds):
+    trained_by_hand(model, rows_of("test", 100), 0.4 * seconds)
+
+
+@wrong(5, "A score on what it has learnt from says nothing")
 def on_what_is_scored(model, rows, seconds):
     trained_by_hand(model, rows_of("validation", 100), 0.4 * seconds)
 

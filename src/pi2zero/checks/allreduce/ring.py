@@ -43,10 +43,11 @@ def _case(length, size):
     return f"with {length:,} number{'s' * (length != 1)}"
 
 
-def _judge_traffic(case, reports, length, itemsize, phases):
-    """A ring sends phases * (p - 1) messages of one chunk, to one neighbour."""
+def _judge_traffic(case, reports, length, itemsize, phases, rows=None):
+    """A ring sends phases * (p - 1) messages of one chunk, to one neighbour. rows: of an array that may be cut between them."""
     size = len(reports)
-    largest = -(-length // size) * itemsize
+    by_rows = -(-rows // size) * (length // rows) if rows else 0
+    largest = max(-(-length // size), by_rows) * itemsize
     most, steps = phases * (size - 1) * largest, phases * (size - 1)
     share = f"{2 * (size - 1)}/{size}" if phases == 2 else f"{size - 1}/{size}"
     for rank, report in enumerate(reports):
@@ -187,7 +188,8 @@ def _judge_sum(parts, reports):
             raise CheckFailed(f"{case}, rank {rank} returned {mine.dtype}; it has to be {total.dtype}, as x.")
         if not np.array_equal(after, parts[rank]):
             raise CheckFailed(f"{case}, x of rank {rank} was changed; work on a copy: the caller still needs x.")
-    _judge_traffic(case, reports, total.size, total.itemsize, phases=2)
+    rows = total.shape[0] if total.ndim > 1 else None
+    _judge_traffic(case, reports, total.size, total.itemsize, phases=2, rows=rows)
 
 
 def _explain_sum(case, rank, mine, parts, total):

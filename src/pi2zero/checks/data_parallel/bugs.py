@@ -165,6 +165,11 @@ def _judge_cover(case, n, rows):
             )
     counts = np.bincount(np.concatenate(rows), minlength=n)
     twice, never = int((counts > 1).sum()), int((counts == 0).sum())
+    if twice and not never and twice < len(rows):
+        raise CheckFailed(
+            f"{case}, {twice} image{'s are' if twice > 1 else ' is'} read by two ranks, so that all get equally many. "
+            "These count twice in the mean:\nleave the last ones out instead. (DistributedSampler does so with drop_last=True.)"
+        )
     if twice:
         raise CheckFailed(
             f"{case}, {twice:,} images are read by two ranks or more, and {never:,} by none. "

@@ -4,12 +4,15 @@ Right means: the same parameters as the serial program on the whole batches, to 
 and 1 ranks; Horovod and torch.distributed have one world, that of all ranks.
 """
 
+from contextlib import contextmanager
+
 import numpy as np
 import torch
 import torch._dynamo  # optimizers and DDP load it at their first use: seconds that would count as the answer's
 import torch.nn.functional as F
 from mpi4py import MPI
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from pi2zero.checks.framework.agree import agree, ranks_needed
 from pi2zero.checks.framework.base import CheckFailed, answer, hint, listed, named, task
@@ -139,13 +142,40 @@ def _few(losses):
 def task1(by_hand):
     """by_hand(comm, model, batches) -> losses; model is trained in place as by the serial program."""
 
-    def run(comm, model, data):
-        return _after(by_hand(comm, model, data), model)
+    own_gradients = set()  # of how many ranks each stepped with its own
 
-    sizes = on_ranks(named(by_hand, run), lambda rank, size: (Seen(seed=100 + rank), batches()), _judge)
+    def run(comm, model, data):
+        with gradients_of_steps() as used:
+            losses = by_hand(comm, model, data)
+        return _after(losses, model) | {"used": used}
+
+    def judge(size, reports):
+        _judge(size, reports)
+        if len({tuple(report["used"]) for report in reports}) > 1:
+            own_gradients.add(size)
+
+    sizes = on_ranks(named(by_hand, run), lambda rank, size: (Seen(seed=100 + rank), batches()), judge)
+    also = " But each rank stepped with its own gradient, and you averaged the parameters: equal for SGD, wrong with Adam."
     return (
         f"Parameters as the serial program's to {TOLERANCE:g}, equal bit by bit on all ranks; tried with {listed(sizes)} ranks."
+        + also * bool(own_gradients)
     )
+
+
+@contextmanager
+def gradients_of_steps():
+    """The gradients with which torch's optimizers step meanwhile, as bytes, one entry a step."""
+    used = []
+
+    def note(optimizer, args, kwargs):
+        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        used.append(b"".join(gradient.detach().cpu().numpy().tobytes() for gradient in gradients))
+
+    handle = register_optimizer_step_pre_hook(note)
+    try:
+        yield used
+    finally:
+        handle.remove()
 
 
 def _in_the_world(function):

@@ -94,6 +94,13 @@ def single(value):
     return value.item() if isinstance(value, np.ndarray) and value.size == 1 else value
 
 
+def several(value, count) -> list | None:
+    """The numbers in a tuple, a list or an array; None if they are not `count`."""
+    if isinstance(value, np.ndarray) and value.shape == (count,):
+        return value.tolist()
+    return list(value) if isinstance(value, tuple | list) and len(value) == count else None
+
+
 def number(value) -> float | None:
     """The number that a value is, also in an array of one element; None if it is none."""
     try:

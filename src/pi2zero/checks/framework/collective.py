@@ -19,6 +19,8 @@ _COLLECTIVES = {
     **dict.fromkeys(["alltoall", "Alltoall", "scan", "Scan", "exscan", "Exscan", "Reduce_scatter", "Reduce_scatter_block"]),
     **{"bcast": 1, "Bcast": 1, "reduce": 2, "Reduce": 3, "gather": 1, "Gather": 2, "Gatherv": 2},
     **{"scatter": 1, "Scatter": 2, "Scatterv": 2},
+    **dict.fromkeys(["Ibarrier", "Iallreduce", "Iallgather", "Iallgatherv", "Ialltoall"]),
+    **{"Ibcast": 1, "Ireduce": 3, "Igather": 2, "Iscatter": 2},
 }
 
 
@@ -108,21 +110,37 @@ def on_ranks(function, arguments, judge, fewest: int = 1, watch=WatchedComm) -> 
     world = MPI.COMM_WORLD
     sizes = [size for size in sorted({world.size, 3, 2, 1}, reverse=True) if size >= fewest]
     for size in sizes:
-        comm = world.Split(0 if world.rank < size else MPI.UNDEFINED, world.rank)
-        wrong = _try(comm, function, arguments, judge, watch) if world.rank < size else None
-        if wrong := world.bcast(wrong, root=0):
+        order = -1 if 1 < size < world.size else 1  # a smaller world counts its ranks backwards: comm.rank is not the world's
+        wrong = _try(size, order, function, arguments, judge, watch)
+        if isinstance(wrong, CheckFailed) and order < 0 and _try(size, 1, function, arguments, judge, watch) is None:
+            wrong = CheckFailed(
+                f"On {size} ranks whose numbers in comm are not those in MPI.COMM_WORLD, your function fails: "
+                "take rank and size from the comm that it is given, comm.rank and comm.size."
+            )
+        if wrong:
             raise wrong
     return sizes
 
 
-def _try(comm, function, arguments, judge, watch):
-    """The exception of one world size, or None; the same on all ranks of `comm`."""
+def _try(size, order, function, arguments, judge, watch):
+    """The exception of one world size, or None; the same on all ranks. order: 1 as in the world, -1 backwards."""
+    world = MPI.COMM_WORLD
+    comm = world.Split(0 if world.rank < size else MPI.UNDEFINED, order * world.rank)
+    wrong = _outcome(comm, function, arguments, judge, watch) if world.rank < size else None
+    return world.bcast(wrong, root=0)
+
+
+def _outcome(comm, function, arguments, judge, watch):
+    """The exception of an answer on one communicator, or None; the same on all ranks of `comm`."""
     watched = watch(comm)
     try:
         results = watched.together(function, arguments(comm.rank, comm.size))
         judge(comm.size, results)
         if comm.size > 1 and not watched.used:
-            return CheckFailed("Your function made no call on the comm that it was given. Use that one, not MPI.COMM_WORLD.")
+            return CheckFailed(
+                "Your function made no call on the comm that it was given. Use that one, not MPI.COMM_WORLD. "
+                "(Messages and collectives are seen, one-sided windows are not.)"
+            )
     except TaskNotDone as missing:
         return missing
     except CheckFailed as wrong:

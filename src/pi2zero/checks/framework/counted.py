@@ -28,6 +28,7 @@ class MessageComm(Messages):
         super().__init__(comm)
         self.used = True  # the judges themselves ask what was sent
         self.fastest = float("inf")  # s from the beginning of a receive to its end
+        self.barriers = 0
         self._only, self._alpha, self._beta, self._late = only, alpha, beta, late or {}
 
     def together(self, function, args) -> list:
@@ -42,10 +43,12 @@ class MessageComm(Messages):
             raise wrong
         if lost:
             raise CheckFailed(f"{lost} message{'s were' if lost > 1 else ' was'} sent and never received.")
-        mine = {"sent": self.sent, "messages": self.messages, "targets": sorted(self.targets), "fastest": self.fastest}
+        mine = {"sent": self.sent, "messages": self.messages, "targets": sorted(self.targets)}
+        mine |= {"fastest": self.fastest, "barriers": self.barriers}
         return self.side.allgather({"result": result, "args": args, **mine})
 
     def Barrier(self):
+        self.barriers += 1
         request = self.side.Ibarrier()
         with clock.paused():
             self.waiting.until(request.Test, "in Barrier, which not all ranks call,")

@@ -38,6 +38,7 @@ class _TorchComm(WatchedComm):
 
     def __init__(self, comm, seconds):
         super().__init__(comm)
+        self.called = []  # names of torch's collectives, one for each call
         if seconds is not None:
             self.most = float("inf")
         self._deadline = float("inf") if seconds is None else time.monotonic() + seconds
@@ -56,6 +57,7 @@ def _watched(comm, sizes):
     def watch(name, real):
         def call(*args, **options):
             comm.used = True
+            comm.called.append(name)
             values = next((one.numel() for one in args if isinstance(one, torch.Tensor)), None) if sizes else None
             comm.meet(f"dist.{name}" + ("" if values is None else f" with {values:,} value{'s' * (values != 1)}"))
             return real(*args, **options)

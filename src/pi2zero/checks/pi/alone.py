@@ -53,10 +53,9 @@ def task2(make_rng):
     """make_rng(seed, rank, size) -> a numpy Generator; independent for every rank and every seed."""
     size = 4
     streams = {}
-    for seed in range(1, 11):
-        for rank in range(size):
-            streams[seed, rank] = _numbers(make_rng, seed, rank, size)[:8]
-    if any(not np.array_equal(streams[7, rank], _numbers(make_rng, 7, rank, size)[:8]) for rank in range(size)):
+    for seed, rank, ranks in _runs(size):
+        streams[seed, rank] = _numbers(make_rng, seed, rank, ranks, count=8)
+    if any(not np.array_equal(streams[7, rank], _numbers(make_rng, 7, rank, size, count=8)) for rank in range(size)):
         raise CheckFailed(
             "make_rng(7, rank, 4), called twice, starts two different streams. A seed has to give the same darts each time."
         )
@@ -67,8 +66,17 @@ def task2(make_rng):
             raise CheckFailed(_same_stream(other, (seed, rank)))
     _no_overlap([_numbers(make_rng, 7, rank, size) for rank in range(size)])
     return (
-        "40 streams (10 seeds on 4 ranks) all differ, a seed repeats its darts, and 100,000 numbers of each rank do not overlap."
+        "40 streams (10 seeds on 4 ranks) all differ, also from those of other seeds and numbers of ranks; a seed repeats its "
+        "darts, and 100,000 numbers of each rank do not overlap."
     )
+
+
+def _runs(size):
+    """(seed, rank, ranks): ten seeds, then those at which sums and products of seed and rank collide with them."""
+    small = [(seed, rank, size) for seed in range(1, 11) for rank in range(size)]
+    far_seeds = [(seed, rank, size) for seed in (11, 101, 1001, 10_001) for rank in range(size)]
+    far_ranks = [(1, rank, rank + 1) for rank in (10, 11, 100, 1000, 10_000)]
+    return small + far_seeds + far_ranks + [(seed, rank, ranks) for seed in (12, 13) for ranks in (2, 3) for rank in range(ranks)]
 
 
 def _numbers(make_rng, seed, rank, size, count=100_000):
@@ -121,7 +129,8 @@ def _judge_shares(total, size, shares):
     case = f"With {total:,} dart{'s' * (total != 1)} on {size} rank{'s' * (size > 1)}"
     for rank, mine in enumerate(shares):
         if not is_whole(mine) or mine < 0:
-            raise CheckFailed(f"{case}, rank {rank} gets {mine!r}; it has to be a whole number, 0 or more.")
+            why = "\nA float counts no darts: rng.random(26.0) is refused. Divide with //." * isinstance(mine, float)
+            raise CheckFailed(f"{case}, rank {rank} gets {mine!r}; it has to be a whole number, 0 or more.{why}")
     shares = list(map(int, shares))
     if sum(shares) != total:
         raise CheckFailed(

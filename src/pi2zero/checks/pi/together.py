@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from pi2zero.checks.framework.base import CheckFailed, as_text, close, hint, is_whole, listed, single, task
+from pi2zero.checks.framework.base import CheckFailed, as_text, close, hint, is_whole, listed, several, single, task
 from pi2zero.checks.framework.collective import on_ranks
 
 
@@ -60,14 +60,14 @@ def task5(mean_and_error):
 def _judge_error(estimates, results):
     size, spread = len(estimates), np.std(estimates, ddof=1)
     case = f"the ranks estimate {', '.join(f'{e:g}' for e in estimates)}"
-    if not (isinstance(results[0], tuple | list) and len(results[0]) == 2):
+    if (pair := several(results[0], 2)) is None:
         raise CheckFailed(f"rank 0 returned {results[0]!r}; it has to return two numbers: mean, error.")
-    mean, error = results[0]
+    mean, error = pair
     if not close(mean, np.mean(estimates)):
         reason = "That is their sum." if close(mean, sum(estimates)) else ""
         reason = "That is rank 0's own estimate." if close(mean, estimates[0]) else reason
         raise CheckFailed(f"{case}: the mean is {np.mean(estimates):.6g}, rank 0 says {as_text(mean)}.\n{reason}")
-    if not close(error, spread / np.sqrt(size)):
+    if not close(error, spread / np.sqrt(size), relative=1e-6):  # sums of squares lose half of the digits
         own = f"The spread of {size} values about their own mean: divide by {size - 1} (ddof=1)."
         mistakes = [
             (spread, f"That is the spread s of one rank's estimate; the mean of {size} is sqrt({size}) times as exact."),
@@ -129,7 +129,7 @@ def task6(until_exact):
 
 def _judge_agreement(results):
     for rank, result in enumerate(results):
-        if not (isinstance(result, tuple | list) and len(result) == 3):
+        if several(result, 3) is None:
             raise CheckFailed(f"rank {rank} returned {result!r}; it has to return three numbers: π, error, darts.")
         if not all(close(a, b) or as_text(a) == as_text(b) == "nan" for a, b in zip(result, results[0], strict=True)):
             raise CheckFailed(f"rank {rank} returns {as_text(result)}, rank 0 {as_text(results[0])}; all ranks have to agree.")
@@ -137,12 +137,13 @@ def _judge_agreement(results):
 
 def _judge_stop(result, target, size, batch):
     pi, error, darts = map(single, result)
+    darts = int(darts) if isinstance(darts, float) and darts.is_integer() else darts  # 8000.0 darts are 8,000
     if not is_whole(darts) or darts <= 0 or darts % (size * batch):
         raise CheckFailed(f"you say {darts!r} darts; {size} ranks with {batch:,} each throw {size * batch:,} in every round.")
     rounds, last = darts // (size * batch), _last_round(size, target, batch)
     true_pi, true_error, _ = _after(rounds, size, batch)
     stopped = f"target {target:g}: you stopped after {darts:,} darts, in round {rounds}"
-    if not close(error, true_error):
+    if not close(error, true_error, relative=1e-6):
         mistakes = [
             (true_error / np.sqrt(darts), "Divide by sqrt(darts), not by darts."),
             (true_error / 4, "The 4 is missing."),

@@ -18,6 +18,7 @@ KINDS = {
     CLEAN: "",
     "begins": "only its first sentences: another story goes on from there",
     "pieces": "only a third of it here and a third there, in different stories",
+    "short": "all of it, but it has fewer than 8 words, so no run that could be shared",
 }
 
 
@@ -69,6 +70,9 @@ class _Training:
             part = words[third * len(words) // 3 : (third + 1) * len(words) // 3]
             self.stories[place] = " ".join([self.stories[place], *part])
 
+    def short(self, article, other):
+        self.stories.append(article)
+
     def shuffled(self):
         whole = self.stories + [" ".join(self.long)] * bool(self.long)
         self.draw.shuffle(whole)
@@ -82,7 +86,8 @@ def seeded(seed, count=240, kinds=tuple(KINDS), each=4):
     training, test = _Training(pool[:count], draw), pool[count:]
     kind_of = [kind for kind in kinds for _ in range(each)]
     draw.shuffle(kind_of)
-    for article, kind in zip(test, kind_of, strict=True):
+    for place, kind in enumerate(kind_of):
+        article = test[place] = " ".join(test[place].split()[:5]) if kind == "short" else test[place]
         other = lab.sentences(draw.choice(training.stories[: count // 2]))
         getattr(training, kind)(article, other)
     return training.shuffled(), test, kind_of

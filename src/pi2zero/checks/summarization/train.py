@@ -30,7 +30,8 @@ def task5(train):
     net, given = lab.model(me.device), lab.rows("train", TRAINED + FRESH)[:TRAINED]
     before, was, seen = _flat(net), _loss(net), _Seen(net)
     dist.barrier()
-    seconds = max(on_torch_ranks(lambda comm: _timed(train, net, given, seen), train, sizes=True, seconds=PATIENCE))
+    ended = on_torch_ranks(lambda comm: _timed(train, net, given, seen), train, sizes=True, seconds=PATIENCE)
+    seconds = max(each for each, _ in ended)
     seen.hook.remove()
     agree(_judge_time, seen, seconds)
     agree(_judge_training, net, before, seen, me)
@@ -49,6 +50,7 @@ def task5(train):
             f"{lead + POINTS:.1f}), and {share:.0f} % of the names and numbers are right (target: {FACTS} %).\n"
             "The model that you were given meets both. Does the learning rate suit a model that has learnt already?"
         )
+    _judge_losses([losses for _, losses in ended])
     return (
         f"{seen.steps} steps in {seconds:.1f} s on {me.world_size} ranks: loss {was:.2f}, then {now:.2f}; "
         f"ROUGE-1 {found['rouge1']:.1f}, lead-3 {lead:.1f}; {share:.0f} % of names and numbers."
@@ -60,7 +62,7 @@ class _Seen:
 
     def __init__(self, net):
         self.start, self.began, self.first, self.held_out = 0.0, [], [], 0
-        self._validation = {tuple(article) for article, _ in lab.rows("validation", 500)}
+        self._asked = {tuple(article) for split in ("validation", "test") for article, _ in lab.rows(split, 500)}
         self.hook = net.register_forward_pre_hook(self._note, with_kwargs=True)
 
     @property
@@ -73,7 +75,7 @@ class _Seen:
             return
         shown = [tuple(token for token in row if token) for row in inputs.tolist()]
         if torch.is_grad_enabled():
-            self.held_out += sum(row in self._validation for row in shown)
+            self.held_out += sum(row in self._asked for row in shown)
             self.began.append(time.monotonic() - self.start)
             self.first = self.first or shown
 
@@ -81,8 +83,8 @@ class _Seen:
 def _timed(train, net, given, seen):
     seen.start = time.monotonic()
     with _own_clock(train, dist.get_rank()):
-        train(net, given, BUDGET)
-    return time.monotonic() - seen.start
+        losses = train(net, given, BUDGET)
+    return time.monotonic() - seen.start, losses
 
 
 @contextmanager
@@ -128,7 +130,8 @@ def _judge_training(net, before, seen, me):
     after = _flat(net)
     if seen.held_out:
         raise CheckFailed(
-            f"the model was shown {seen.held_out} validation stories. A score on what it has learnt from says nothing: use rows."
+            f"the model was shown {seen.held_out} validation or test stories. "
+            "A score on what it has learnt from says nothing: use rows."
         )
     if len(after) != len(before):
         raise CheckFailed("model is not whole: stage 3 leaves each rank its shard. Stages 0 to 2 leave every rank a whole model.")
@@ -138,6 +141,18 @@ def _judge_training(net, before, seen, me):
         raise CheckFailed("the parameters of model are as they were: train has to change this model, in place, not a copy.")
     if not torch.isfinite(after).all():
         raise CheckFailed("parameters are not finite any more (nan): the training has diverged. Is the learning rate too high?")
+
+
+def _judge_losses(every):
+    for rank, losses in enumerate(every):
+        if losses is None:
+            raise CheckFailed(f"rank {rank} returned None; the list of losses is due. Is the `return` missing?")
+        try:
+            values = np.asarray(losses, dtype=float).ravel()
+        except (TypeError, ValueError):
+            values = np.empty(0)
+        if values.size < FEWEST or not np.isfinite(values).all():
+            raise CheckFailed(f"rank {rank} returned {str(losses)[:60]}; a list of numbers is due: the loss of each step.")
 
 
 def _judge_ranks(net, seen, me):

@@ -4,7 +4,7 @@ from mpi4py import MPI
 
 from pi2zero import costs
 from pi2zero.checks.framework.agree import agree
-from pi2zero.checks.framework.base import CheckFailed, answer, as_text, close, hint, in_units, is_whole, number, task
+from pi2zero.checks.framework.base import CheckFailed, answer, as_text, close, hint, in_units, is_whole, number, several, task
 from pi2zero.checks.zero_memory.ranks import HELD, PSI, held_live, parts_at
 
 WITHIN = 0.05  # of the bytes that are there
@@ -21,9 +21,10 @@ def task1(predict):
 
 
 def _judge_prediction(predict, parameters, ranks, stage):
-    pair = answer(predict, parameters, ranks, stage)
-    if not isinstance(pair, tuple | list) or len(pair) != 2 or None in map(number, pair):
-        raise CheckFailed(f"predict returned {pair!r}; two numbers are due: bytes after initialize, bytes at the peak.")
+    given = answer(predict, parameters, ranks, stage)
+    pair = several(given, 2)
+    if pair is None or None in map(number, pair):
+        raise CheckFailed(f"predict returned {given!r}; two numbers are due: bytes after initialize, bytes at the peak.")
     moments = {"initialize": "after initialize", "backward": "at the peak of backward"}
     for (moment, words), mine in reversed(list(zip(moments.items(), map(number, pair), strict=True))):
         parts = parts_at(moment, parameters, ranks, stage)
