@@ -50,21 +50,64 @@ def test_bad_arguments(bad, message):
         costs.step_seconds(**({"ranks": 2} | MODEL | bad))
 
 
+def published(name):
+    return {point.ranks: point for point in costs.PUBLISHED if point.name == name}
+
+
 def test_published_data_is_sane_and_sourced():
     assert {2, 512, 1536, 2048} <= {point.ranks for point in costs.PUBLISHED}
     for point in costs.PUBLISHED:
-        assert point.source
-        assert point.efficiency is None or 0 < point.efficiency <= 1
+        assert all([point.source, point.hardware, point.exchange, point.measured])
+        assert point.network in (None, *costs.PARAMETERS)
+        share = costs.published_efficiency(point)
+        assert share is None or 0 < share < 1.01
     minutes = [record.minutes for record in costs.IMAGENET_RECORDS]
     assert minutes == sorted(minutes, reverse=True)
     assert all("arXiv:" in record.source for record in costs.IMAGENET_RECORDS)
+
+
+def test_published_efficiencies_are_those_that_their_sources_state():
+    # Google's blog of 2017: 7.91 times on 8 GPUs; Bugliarello: 92.07 %, and 99.56 % for Google's Inception V3.
+    assert costs.published_efficiency(published("ResNet-50, DGX-1")[8]) == pytest.approx(7.91 / 8, abs=1e-3)
+    assert costs.published_efficiency(published("Inception V3, DGX-1")[8]) == pytest.approx(0.9956, abs=1e-4)
+    assert costs.published_efficiency(published("Inception V3, Piz Daint, servers")[8]) == pytest.approx(0.9207, abs=1e-4)
+    assert costs.published_efficiency(published("VGG-16, Horovod")[512]) == 0.68
+    for name, ranks in (("ResNet-50, Summit", 1536), ("ResNet-50, Frontera", 8192)):  # a rate, and no base
+        assert costs.published_efficiency(published(name)[ranks]) is None
+
+
+@pytest.mark.parametrize(
+    ("point", "base", "message"),
+    [
+        (("ResNet-50, DGX-1", 8), ("Inception V3, DGX-1", 1), "network .ResNet-50 and Inception V3."),
+        (("ResNet-50, Summit", 1536), ("ResNet-50, V100 pair", 1), "hardware .*measured"),
+        (("ResNet-50, Puhti, DDP", 4), ("ResNet-50, V100 pair", 1), "batch .32 and None."),
+        (("Inception V3, Piz Daint, replicated", 4), ("Inception V3, Piz Daint, servers", 1), "exchange"),
+        (("VGG-16, Horovod", 512), ("VGG-16, Horovod", 512), "no rate"),
+    ],
+)
+def test_unlike_figures_are_not_compared(point, base, message):
+    with pytest.raises(ValueError, match=message):
+        costs.compare_rates(published(point[0])[point[1]], published(base[0])[base[1]])
+
+
+def test_the_ring_is_given_only_what_was_published_of_one_study():
+    puhti = costs.ring_inputs(published("ResNet-50, Puhti, DDP")[8])
+    assert puhti == {"compute": pytest.approx(32 / 325.95), "nbytes": pytest.approx(102.4e6)}
+    for name, ranks, message in (
+        ("Inception V3, Piz Daint, servers", 8, "parameter servers"),
+        ("ResNet-50, V100 pair", 2, "does not state the batch"),
+        ("Hy-Fi", 2048, "hybrid"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            costs.ring_inputs(published(name)[ranks])
 
 
 def test_pictures_show_their_data():
     ax = plots.scaling_model([1, 2, 2048], {"model": [1, 0.9, 0.5]}, costs.PUBLISHED)
     assert list(ax.lines[0].get_ydata()) == [100, 90, 50]
     shown = {text.get_text() for text in ax.get_legend().get_texts()}
-    assert shown == {"model"} | {p.name for p in costs.PUBLISHED if p.efficiency}
+    assert shown == {"model"} | {p.name for p in costs.PUBLISHED if costs.published_efficiency(p)}
     assert len(plots.imagenet_records(costs.IMAGENET_RECORDS).collections) == len(costs.IMAGENET_RECORDS)
     ideal = plots.rates({"weak": ([1, 2], [10, 15])}).lines[1]
     assert list(ideal.get_ydata()) == [10, 20]

@@ -32,7 +32,7 @@ ALPHA, BETA = 10e-6, 1 / 10e9  # s a message, s a byte
 # ResNet-50: parameters, tensors of them, images of ImageNet's training set, epochs of the usual training.
 # Sources: K. He and others, arXiv:1512.03385 (network, ImageNet 2012); torchvision's resnet50 (25,557,032 in 161 tensors).
 PARAMETERS, TENSORS, IMAGES, EPOCHS = 25_557_032, 161, 1_281_167, 90
-V100 = {1: 334.0, 2: 632.8}  # images/s. Source: Ohio State University, talk on MVAPICH2-GDR.
+V100 = {p.ranks: p.value for p in costs.PUBLISHED if p.name == "ResNet-50, V100 pair"}  # images/s
 # Images/s and their standard deviation over 10 steps of ResNet-34 with Horovod on GPUs of one node.
 # Source: argonne-lcf/ai-science-training-series, 06_distributedTraining/README.md.
 ALCF = {1: (281.22, 75.79), 2: (382.01, 8.42), 4: (689.22, 77.78), 8: (1341.25, 52.51)}

@@ -2,11 +2,12 @@
 
 import numpy as np
 
+from pi2zero import costs
 from pi2zero.plots.style import FAINT, INK, RANK_COLORS, legend_outside, new_axes
 
 __all__ = ["imagenet_records", "rates", "scaling_model", "step_parts"]
 
-MARKERS = "os^Dv*P"
+MARKERS = "os^Dv*PX<>"
 
 
 def rates(measured, ax=None, figsize=None, unit="images/s"):
@@ -31,10 +32,11 @@ def scaling_model(ranks, curves, points=(), ax=None, figsize=None):
     ax = new_axes(ax, figsize, (9, 4.5))
     for number, (label, values) in enumerate(curves.items()):
         ax.plot(ranks, 100 * np.asarray(values), color=RANK_COLORS[number % len(RANK_COLORS)], label=label)
-    for number, name in enumerate(dict.fromkeys(point.name for point in points if point.efficiency)):
-        group = [(p.ranks, 100 * p.efficiency) for p in points if p.name == name and p.efficiency]
+    shown = [(p.name, p.ranks, costs.published_efficiency(p)) for p in points]
+    for number, name in enumerate(dict.fromkeys(name for name, _, share in shown if share)):
+        group = [(p, 100 * share) for who, p, share in shown if who == name and share]
         ax.plot(*np.transpose(group), MARKERS[number % len(MARKERS)], color=INK, mfc="white", mew=1.5, label=name)
-    ax.axhline(100, color=FAINT, linewidth=1)
+    ax.axhline(100, color=FAINT, linewidth=1, zorder=1)  # under a curve that stays there
     ax.set(xscale="log", xlabel="ranks", ylabel="efficiency, %", ylim=(0, 108))
     ticks = [p for p in (1, 2, 4, 8, 32, 128, 512, 2048) if min(ranks) <= p <= max(ranks)]
     ax.set_xticks(ticks, [f"{p:,}" for p in ticks])
