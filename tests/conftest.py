@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from fault_tables import account, pytest_addoption, pytest_terminal_summary  # noqa: F401  (hooks and a fixture)
 
 import pi2zero
 from pi2zero import marks

@@ -19,7 +19,7 @@ import pytest
 import pi2zero
 from pi2zero import marks
 from pi2zero.cluster import engines
-from pi2zero.hosts.seal import EVERYWHERE, open_ports
+from pi2zero.hosts.seal import ports_of
 
 pytestmark = [
     pytest.mark.long,
@@ -75,6 +75,14 @@ def tries(user):
             return json.loads(out)
 
     return attempt
+
+
+EVERYWHERE = ("0.0.0.0", "::")
+
+
+def open_ports(pid):
+    """The sockets on which a process listens for everybody."""
+    return [c for c in ports_of(pid) if c.laddr.ip in EVERYWHERE]
 
 
 def listening(its: engines.Engines):

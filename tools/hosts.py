@@ -3,6 +3,7 @@
 
   python tools/hosts.py -- python -m pytest tests/hosts        the tests of everything beyond one host
   python tools/hosts.py                                        a shell on "login", from which node1 and node2 are reached
+  python tools/hosts.py -- power node2 off                     inside: cut a host's power; on: boot it; freeze; thaw
 
 Each host is a set of Linux namespaces: its own network, host name, processes, /tmp and /dev/shm; routes, ssh, MPI and Slurm
 between them are real. Files are shared, as home folders on a cluster are. All of it lives inside one namespace of processes: when
@@ -11,19 +12,25 @@ the command ends, however it ends, the kernel removes every process, link and mo
   login   10.77.0.1    the command runs here; no ranks unless they are asked for
   node1   10.77.0.11   2 cores
   node2   10.77.0.12   2 cores
+
+Root is there, and two ordinary users, alice and bob, with homes of their own.
 """
 
+import contextlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
 NODES = {"node1": "10.77.0.11", "node2": "10.77.0.12"}
 LOGIN = "10.77.0.1"
+USERS = {"alice": 20001, "bob": 20002}
 INSIDE = "PI2ZERO_HOSTS"  # set for the command: the folder of the harness
 NEEDS = {"ip": "iproute2", "sshd": "openssh-server", "ssh": "openssh-client", "slurmctld": "slurm-wlm", "munged": "munge"}
 NEW_HOST = ["unshare", "--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -62,50 +69,92 @@ def inside(command) -> int:
     """On the host "login": make the others, then run the command. This is process 1: its end ends all."""
     folder = Path(os.environ[INSIDE])
     run("hostname", "login")
+    for path in (sys.base_prefix, sys.prefix, Path(__file__).resolve().parents[1]):
+        for above in reversed(Path(path).parents):
+            if not above.stat().st_mode & 0o001:
+                let_users_through(above, folder / "closed")
     private_mounts(folder)
     run("ip", "link", "set", "lo", "up")
     run("ip", "link", "add", "br0", "type", "bridge")
     run("ip", "addr", "add", f"{LOGIN}/24", "dev", "br0")
     run("ip", "link", "set", "br0", "up")
     make_keys(folder)
+    make_users(folder)
     os.environ["SLURM_CONF"] = str(folder / "slurm.conf")
     start_slurm(folder)
     for name in NODES:
         start_node(folder, name)
     wait(lambda: out("sinfo", "-h", "-t", "idle", "-o", "%D").strip() == str(len(NODES)), "Slurm's nodes")
-    return subprocess.call(command)
+    threading.Thread(target=operate, args=[folder], daemon=True).start()
+    # It does not see the other hosts' processes: whoever ends something there has been there.
+    return subprocess.call(["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", *command])
+
+
+def let_users_through(closed: Path, kept: Path) -> None:
+    """Ordinary users reach what lies in root's folder (a Python, a clone), as its own modes have it; on these hosts alone."""
+    kept = kept / closed.name
+    kept.mkdir(mode=0o700, parents=True)
+    run("mount", "--rbind", closed, kept)
+    run("mount", "-t", "tmpfs", "-o", "mode=0711", "tmpfs", closed)
+    for entry in kept.iterdir():
+        new = closed / entry.name
+        if entry.is_symlink():
+            new.symlink_to(entry.readlink())
+            continue
+        new.mkdir() if entry.is_dir() else new.touch()
+        run("mount", "--rbind", entry, new)
 
 
 def private_mounts(folder: Path) -> None:
-    """A /tmp, /dev/shm, ~/.ssh and names of hosts of its own."""
-    names = folder / "hosts"
+    """A /tmp, /dev/shm, ~/.ssh and /etc of its own, with these hosts' names."""
+    run("cp", "-a", "/etc", folder)  # as a whole: a mount on one file would go when somebody outside writes that file anew
+    run("mount", "--bind", folder / "etc", "/etc")
     entries = {"localhost": "127.0.0.1", "login": LOGIN} | NODES
-    names.write_text("".join(f"{address} {name}\n" for name, address in entries.items()))
+    Path("/etc/hosts").write_text("".join(f"{address} {name}\n" for name, address in entries.items()))
     home = Path.home() / ".ssh"
     home.mkdir(mode=0o700, exist_ok=True)
     for place in ("/tmp", "/dev/shm"):
         run("mount", "-t", "tmpfs", "-o", "mode=1777", "tmpfs", place)
     run("mount", "-t", "tmpfs", "-o", "mode=0700", "tmpfs", home)
-    run("mount", "--bind", names, "/etc/hosts")
 
 
 def make_keys(folder: Path) -> None:
-    """A host key and a user's key; who is on "login" gets to the nodes without a password."""
-    for name in ("host", "user"):
-        run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name)
+    """The hosts' key, and root's; who is root on "login" gets to the nodes without a password."""
+    run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "host")
     public = (folder / "host.pub").read_text().rsplit(" ", 1)[0]
     (folder / "known_hosts").write_text("".join(f"{name},{address} {public}\n" for name, address in NODES.items()))
-    shutil.copy(folder / "user.pub", folder / "authorized_keys")
-    config = ["Host node*", f"  IdentityFile {folder}/user", f"  UserKnownHostsFile {folder}/known_hosts", "  BatchMode yes"]
-    (Path.home() / ".ssh/config").write_text("\n".join(config) + "\n")
-    options = [f"HostKey {folder}/host", f"AuthorizedKeysFile {folder}/authorized_keys", "StrictModes no", "UsePAM no"]
+    options = [f"HostKey {folder}/host", "AuthorizedKeysFile .ssh/authorized_keys", "StrictModes no", "UsePAM no"]
     options += ["PidFile none", "AcceptEnv *", "MaxStartups 100", "PermitRootLogin yes"]
     (folder / "sshd_config").write_text("\n".join(options) + "\n")
+    make_key(folder, Path.home())
+
+
+def make_key(folder: Path, home: Path) -> None:
+    """A user's key, which opens the nodes."""
+    ssh = home / ".ssh"
+    ssh.mkdir(mode=0o700, exist_ok=True)
+    run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", ssh / "id_ed25519")
+    shutil.copy(ssh / "id_ed25519.pub", ssh / "authorized_keys")
+    (ssh / "config").write_text(f"Host node*\n  UserKnownHostsFile {folder}/known_hosts\n  BatchMode yes\n")
+
+
+def make_users(folder: Path) -> None:
+    """Ordinary users, who are known on these hosts only."""
+    for user, number in USERS.items():
+        with Path("/etc/passwd").open("a") as people, Path("/etc/group").open("a") as groups:
+            people.write(f"{user}:*:{number}:{number}::{folder}/{user}:/bin/sh\n")
+            groups.write(f"{user}:x:{number}:\n")
+        home = folder / user
+        home.mkdir(mode=0o700)
+        make_key(folder, home)
+        for path in (home, *home.rglob("*")):
+            os.chown(path, number, number)
 
 
 def start_node(folder: Path, name: str) -> None:
     """A host with an sshd, at the bridge. Process 1 in it is this script, and then its sshd."""
     process = subprocess.Popen([*NEW_HOST, sys.executable, __file__, "--", "node", name], stdin=subprocess.PIPE)
+    (folder / f"{name}.pid").write_text(str(process.pid))
     cable = f"v-{name}"
     ours, its = Path("/proc/self/ns/net"), Path(f"/proc/{process.pid}/ns/net")
     wait(lambda: its.readlink() != ours.readlink(), f"{name}'s network")
@@ -114,6 +163,44 @@ def start_node(folder: Path, name: str) -> None:
     process.stdin.write(b"go\n")
     process.stdin.flush()
     wait(lambda: reachable(NODES[name], 22), f"{name}'s sshd")
+
+
+def operate(folder: Path) -> None:
+    """Do to the hosts what `power` asks for."""
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(str(folder / "power"))
+    server.listen()
+    while True:
+        caller, _ = server.accept()
+        with caller:
+            name, state = caller.recv(100).decode().split()
+            change(folder, name, state)
+            caller.sendall(b"done")
+
+
+def power(name: str, state: str) -> None:
+    """Ask for it, and wait until it is done."""
+    with socket.socket(socket.AF_UNIX) as way:
+        way.connect(str(Path(os.environ[INSIDE], "power")))
+        way.sendall(f"{name} {state}".encode())
+        if way.recv(100) != b"done":
+            sys.exit(f"{name} could not be switched {state}.")
+
+
+def change(folder: Path, name: str, state: str) -> None:
+    """off: the host is gone at once, without a word to anybody; on: it boots; freeze: no process of it moves; thaw."""
+    if state == "on":
+        return start_node(folder, name)
+    process = int((folder / f"{name}.pid").read_text())
+    if state == "off":
+        run("ip", "link", "del", f"v-{name}")  # first: nothing that ends there can say so
+        os.kill(process, signal.SIGKILL)  # its process 1 ends with it, and so do all others
+        return
+    its = Path(f"/proc/{process}/ns/pid_for_children").readlink()
+    for path in Path("/proc").glob("[1-9]*"):
+        with contextlib.suppress(OSError):
+            if (path / "ns/pid").readlink() == its:
+                os.kill(int(path.name), signal.SIGSTOP if state == "freeze" else signal.SIGCONT)
 
 
 def node(name: str) -> None:
@@ -203,4 +290,6 @@ if __name__ == "__main__":
     os.environ["PATH"] += ":/usr/sbin:/sbin"
     if sys.argv[2:3] == ["node"] and INSIDE in os.environ:
         node(sys.argv[3])
+    if sys.argv[2:3] == ["power"] and INSIDE in os.environ:
+        sys.exit(power(*sys.argv[3:]))
     main()

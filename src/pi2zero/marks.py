@@ -110,16 +110,16 @@ def end(processes: list[psutil.Process], patience: float = 1.0) -> None:
 
 def end_marked(prefix: str | None = None) -> int:
     """End every process whose mark begins so (by default, of this scope), and those it started meanwhile; how many."""
-    count = 0
+    done = set()
     for _ in range(5):
-        batch = marked(prefix)
+        batch = [p for p in marked(prefix) if p not in done]  # one in a file system that does not answer cannot even be killed
         if not batch:
             break
-        count += len(batch)
+        done.update(batch)
         # mpirun first: told to stop, it ends its ranks and takes their shared-memory files away.
         end([p for p in batch if _name(p).startswith(("prte", "mpirun", "mpiexec"))], patience=2.0)
         end([p for p in batch if p.is_running()], patience=0.3)
-    return count
+    return len(done)
 
 
 def _name(process: psutil.Process) -> str:

@@ -27,6 +27,8 @@ class Reply:
 class Notebook:
     """A kernel as JupyterLab starts it, cell by cell."""
 
+    patience = 1  # how many times longer a report may take than beside ranks on this host
+
     def __init__(self, **options):
         """options: of KernelManager.start_kernel, such as cwd and env."""
         self.sockets = tempfile.TemporaryDirectory()

@@ -104,13 +104,13 @@ def ranks():
     book = Notebook()
     spawns = "import os\nos.environ['OMPI_MCA_btl'] = 'self,sm,tcp'  # docs/shared_host.md: ranks that spawn need TCP"
     assert (reply := book.run(f"{spawns}\nimport pi2zero\ncluster = pi2zero.start(n=3)")).ok, reply.text
-    assert (reply := book.run(SETUP)).ok, reply.text
     yield book
     book.close()
 
 
 @pytest.mark.parametrize("name", ALIVE)
 def test_lives(ranks, account, name):
+    assert (reply := ranks.run(SETUP)).ok, reply.text
     reply = ranks.run(f"%%px --timeout {TIMEOUT}\n{ALIVE[name]}", timeout=60 + 10 * SECONDS)
     kept = ranks.run("%%px\nprint(T)")
     end = "ended by itself" if reply.ok else reply.error[:60]
@@ -121,6 +121,7 @@ def test_lives(ranks, account, name):
 
 
 def test_where_the_ranks_are_is_said_meanwhile_and_the_stop_button_ends_it(ranks):
+    assert ranks.run(SETUP).ok
     reply = ranks.run("%%px --timeout 1\nprint('on', flush=True)\nwhile rank == 1: pass\ncomm.Barrier()", interrupt_after=6)
     said = [content["data"]["text/plain"] for kind, content in reply.outputs if kind.endswith("display_data")]
     (note,) = {line for text in said for line in text.splitlines() if line.startswith("  rank 1: works")}

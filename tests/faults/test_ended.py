@@ -118,4 +118,4 @@ def test_ends(ranks, account, name):
     assert after.text == "".join(f"[stdout:{rank}] 3\n" for rank in range(3))
     assert len(ranks.processes()) == count
     patience = 4 if "objects" in name or "names" in name else 1  # what may be on its way gets more time
-    assert broken.seconds < patience * TIMEOUT + 20
+    assert broken.seconds < patience * TIMEOUT + 20 * ranks.patience

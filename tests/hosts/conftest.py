@@ -1,21 +1,52 @@
 """Everything beyond one host, on two real hosts of this machine: `python tools/hosts.py -- python -m pytest tests/hosts`.
 
-Outside of these hosts nothing here is collected; `make cluster-test` makes them.
+Outside of these hosts nothing here is collected; `make cluster-test` makes them. PI2ZERO_FAULTS=all takes every case of the
+tables of docs/no_cell_hangs.md; without it some stand for the others.
 """
 
 import os
 import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
+from fault_tables import TWO_HOSTS, rows
 
-from tests.faults.kernel import Notebook
+pytest.register_assert_rewrite("tests.faults")
 
+from tests.faults.kernel import Notebook  # noqa: E402
+
+HERE = Path(__file__).parent
 FOLDER = os.environ.get("PI2ZERO_HOSTS")
 collect_ignore_glob = [] if FOLDER else ["test_*.py"]
+ALL = os.environ.get("PI2ZERO_FAULTS") in ("all", "full")
+# The cases that stand for the others of their table: MPI, torch, the processes' own ends, what the agents and Slurm do
+SHORT = {
+    "test_ends": ["a ring that all receive first", "a loop that asks for a message", "DDP, one rank has no batch left"],
+    "test_lives": ["others wait in recv for one that sleeps", "all-reduce after all-reduce"],
+    "test_fault": ["exception, others in Barrier", "SIGKILL", "exception on every rank"],
+    "test_a_host_is_lost": ["a cable is cut"],
+    "test_a_job_that_ends_is_told": ["a job is out of time", "a job is requeued"],
+    "test_what_waits_for_files_lives": ["reads a page of a mapped file"],
+}
 NODES = ("node1", "node2")
+START = 'import pi2zero\ncluster = pi2zero.start(n=4, on=["node1:2", "node2:2"])'
+SETUP = "%%px\nfrom mpi4py import MPI\nimport os, socket, time\ncomm = MPI.COMM_WORLD\nrank = comm.rank"
+SUM = "%%px\nprint(socket.gethostname(), comm.allreduce(rank))"
+SUMS = "".join(f"[stdout:{rank}] node{1 + rank // 2} 6\n" for rank in range(4))
 # ssh's and Slurm's own, this check, and the kernel's daemons of namespaces: what every node has
 LOOK = "ps -eo pid=,args= | grep -v -e sshd -e 'ps -eo' -e slurm -e 'grep -v' ; ls -A /tmp /dev/shm"
+
+
+def pytest_collection_modifyitems(items):
+    items[:] = [item for item in items if ALL or not stood_for(item)]
+
+
+def stood_for(item) -> bool:
+    """Whether other cases of its table stand for this one."""
+    test = getattr(item, "originalname", "")
+    return item.path.parent == HERE and test in SHORT and item.callspec.params.get("name") not in SHORT[test]
 
 
 def on(node: str, line: str) -> str:
@@ -39,32 +70,53 @@ def shown(reply) -> str:
     return reply.text + str(reply.outputs)
 
 
+def out(*words) -> str:
+    """What a program prints."""
+    return subprocess.run(words, capture_output=True, text=True, timeout=60).stdout.strip()
+
+
+def power(node: str, state: str) -> None:
+    """ "off": the host is gone at once; "on": it boots."""
+    subprocess.run([sys.executable, "tools/hosts.py", "--", "power", node, state], check=True, timeout=60)
+
+
+class Book(Notebook):
+    """A kernel on the host "login", with ranks on the others."""
+
+    patience = 4
+
+    def processes(self) -> list:
+        """What this kernel has started here, and all that there is on the nodes, files included."""
+        return [*super().processes(), *(line for node in NODES for line in left_on(node).splitlines())]
+
+
 @pytest.fixture
 def notebook():
     """A fresh kernel on the host "login"; afterwards nothing of it may be left on any host."""
     yield from fresh()
 
 
-def fresh():
-    book = Notebook()
+def fresh(first=None):
+    """first: a cell that has to work."""
+    book = Book()
+    if first:
+        assert (reply := book.run(first)).ok, reply.text
     yield book
     book.close(now=False)
-    deadline = time.monotonic() + 30
+    assert nothing_is_left() == {}
+
+
+def nothing_is_left(patience=30.0) -> dict[str, str]:
+    """What is left of the kit on every node and in Slurm's queue, once there is nothing, or after so many seconds."""
+    deadline = time.monotonic() + patience
     while (left := all_that_is_left()) and time.monotonic() < deadline:
         time.sleep(0.5)
-    assert left == {}
+    return left
 
 
 def all_that_is_left() -> dict[str, str]:
-    """Of the kit, on every node and in Slurm's queue."""
     found = {node: left_on(node) for node in NODES} | {"jobs": " ".join(jobs())}
     return {where: words for where, words in found.items() if words}
-
-
-@pytest.fixture(scope="module")
-def shared():
-    """A kernel that the tests of a file share, with four ranks on two hosts."""
-    yield from fresh()
 
 
 @pytest.fixture
@@ -72,3 +124,9 @@ def site(tmp_path, monkeypatch):
     """Write the site file: site(text). Kernels that start afterwards read it."""
     monkeypatch.setenv("PI2ZERO_SITE", str(tmp_path / "site.toml"))
     return (tmp_path / "site.toml").write_text
+
+
+@pytest.fixture
+def account():
+    """Call it with the name of a table and a row of it: those of tests/faults have a twin for two hosts."""
+    return lambda table, *row: rows[table if table == "lost" else table + TWO_HOSTS].append(tuple(map(str, row)))

@@ -140,7 +140,7 @@ class Engines:
                 raise ClusterError("The cluster was stopped while its ranks were starting.")
             time.sleep(0.05)
             progress(f"{len(fresh)} of {self.n} MPI ranks")
-            sealed = sealed or self._seal()
+            sealed = sealed or self._seal(self.place.friends())
             alive = self._ranks_alive()
             started = max(started, alive)
             if alive < started or not is_alive(self.mpirun_pid):
@@ -151,7 +151,7 @@ class Engines:
                     f"Only {len(fresh)} of {self.n} ranks arrived within {self.patience:.0f} s. They said:\n"
                     f"{self.output()}\nTry `python -m pi2zero doctor` in a terminal, or fewer ranks."
                 )
-        self._seal()  # again: a port may have been opened after the first time
+        self._seal()  # again: a port may have been opened after the first time, and no daemon comes any more
         self.hosts.seal(self.ranks_mark, self.place.friends())
         found = self.client[fresh].apply_async(enrol.enrol, str(self.folder), self.place.address()).get(self.patience)
         order = sorted(range(self.n), key=lambda i: found[i]["rank"])
@@ -163,9 +163,9 @@ class Engines:
             )
         self.hosts.watch(self.ranks_mark, self.info, {rank: str(pulse_path(str(self.folder), rank)) for rank in range(self.n)})
 
-    def _seal(self) -> int:
-        """Close Open MPI's ports to all but the hosts of this place; on one host, to all."""
-        return seal(self.mpirun_pid, self.place.friends())
+    def _seal(self, friends: list[str] = ()) -> int:
+        """Close mpirun's ports to all but these addresses."""
+        return seal(self.mpirun_pid, friends)
 
     def _fresh_ids(self) -> list[int]:
         """ipyparallel's ids of the engines that are not the ones before a restart. An id is given anew; a uuid is not."""
@@ -175,6 +175,7 @@ class Engines:
         """End the ranks, whatever state they are in, and start as many fresh ones under the same controller."""
         self._former |= set(self.client._engines.values())
         if over := self.place.why_over():
+            self.place.give_back()  # a job that was put back into the queue would come again, for nobody
             raise ClusterError(f"{over}, and its ranks with it.")
         if lost := self.hosts.lost():
             raise ClusterError("\n".join(f"The host {host} is lost: {why}" for host, why in lost.items()))

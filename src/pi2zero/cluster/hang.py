@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from pi2zero.cluster import pulse
 from pi2zero.cluster.calls import COLLECTIVES
+from pi2zero.cluster.report import Frame, frames_of
 from pi2zero.mpi import name_ranks
 
 STALE = 3.0  # s without a fresh look, after which nothing is known of a rank: it may have left its wait for a long call of C
@@ -81,6 +82,10 @@ class Standing:
     def waits(self, rank: int) -> bool:
         """Whether a rank was last seen in a call that needs the others: an interrupt does not reach it."""
         return rank in self._seen and self._seen[rank].sample.state == "waits"
+
+    def frames(self, rank: int) -> list[Frame]:
+        """Where a rank was last seen in this cell."""
+        return frames_of(self._seen[rank].sample.stack) if rank in self._seen else []
 
     def tell(self, pending: list[int], describe) -> str:
         """One line for each group of ranks that do the same. describe(frames): the place as a person would say it."""

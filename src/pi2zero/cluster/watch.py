@@ -129,8 +129,10 @@ class Watch:
         pending = self.unfinished()
         if self.outcome.dead:
             return  # mpirun ends the others
-        self.outcome.stuck = self.engines.stacks(pending)
         self.standing.look(pending)
+        self.outcome.stuck = self.engines.stacks(pending)
+        for rank, frames in self.outcome.stuck.items():  # a signal does not reach who waits for a file: what its thread saw
+            self.outcome.stuck[rank] = frames or self.standing.frames(rank)
         self.engines.signal(signal.SIGINT, pending)
         start = time.monotonic()
         while left := self.unfinished():

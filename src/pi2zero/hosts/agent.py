@@ -97,8 +97,10 @@ def read_all(paths: list[str]) -> list[str]:
 
 
 def seal(mark: str, friends: list[str]) -> int:
-    """Let nobody but friends (addresses) connect to what the ranks with this mark and their daemons listen on here."""
-    return sum(seal_process(process.pid, friends) for process in {*marks.marked(mark), *daemons(mark)})
+    """Let nobody but friends (addresses) connect to what the ranks with this mark listen on here, and nobody at all to Open MPI's
+    daemons: theirs are all there, and whom they take they obey."""
+    ranks = sum(seal_process(process.pid, friends) for process in marks.marked(mark))
+    return ranks + sum(seal_process(daemon.pid) for daemon in daemons(mark))
 
 
 def end(mark: str) -> None:

@@ -5,13 +5,11 @@ import re
 import shutil
 import socket
 import subprocess
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
-LATER = 4.0  # s until Slurm says that a job is over whose processes have ended
 SSH = ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"]
 
 
@@ -38,13 +36,8 @@ class Place:
         return self
 
     def why_over(self) -> str:
-        """Why the hosts are not ours any more; empty while they are. Asked when ranks are gone: Slurm knows it a moment later."""
-        deadline = time.monotonic() + LATER
-        while self.job and time.monotonic() < deadline:
-            if why := self.job.why_over():
-                return why
-            time.sleep(0.3)
-        return ""
+        """Why the hosts are not ours any more; empty while they are."""
+        return self.job.why_over() if self.job else ""
 
     def give_back(self) -> None:
         if self.job:
@@ -151,39 +144,40 @@ def find(on=None):
         return Place()
     if on == "slurm":
         return slurm.Wanted(told)
-    if isinstance(on, str | Path):
-        return Place(read_hostfile(Path(on)), tuple(SSH), told.interface)
-    if isinstance(on, dict):
-        on = [f"{host}:{slots}" for host, slots in on.items()]
-    slots = {}
-    for one in on:
-        name, _, number = str(one).partition(":")
-        if not re.fullmatch(r"\w[\w.-]*", name) or not re.fullmatch(r"[1-9]\d*|", number):
-            raise PlaceError(f"{one!r} is not a host with its slots. Write it as node1:2, or node1 for one slot for each core.")
-        slots[name] = slots.get(name, 0) + (int(number) if number else cores_of(name))
-    if not slots:
-        raise PlaceError('on=[] names no host. Write on=["node1:2", "node2:2"], or leave it out for this machine.')
+    if not (slots := counted(in_file(Path(on)) if isinstance(on, str | Path) else in_list(on))):
+        raise PlaceError(f'on={on!r} names no host. Write on=["node1:2", "node2:2"], or leave it out for this machine.')
     return Place(slots, tuple(SSH), told.interface)
 
 
-def read_hostfile(path: Path) -> dict[str, int]:
-    """Open MPI's hostfile: a host a line, `slots=2` behind it (without: one for each core). Raises PlaceError."""
+def counted(told) -> dict[str, int]:
+    """The slots of each host. told: (host, its slots or "" for one for each core, what is wrong if these are none)."""
+    slots = {}
+    for name, number, wrong in told:
+        if not re.fullmatch(r"\w[\w.-]*", name) or not re.fullmatch(r"[1-9]\d*|", number):
+            raise PlaceError(wrong)
+        slots[name] = slots.get(name, 0) + (int(number) if number else cores_of(name))
+    return slots
+
+
+def in_list(on):
+    """What `counted` needs, from ["node1:2", "node2"] or {"node1": 2}."""
+    for one in [f"{name}:{number}" for name, number in on.items()] if isinstance(on, dict) else map(str, on):
+        name, _, number = one.partition(":")
+        wrong = f"{one!r} is not a host with its slots. Write it as node1:2, or node1 for one slot for each core."
+        yield name, number, wrong
+
+
+def in_file(path: Path):
+    """What `counted` needs, from Open MPI's hostfile: a host a line, `slots=2` behind it. Raises PlaceError."""
     try:
         lines = path.read_text().splitlines()
     except OSError as error:
         raise PlaceError(f'on={str(path)!r} is no place ("local"; a list of hosts; a hostfile): {error.strerror}.') from None
-    slots = {}
-    for number, line in enumerate(lines, start=1):
-        words = line.partition("#")[0].split()
-        if not words:
-            continue
-        found = re.fullmatch(r"(?:slots=([1-9]\d*)(?: max_slots=\d+)?)?", " ".join(words[1:]))
-        if not found or not re.fullmatch(r"\w[\w.-]*", words[0]):
-            raise PlaceError(f"{path}, line {number}: {line.strip()!r}. A line is a host and its slots: node1 slots=2")
-        slots[words[0]] = slots.get(words[0], 0) + (int(found[1]) if found[1] else cores_of(words[0]))
-    if not slots:
-        raise PlaceError(f"{path} names no host. A line is a host and its slots: node1 slots=2")
-    return slots
+    for at, line in enumerate(lines, start=1):
+        if words := line.partition("#")[0].split():
+            found = re.fullmatch(r"(?:slots=(\w+)(?: max_slots=\d+)?)?", " ".join(words[1:]))
+            wrong = f"{path}, line {at}: {line.strip()!r}. A line is a host and its slots: node1 slots=2"
+            yield words[0], (found[1] or "") if found else "?", wrong
 
 
 def cores_of(host: str) -> int:

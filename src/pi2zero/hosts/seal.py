@@ -16,7 +16,6 @@ import psutil
 
 PIDFD_GETFD = 438  # the system call that lends another process's socket, Linux 5.6; Python has no name for it
 SO_ATTACH_FILTER = 26
-EVERYWHERE = ("0.0.0.0", "::")
 # Words of the packet filter, linux/filter.h: load a byte or a word of the packet, shift, compare and jump, return.
 LOAD_BYTE, LOAD_WORD, SHIFT_RIGHT, JUMP_EQUAL, RETURN = 0x30, 0x20, 0x74, 0x15, 0x06
 NETWORK = 0xFFF00000  # where the packet's IP header begins (SKF_NET_OFF, as an unsigned number)
@@ -34,7 +33,7 @@ def seal(pid: int, friends: list[str] = ()) -> int:
     program = struct.pack("HP", len(code) // 8, ctypes.addressof(buffer))
     sealed = 0
     with contextlib.suppress(OSError, psutil.Error):
-        for listener in open_ports(pid) if not friends else all_ports(pid):
+        for listener in ports_of(pid):
             with _lent(pid, listener.fd) as lent:
                 lent.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
             sealed += 1
@@ -55,12 +54,7 @@ def filter_for(friends: list[str]) -> bytes:
     return code + drop + keep
 
 
-def open_ports(pid: int) -> list:
-    """The sockets on which a process listens for everybody."""
-    return [c for c in all_ports(pid) if c.laddr.ip in EVERYWHERE]
-
-
-def all_ports(pid: int) -> list:
+def ports_of(pid: int) -> list:
     """The sockets on which a process listens, but for those on this host alone."""
     found = psutil.Process(pid).net_connections("tcp")
     return [c for c in found if c.status == psutil.CONN_LISTEN and not c.laddr.ip.startswith("127.") and c.laddr.ip != "::1"]

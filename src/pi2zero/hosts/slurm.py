@@ -17,6 +17,8 @@ from pi2zero.hosts.site import Site
 
 JOB_FILE = "slurm-job"  # in the run's folder: the job that the warden cancels when the kernel is killed
 LOOK = 1.0  # s between two looks at the queue
+SILENCE = 10.0  # s that its programs get for an answer
+ENDING = 5.0  # s that a job which Slurm is ending gets until Slurm says why
 OVER = {
     "CANCELLED": "somebody cancelled it (scancel)",
     "TIMEOUT": "its time was over",
@@ -25,7 +27,11 @@ OVER = {
     "OUT_OF_MEMORY": "its memory was full",
     "FAILED": "its script ended with an error",
     "DEADLINE": "its deadline was over",
+    "COMPLETING": "it is ending",
     "COMPLETED": "it ended",
+    "PENDING": "it was put back into the queue (requeued)",
+    "SUSPENDED": "it was suspended",
+    "GONE": "Slurm does not know it any more",
 }
 HOLD = "#!/bin/sh\n# It holds nodes; the kernel that asked for them starts ranks there, and cancels it.\nexec sleep 2147483647\n"
 
@@ -39,56 +45,64 @@ class Job:
     @classmethod
     def submit(cls, n: int, site: Site) -> "Job":
         """Ask for n tasks as the site says. Raises PlaceError with sbatch's own words."""
-        words = ["sbatch", "--parsable", "--job-name=pi2zero", "--output=/dev/null", *site.sbatch(n)]
+        words = ["sbatch", "--parsable", "--job-name=pi2zero", "--output=/dev/null", "--no-requeue", *site.sbatch(n)]
         done = subprocess.run(words, input=HOLD, capture_output=True, text=True)
         if done.returncode:
             said = done.stderr.strip().removeprefix("sbatch: error: ")
             raise PlaceError(f"Slurm refused the job: {said}\nIt was asked by: {' '.join(words)}")
         return cls(done.stdout.strip().partition(";")[0])
 
-    def state(self) -> str:
-        """PENDING, RUNNING, ...; UNKNOWN if Slurm does not know or does not answer."""
-        return self._told().get("JobState", "UNKNOWN")
-
     def _told(self) -> dict[str, str]:
-        done = subprocess.run(["scontrol", "-o", "-d", "show", "job", self.number], capture_output=True, text=True)
-        return dict(word.split("=", 1) for word in done.stdout.split() if "=" in word) if not done.returncode else {}
+        said, errors = ask("scontrol", "-o", "-d", "show", "job", self.number)
+        if "Invalid job id" in errors:
+            return {"JobState": "GONE"}
+        return dict(word.split("=", 1) for word in said.split() if "=" in word)
 
     def wait(self, progress) -> dict[str, int]:
         """Wait in the queue; says why and at which place. Returns the nodes and how many ranks fit on each. Raises PlaceError."""
         while (state := (told := self._told()).get("JobState", "UNKNOWN")) in ("PENDING", "CONFIGURING", "UNKNOWN"):
-            if not told and not self._is_queued():
-                raise PlaceError(f"Slurm does not know job {self.number} any more.")
-            progress(f"Slurm's job {self.number} waits{self._place_in_queue(told.get('Reason', 'None'))}")
+            waits = f"waits{self._place_in_queue(told.get('Reason', 'None'))}" if told else "(Slurm does not answer)"
+            progress(f"Slurm's job {self.number} {waits}")
             time.sleep(LOOK)
         if state != "RUNNING":
-            raise PlaceError(f"Slurm's job {self.number} did not start: {self.why_over(state)}.")
+            raise PlaceError(f"Slurm's job {self.number} did not start: {OVER.get(state, state)}.")
         return nodes_of(self.number)
-
-    def _is_queued(self) -> bool:
-        return bool(subprocess.run(["squeue", "-h", "-j", self.number], capture_output=True, text=True).stdout.strip())
 
     def _place_in_queue(self, reason: str) -> str:
         """', place 2 of those that wait (Resources)'."""
-        queue = subprocess.run(["squeue", "-h", "-t", "PENDING", "-S", "-p", "-o", "%A"], capture_output=True, text=True)
-        waiting = queue.stdout.split()
+        waiting = ask("squeue", "-h", "-t", "PENDING", "-S", "-p", "-o", "%A")[0].split()
         place = f", place {waiting.index(self.number) + 1} of those that wait" if self.number in waiting else ""
         return place + (f" ({reason})" if reason not in ("None", "") else "")
 
-    def why_over(self, state: str | None = None) -> str:
-        """Why it does not run any more, in words; empty while it does, or while nothing is known."""
-        state = state or self.state()
-        if state in ("RUNNING", "COMPLETING", "UNKNOWN", "PENDING", "CONFIGURING"):
+    def why_over(self) -> str:
+        """Why it does not run any more, in words; empty while it does, or while nothing is known. Asked once it has run."""
+        deadline = time.monotonic() + ENDING
+        while (state := (told := self._told()).get("JobState", "UNKNOWN")) == "COMPLETING" and time.monotonic() < deadline:
+            time.sleep(0.2)  # then it says why
+        if state == "RUNNING" and told.get("PreemptTime", "None") != "None":  # its last seconds: its ranks were told to end
+            state = "PREEMPTED"
+        if state in ("RUNNING", "CONFIGURING") and told.get("Restarts", "0") != "0":
+            state = "PENDING"  # and has been started anew, without ranks
+        if state in ("RUNNING", "UNKNOWN"):
             return ""
         return f"Slurm ended job {self.number}: {OVER.get(state, state)}"
 
     def cancel(self) -> None:
-        subprocess.run(["scancel", self.number], capture_output=True)
+        ask("scancel", self.number)
+
+
+def ask(*words) -> tuple[str, str]:
+    """What one of Slurm's programs says, and its errors; nothing if it does not answer."""
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=SILENCE)
+    except subprocess.TimeoutExpired:
+        return "", ""
+    return done.stdout, done.stderr
 
 
 def nodes_of(job: str) -> dict[str, int]:
     """The nodes of a running job, and how many of its tasks fit on each."""
-    told = subprocess.run(["scontrol", "-o", "-d", "show", "job", job], capture_output=True, text=True).stdout
+    told, _ = ask("scontrol", "-o", "-d", "show", "job", job)
     each = re.search(r"CPUs/Task=(\d+)", told)
     each = int(each[1]) if each else 1
     slots = {}
@@ -102,7 +116,7 @@ def nodes_of(job: str) -> dict[str, int]:
 
 def expanded(names: str) -> list[str]:
     """node[1-2] -> node1, node2: Slurm does it."""
-    return subprocess.run(["scontrol", "show", "hostnames", names], capture_output=True, text=True).stdout.split()
+    return ask("scontrol", "show", "hostnames", names)[0].split()
 
 
 def count_ids(text: str) -> int:
