@@ -1,7 +1,7 @@
 """`make bench`: all-reduces compared, by scripts/allreduce_bench.py. Writes benchmarks/collectives.md.
 
-Each figure is a median of ROUNDS rounds. A round is one mpirun, in which the algorithms take turns call by call. A ratio is
-the median of the rounds' ratios, because the speed of a machine drifts from minute to minute.
+Each figure is a median of ROUNDS rounds. A round is one mpirun, in which the algorithms of MPI take turns call by call, and
+Horovod and gloo follow. A ratio is the median of the rounds' ratios, because the speed of a machine drifts from minute to minute.
 """
 
 import importlib.metadata

@@ -5,8 +5,9 @@
   mpirun -n 4 python scripts/allreduce_bench.py --algorithms ring mpi --sizes 4K 16M --json
 
 algorithms: ring (notebook 03's, with Sendrecv), naive (gather to rank 0, add, broadcast), mpi (MPI.Allreduce), gloo and nccl
-(torch.distributed), horovod. Each time is the median of the repeats on the slowest rank. The repeats take turns: one of each
-algorithm, then the next of each, so that a machine that slows down slows all of them. --json has the smallest time, too:
+(torch.distributed), horovod. Each time is the median of the repeats on the slowest rank. The repeats of ring, naive and mpi
+take turns, so that a machine that slows down slows all of them. Then come Horovod, then torch, which start threads that would
+slow the short messages of the others several times. --json has the smallest time, too:
 other work only adds time, so alpha and beta are fitted to that. algbw = size / time; busbw = algbw x 2 (p-1)/p on p ranks
 (nccl-tests). Arrays are float32.
 """
@@ -107,6 +108,7 @@ MAKERS = {
     "nccl": lambda: torch_allreduce("nccl"),
     "horovod": horovod_allreduce,
 }
+TOGETHER = (("ring", "naive", "mpi"), ("horovod",), ("gloo", "nccl"))  # without and with threads of their own
 
 
 def available(wanted, required):
@@ -159,6 +161,18 @@ def rows(options, prepared):
             t = statistics.median(times)
             time_of = {"seconds": t, "smallest_seconds": min(times)}
             yield {"bytes": nbytes, "algorithm": name, **time_of, "algbw": nbytes / t, "busbw": nbytes / t * 2 * (p - 1) / p}
+
+
+def every_row(options, wanted):
+    """The rows of all wanted algorithms: first of those that share this process with nobody's threads."""
+    for some in TOGETHER:
+        with contextlib.redirect_stdout(sys.stderr):  # what libraries say on import is no result
+            prepared = available([name for name in wanted if name in some], required=bool(options.algorithms))
+        yield from rows(options, prepared)
+        if "horovod" in prepared:
+            import horovod.torch
+
+            horovod.torch.shutdown()
 
 
 def size_argument(text):
@@ -224,18 +238,18 @@ def parse(rank):
 def main():
     comm = MPI.COMM_WORLD
     options = parse(comm.rank)
-    with contextlib.redirect_stdout(sys.stderr):  # what libraries say on import is no result
-        prepared = available(options.algorithms or list(MAKERS), required=bool(options.algorithms))
-    check_memory(options.sizes, prepared)
+    wanted = options.algorithms or list(MAKERS)
+    check_memory(options.sizes, wanted)
     table = not options.json and comm.rank == 0
     if table:
         print(f"{comm.size} ranks\n{'bytes':>12} {'algorithm':>10} {'time, us':>12} {'algbw, GB/s':>12} {'busbw, GB/s':>12}")
     results = []
-    for row in rows(options, prepared):
+    for row in every_row(options, wanted):
         results.append(row)
         if table:
             bandwidths = f"{row['algbw'] / 1e9:12.3f} {row['busbw'] / 1e9:12.3f}"
             print(f"{row['bytes']:12,} {row['algorithm']:>10} {row['seconds'] * 1e6:12.1f} {bandwidths}", flush=True)
+    results.sort(key=lambda row: (options.sizes.index(row["bytes"]), wanted.index(row["algorithm"])))
     if options.json and comm.rank == 0:
         print(json.dumps({"ranks": comm.size, "warmups": options.warmups, "repeats": options.repeats, "results": results}))
     if "torch" in sys.modules:

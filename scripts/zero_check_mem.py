@@ -6,7 +6,9 @@
 
 The model is a chain of square linear layers in bf16, trained for two steps by DeepSpeed with Adam. Moments: after `initialize`;
 after `forward`; `backward`, when its last gradient appears; `update`, as Adam begins; after the `step`. Bytes are those of
-live tensors (pi2zero.meters.Memory). Predicted: ZeRO's formula (pi2zero.costs.zero_bytes), without activations and buffers.
+live tensors (pi2zero.meters.Memory); `resident` is the whole process's, which keeps freed memory: the stages share one
+process, so compare it between runs of one --stage each. Predicted: ZeRO's formula (pi2zero.costs.zero_bytes), without
+activations and buffers.
 """
 
 import argparse

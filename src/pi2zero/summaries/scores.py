@@ -14,7 +14,10 @@ def sentences(text: str) -> list[str]:
 
 
 def facts(text: str) -> set[str]:
-    """The names and numbers of a summary: capitalised words, unless they begin a sentence, and words with a digit in front."""
+    """The names and numbers of a summary: capitalised words, unless they begin a sentence, and words with a digit in front.
+
+    In a text without capital letters only the numbers are left.
+    """
     words = [re.findall(r"[\w'-]+", sentence) for sentence in sentences(text)]
     names = {word for sentence in words for word in sentence[1:] if word[0].isupper()}
     return names | {word for sentence in words for word in sentence if word[0].isdigit()}

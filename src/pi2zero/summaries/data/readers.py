@@ -137,7 +137,7 @@ def _story(file, root):
 
 def _listed(urls, root):
     """The stories of a list of URLs, in its order."""
-    name = urls.relative_to(root).as_posix()
+    name, places = urls.relative_to(root).as_posix(), " or ".join(f"{paper}/stories" for paper in PAPERS)
     for number, line in enumerate(urls.read_bytes().splitlines(), 1):
         if url := line.strip():
             key = hashlib.sha1(url).hexdigest()
@@ -145,7 +145,7 @@ def _listed(urls, root):
             if file:
                 yield from _story(file, root)
             else:
-                yield f"{name}:{number}", f"no story for {url.decode(errors='replace')} (expected: {key}.story)"
+                yield f"{name}:{number}", f"no story for {url.decode(errors='replace')} (expected: {key}.story in {places})"
 
 
 def _with_end(line):
