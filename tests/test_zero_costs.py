@@ -33,6 +33,8 @@ def test_bytes_sent():
     assert [costs.zero_sent(1e6, 1e9, stage) / 2e6 for stage in range(4)] == pytest.approx([2, 2, 2, 3])
     assert costs.zero_sent(1e6, 4, 3, bytes_each=4) == 3 * 1e6 * 0.75 * 4
     assert costs.zero_sent(1e6, 1, 3) == 0
+    accumulated = [costs.zero_sent(1e6, 1e9, stage, accumulation=4) / 2e6 for stage in range(4)]
+    assert accumulated == pytest.approx([2, 2, 5, 12])  # 2, 2, k + 1, 3k passes
 
 
 def test_what_fits_where():

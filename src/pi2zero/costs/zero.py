@@ -42,14 +42,16 @@ def zero_total(parameters, ranks, stage, **options):
     return sum(zero_bytes(parameters, ranks, stage, **options).values())
 
 
-def zero_sent(parameters, ranks, stage, bytes_each=2):
-    """Bytes that each rank sends in one step, with ring collectives: 2 or 3 Psi (N-1)/N values of `bytes_each` bytes.
+def zero_sent(parameters, ranks, stage, bytes_each=2, accumulation=1):
+    """Bytes that each rank sends in one step, with ring collectives: 2 to 3k passes of Psi (N-1)/N values of `bytes_each` bytes.
 
     Stage 0 all-reduces the gradients, which is a reduce-scatter and an all-gather. Stages 1 and 2 reduce-scatter gradients
     and all-gather parameters: the same. Stage 3 gathers the parameters twice, for forward and for backward (section 7).
+    accumulation: k, micro-batches in a step. Stages 0 and 1 send after the last one: 2 passes. Stage 2 keeps only its part of
+    the gradients, so it reduces after each: k + 1. Stage 3 gathers and reduces for each: 3k.
     """
-    n = valid.ranks(ranks)
-    passes = 3 if _stage(stage) == 3 else 2
+    n, k = valid.ranks(ranks), valid.positive("accumulation", accumulation)
+    passes = {0: 2, 1: 2, 2: k + 1, 3: 3 * k}[_stage(stage)]
     return passes * valid.positive("parameters", parameters) * (n - 1) / n * valid.positive("bytes_each", bytes_each)
 
 
