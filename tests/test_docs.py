@@ -37,6 +37,18 @@ def test_the_readme_names_every_notebook_lab_and_deck():
     assert not [name for name in names + decks if name not in readme]
 
 
+def test_the_readme_has_the_minutes_that_each_notebook_and_lab_states():
+    rows = re.findall(
+        r"^\| \[[^]]+\]\(((?:notebooks|labs)/[^)]+)\) \|.*\| (\d+) \|$", (ROOT / "README.md").read_text(), re.MULTILINE
+    )
+    assert len(rows) >= 17
+    for name, minutes in rows:
+        stated = re.search(r"\*\*(?:about )?(\d+) minutes", text_of(ROOT / name))
+        assert stated and stated[1] == minutes, (
+            f"{name}: the README says {minutes} minutes, its first cell {stated and stated[1]}"
+        )
+
+
 def test_every_make_target_that_a_page_names_is_there():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     pages = [ROOT / name for name in PAGES if name.endswith(".md")]
