@@ -61,18 +61,16 @@ def torch_allreduce(backend):
 
     from pi2zero import ranks
 
-    local = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED).size
-    if backend == "nccl" and torch.cuda.device_count() < local:
-        raise RuntimeError(f"{torch.cuda.device_count()} GPUs for {local} ranks on this host; nccl wants one for each")
     here = ranks.join()
-    group = None if here.backend == backend else dist.new_group(backend=backend)
-    device = here.device if backend == "nccl" else "cpu"
+    if backend == "nccl" != here.backend:
+        raise RuntimeError(f"nccl wants a GPU for each rank; rank {here.rank}'s device is {here.device}, over {here.backend}")
+    device = here.device if backend == "nccl" else "cpu"  # the world has gloo for tensors on the CPU
 
     def prepare(x):
         tensor = torch.from_numpy(x).to(device)  # on the CPU the same memory
 
         def call():
-            dist.all_reduce(tensor, group=group)
+            dist.all_reduce(tensor)
             if backend == "nccl":
                 torch.cuda.synchronize()
 

@@ -9,7 +9,6 @@ torchrun and deepspeed start it as well. Killed? The same train command with --r
 """
 
 import argparse
-import dataclasses
 import json
 import math
 import os
@@ -75,7 +74,7 @@ def train(args):
         done, tokens = done + 1, tokens + count
         if done % args.every == 0:
             mean, speed = averaged(loss, tokens / (time.monotonic() - last))
-            tell(args, me, step=done, loss=mean, tokens_per_s=speed, gib_resident=psutil.Process().memory_info().rss / 2**30)
+            tell(args, me, step=done, loss=mean, tokens_per_s=speed, **memory(me))
             last, tokens = time.monotonic(), 0
         if done % args.save_every == 0:
             save(engine, tokenizer, args, done, time.monotonic() - start)
@@ -86,16 +85,14 @@ def train(args):
 
 def join():
     """Enter the world of torchrun or deepspeed, else of MPI (alone: a world of one), and start DeepSpeed."""
-    if "RANK" in os.environ:
-        gpu = torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", os.environ.get("LOCAL_SIZE", 1)))
-        os.environ.setdefault("DS_ACCELERATOR", "cuda" if gpu else "cpu")
-        dist.init_process_group("nccl" if gpu else "gloo")
     transformers.utils.logging.disable_progress_bar()  # no bar for a model that loads in a blink
-    me, local = ranks.join(deepspeed=True), int(os.environ["LOCAL_RANK"])
-    device = f"cuda:{local}" if me.backend == "nccl" else "cpu"
-    torch.get_device_module(device).set_device(device)
-    # Started by torchrun or deepspeed, each rank is alone in MPI's world: torch.distributed knows who they are.
-    return dataclasses.replace(me, rank=dist.get_rank(), world_size=dist.get_world_size(), local_rank=local, device=device)
+    return ranks.join(deepspeed=True)
+
+
+def memory(me):
+    """What this process holds: of the host's memory, and on a GPU the most that torch has given out there so far."""
+    held = {"gib_resident": psutil.Process().memory_info().rss / 2**30}
+    return held if me.device == "cpu" else held | {"gib_gpu": torch.cuda.max_memory_allocated() / 2**30}
 
 
 def load(args, me, limits):

@@ -53,7 +53,7 @@ def main():
             torch.cuda.synchronize()  # a GPU call only starts the work
         if number >= 0:
             seconds[number] = time.perf_counter() - start
-    everyone = gather(args.method, seconds.to(device), ranks).cpu()  # (ranks, iterations)
+    everyone = gather(args.method, seconds, ranks)  # (ranks, iterations)
     if rank == 0:
         tell(args, everyone.numpy(), sum(p.numel() for p in model.parameters()), device)
     leave(args.method)
@@ -67,25 +67,23 @@ def join(method):
         check(started != "torchrun", "--method horovod: torchrun does not start Horovod's ranks; use mpirun or horovodrun")
         hvd = horovod()
         hvd.init()
-        return hvd.rank(), hvd.size(), pick_device(hvd.local_rank(), hvd.local_size())
+        return hvd.rank(), hvd.size(), pick_device(hvd)
     check(started != "horovodrun", f"--method {method}: horovodrun starts Horovod's ranks only; use mpirun or torchrun")
-    if started == "mpirun":
-        from pi2zero import ranks
+    from pi2zero import ranks
 
-        here = ranks.join()
-        return here.rank, here.world_size, torch.device(here.device)
-    device = pick_device(int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
-    alone = {} if started else {"store": dist.HashStore(), "rank": 0, "world_size": 1}
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", **alone)
-    return dist.get_rank(), dist.get_world_size(), device
+    here = ranks.join()  # several ranks share a GPU if there are not enough
+    return here.rank, here.world_size, torch.device(here.device)
 
 
-def pick_device(local_rank, local_ranks):
-    """This rank's own GPU if each rank of the host has one, else the CPU."""
-    if torch.cuda.device_count() < local_ranks:
+def pick_device(hvd):
+    """This rank's GPU, if all see some; else the CPU."""
+    from pi2zero.ranks import gpus
+
+    number = gpus.deal(hvd.allgather_object(gpus.sit(hvd.local_rank())))[0][hvd.rank()]
+    if number is None:
         return torch.device("cpu")
-    torch.cuda.set_device(local_rank)
-    return torch.device("cuda", local_rank)
+    torch.cuda.set_device(number)
+    return torch.device("cuda", number)
 
 
 def stepper(method, model, optimizer):

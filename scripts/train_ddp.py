@@ -8,7 +8,6 @@ mpirun -n 2 python scripts/train_ddp.py --epochs 9 --checkpoint digits.pt --resu
 import argparse
 import hashlib
 import json
-import os  # NEW
 import time  # NEW
 import zipfile
 from pathlib import Path
@@ -70,18 +69,10 @@ def main():
 
 
 def join():  # NEW
-    """Enter torchrun's world, or mpirun's, or a world of one. Returns this rank's device."""  # NEW
-    if "RANK" not in os.environ and "OMPI_COMM_WORLD_RANK" in os.environ:  # NEW
-        from pi2zero import ranks  # NEW (does the same by MPI: see notebook 06)
+    """Enter the world of torchrun or of mpirun, or a world of one. Returns this rank's device."""  # NEW
+    from pi2zero import ranks  # NEW (calls init_process_group: with nccl where each rank has a GPU of its own, else with gloo)
 
-        return torch.device(ranks.join().device)  # NEW
-    gpu = torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # NEW (one for each rank of this host)
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if gpu else torch.device("cpu")  # NEW
-    if gpu:  # NEW
-        torch.cuda.set_device(device)  # NEW
-    alone = {} if "RANK" in os.environ else {"store": dist.HashStore(), "rank": 0, "world_size": 1}  # NEW
-    dist.init_process_group("nccl" if gpu else "gloo", **alone)  # NEW
-    return device  # NEW
+    return torch.device(ranks.join().device)  # NEW
 
 
 def digits():

@@ -7,7 +7,6 @@ deepspeed --num_gpus 2 scripts/train_deepspeed.py --checkpoint digits --resume  
 import argparse
 import hashlib
 import json
-import os  # NEW
 import zipfile
 from pathlib import Path
 
@@ -64,13 +63,8 @@ def main():
 
 def join():  # NEW
     """Enter the world of torchrun or deepspeed, else of MPI, and start DeepSpeed. Returns device and number of ranks."""  # NEW
-    if "RANK" in os.environ:  # NEW (ranks of this host: LOCAL_WORLD_SIZE from torchrun, LOCAL_SIZE from deepspeed)
-        gpu = torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", os.environ.get("LOCAL_SIZE", 1)))  # NEW
-        os.environ.setdefault("DS_ACCELERATOR", "cuda" if gpu else "cpu")  # NEW
-        dist.init_process_group("nccl" if gpu else "gloo")  # NEW
-    device = torch.device("cuda" if ranks.join(deepspeed=True).backend == "nccl" else "cpu")  # NEW
-    torch.get_device_module(device).set_device(int(os.environ["LOCAL_RANK"]))  # NEW
-    return device, dist.get_world_size()  # NEW
+    me = ranks.join(deepspeed=True)  # NEW
+    return torch.device(me.device), me.world_size  # NEW
 
 
 def same(mine, what):  # NEW

@@ -23,6 +23,8 @@ try:  # NEW
 except ImportError as error:  # NEW
     raise SystemExit(f"Horovod is not there ({error}). Run: make horovod") from None  # NEW
 
+from pi2zero.ranks import gpus  # NEW
+
 
 def main():
     args = parse()
@@ -30,9 +32,9 @@ def main():
     rank, ranks = hvd.rank(), hvd.size()  # NEW
     check(args.batch_size % ranks == 0, f"--batch-size {args.batch_size} is not a multiple of the {ranks} ranks")  # NEW
     torch.manual_seed(args.seed)
-    gpu = hvd.nccl_built() and torch.cuda.device_count() >= hvd.local_size()  # NEW (one for each rank of this host)
-    device = torch.device("cuda", hvd.local_rank()) if gpu else torch.device("cpu")  # NEW
-    if gpu:  # NEW
+    gpu, own = gpus.deal(hvd.allgather_object(gpus.sit(hvd.local_rank())))  # NEW (which one, and whether nobody shares it)
+    device = torch.device("cuda", gpu[rank]) if own and hvd.nccl_built() else torch.device("cpu")  # NEW
+    if device.type == "cuda":  # NEW
         torch.cuda.set_device(device)  # NEW
 
     train, test = digits()

@@ -27,6 +27,7 @@ from pi2zero.meters import Memory
 
 SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9}
 SHOWN = ("parameters", "gradients", "master", "moments", "activations", "in flight")
+ON_A_GPU = ("on the host", "allocated", "reserved", "peak")
 
 
 def main():
@@ -98,10 +99,11 @@ def report(everybody, as_json):
         return print(*map(json.dumps, everybody), sep="\n", flush=True)
     one = everybody[0]
     print(f"\nstage {one['stage']}, {one['ranks']} ranks, {one['parameters']:,} parameters; MB on each rank")
-    print(f"{'rank':>4} {'moment':>10} " + " ".join(f"{name:>11}" for name in (*SHOWN, "resident")))
+    columns = [*SHOWN, "resident", *(name for name in ON_A_GPU if name in next(iter(one["samples"].values())))]
+    print(f"{'rank':>4} {'moment':>10} " + " ".join(f"{name:>11}" for name in columns))
     for result in everybody:
         for moment, sample in result["samples"].items():
-            values = " ".join(f"{sample[name] / 1e6:11.2f}" for name in (*SHOWN, "resident"))
+            values = " ".join(f"{sample[name] / 1e6:11.2f}" for name in columns)
             print(f"{result['rank']:4} {moment:>10} {values}")
     print(f"{'':4} {'predicted':>10} " + " ".join(f"{one['predicted'].get(name, 0) / 1e6:11.2f}" for name in SHOWN), flush=True)
 

@@ -109,7 +109,10 @@ def test_torch_s_private_names(monkeypatch, tmp_path):
     assert _get_build_directory("some_op", False) == str(tmp_path / "some_op")
 
 
-@leans("src/pi2zero/checks/framework/torch_watch.py: setattr(dist, name", "src/pi2zero/ranks.py: torch.distributed.c10d_logger")
+@leans(
+    "src/pi2zero/checks/framework/torch_watch.py: setattr(dist, name",
+    "src/pi2zero/ranks/start_deepspeed.py: torch.distributed.c10d_logger",
+)
 def test_torch_s_collectives_can_be_watched():
     """torch.distributed's collectives are names of that module, wrapped in c10d_logger; a DDP model's call runs DDP.forward."""
     import torch.distributed as dist

@@ -4,14 +4,15 @@ import os
 import sys
 from pathlib import Path
 
-from pi2zero import marks
-
 RUN_DIR = "PI2ZERO_RUN_DIR"  # on a cluster's ranks: its private folder
+LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
 ADDRESS = "PI2ZERO_ADDRESS"  # on a cluster's ranks on several hosts: this host's address in their network
 
 
 def mpi_env() -> None:
     """Set in `os.environ` what Open MPI needs on a laptop, in a container and in a kernel, and whom its ranks belong to."""
+    from pi2zero import marks
+
     mpi_settings()
     if "/cluster-" not in os.environ.get(marks.MARK, ""):  # on a rank, what it starts belongs to its cluster
         os.environ[marks.MARK] = marks.owner_mark()
@@ -64,14 +65,18 @@ def refuse_worlds_of_one(comm) -> None:
 def local_rank(comm) -> tuple[int, int]:
     """(the rank among those on this host, how many they are). All ranks of the communicator call it.
 
-    Open MPI numbers the ranks of a host its own way where they are more than the cores, and DeepSpeed insists on that.
+    Launchers number the ranks of a host their own way (Open MPI's, where they are more than the cores), and DeepSpeed insists on
+    that. A variable counts if it numbers this host's ranks: SLURM_LOCALID is 0 in all that mpirun starts from a job's script.
     """
     from mpi4py import MPI
 
     here = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    rank, size = here.rank, here.size
+    told, rank, size = here.allgather([os.environ.get(name) for name in LOCAL_RANKS]), here.rank, here.size
     here.Free()
-    return int(os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", rank)), size
+    for numbers in zip(*told, strict=True):
+        if set(numbers) == {str(number) for number in range(size)}:
+            return int(numbers[rank]), size
+    return rank, size
 
 
 def mpi_library() -> str:

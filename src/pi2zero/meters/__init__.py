@@ -4,9 +4,9 @@ Nothing here wraps or patches a library: a meter counts what the program hands t
 `Memory` looks at all living tensors; it changes none.
 """
 
-from pi2zero.meters.traffic import Timeline, Traffic
+from pi2zero.meters.traffic import Timeline, Traffic, now
 
-__all__ = ["Memory", "Timeline", "Traffic"]
+__all__ = ["Memory", "Timeline", "Traffic", "now"]
 
 
 def __getattr__(name):

@@ -30,8 +30,10 @@ class Memory:
             loss = engine(x)
         memory.note("forward", engine)
 
-    `samples` maps each moment to a dict of the COMPONENTS in bytes, and "resident" (unique set size of the process) and, on a
-    GPU, "allocated" (torch.cuda.memory_allocated). A moment that is noted again keeps the sample with the larger sum.
+    `samples` maps each moment to a dict of the COMPONENTS in bytes, and "resident" (unique set size of the process). Of a model
+    on a GPU, the components are the bytes there, and a sample has as well: "on the host" (tensors that lie there, such as an
+    offloaded optimizer's), "allocated" and "reserved" (what torch's allocator has given out, and what it has taken), "peak"
+    (the most given out since the moment before). A moment that is noted again keeps the sample with the larger sum.
 
     "in flight" is all that has no home yet or not for long: buckets, layers gathered for computing, gradients that wait to
     be reduced, inputs. Tensors from before `Memory()` do not count unless the model or the optimizer holds them.
@@ -71,19 +73,36 @@ class Memory:
             self.samples[moment] = sample
 
     def _measure(self, model, optimizer):
-        sample = dict.fromkeys(COMPONENTS, 0)
+        on_gpu = any(parameter.is_cuda for parameter in model.parameters())
+        sample = dict.fromkeys((*COMPONENTS, *["on the host"] * on_gpu), 0)
         seen = set()
+
+        def count(component, place, size, is_gpu):
+            if place not in seen:
+                seen.add(place)
+                sample[component if is_gpu == on_gpu else "on the host"] += size
+
+        if on_gpu:
+            sample |= gpu_memory()  # before counting: what is made for it is not the program's
         for component, tensors in _homes(model, optimizer, [saved.tensor for saved in self._saved]):
-            for storage in map(_storage, tensors):
-                if storage and storage[0] not in seen:
-                    seen.add(storage[0])
-                    sample[component] += storage[1]
-        alive = _alive()
-        sample["in flight"] += sum(size for place, size in alive.items() if place not in seen)
+            for storage in filter(None, map(_storage, tensors)):
+                count(component, *storage)
+        for storage in _alive():
+            count("in flight", *storage)
         sample["resident"] = psutil.Process().memory_full_info().uss
-        if torch.cuda.is_available():
-            sample["allocated"] = torch.cuda.memory_allocated()
         return sample
+
+
+def gpu_memory() -> dict[str, int]:
+    """Bytes of torch's allocator on this rank's GPU: "allocated", "reserved", and "peak", the most allocated since the last call.
+
+    What CUDA and nccl hold themselves (some 0.5 GB a process) is in none of them; nvidia-smi shows it.
+    """
+    torch.cuda.synchronize()
+    found = {"allocated": torch.cuda.memory_allocated(), "reserved": torch.cuda.memory_reserved()}
+    found["peak"] = torch.cuda.max_memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    return found
 
 
 class _Saved:
@@ -141,16 +160,15 @@ def _tensors(tree):
 
 
 def _storage(tensor):
-    """(address, bytes) of what a tensor looks at; None if that is empty, or not a tensor."""
+    """(address, bytes, whether on a GPU) of what a tensor looks at; None if that is empty, or not a tensor."""
     tensor = getattr(tensor, "_local_tensor", tensor)  # of a DTensor, this rank's shard
     if not isinstance(tensor, torch.Tensor) or tensor.device.type == "meta":
         return None
     storage = tensor.untyped_storage()
-    return (storage.data_ptr(), storage.nbytes()) if storage.nbytes() else None
+    return (storage.data_ptr(), storage.nbytes(), tensor.is_cuda) if storage.nbytes() else None
 
 
 def _alive():
-    """Address -> bytes of the storages that a Python tensor looks at, but for those set aside, and those that only C++ holds."""
+    """The storages that a Python tensor looks at, but for those set aside, and those that only C++ holds."""
     gc.collect()
-    tensors = [o for o in gc.get_objects() if issubclass(type(o), torch.Tensor)]
-    return dict(filter(None, map(_storage, tensors)))
+    return filter(None, map(_storage, [o for o in gc.get_objects() if issubclass(type(o), torch.Tensor)]))

@@ -1,11 +1,20 @@
 """When a rank computed and when it waited, and which bytes it sent."""
 
+import sys
 import time
 from contextlib import contextmanager
 
 import numpy as np
 
-__all__ = ["Timeline", "Traffic"]
+__all__ = ["Timeline", "Traffic", "now"]
+
+
+def now() -> float:
+    """Seconds of `time.monotonic`, once this rank's GPU, if it uses one, has done all that it was given: a call only starts it."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    return time.monotonic()
 
 
 class Timeline:
@@ -17,8 +26,7 @@ class Timeline:
 
     `spans` is a list of (name, start, stop) in seconds of `time.monotonic`, which on Linux is one clock for all
     processes of a host (clock_gettime(2), CLOCK_MONOTONIC): spans of ranks on one host can be drawn on one axis
-    (`plots.timeline`). Ranks on several hosts have several such clocks. Times are those of the CPU: on a GPU, call
-    `torch.cuda.synchronize()` before the block ends.
+    (`plots.timeline`). Ranks on several hosts have several such clocks. On a GPU a block ends when its work is done (see `now`).
 
     The pictures know "compute", "communicate" and "wait"; any other name gets a colour of its own.
     """
@@ -29,11 +37,11 @@ class Timeline:
     @contextmanager
     def __call__(self, name: str):
         """Record the block as one span, also if it raises."""
-        start = time.monotonic()
+        start = now()
         try:
             yield
         finally:
-            self.add(name, start, time.monotonic())
+            self.add(name, start, now())
 
     def add(self, name: str, start: float, stop: float) -> None:
         """Record a span whose times (s, `time.monotonic`) were taken elsewhere, such as in a hook."""
