@@ -3,7 +3,7 @@ PY := .venv/bin/python
 .DEFAULT_GOAL := help
 # Modules of clusters set these for another Python.
 unexport PYTHONPATH PYTHONHOME
-.PHONY: help lab test test-fast cluster-test labs notebooks slides browser bench doctor reset clean set-up horovod r tensorflow lock
+.PHONY: help lab test test-fast cluster-test gpu labs notebooks slides browser bench doctor reset clean set-up horovod r tensorflow lock
 
 help:           ## this list
 	@echo "From π to ZeRO. make TARGET, where TARGET is one of:"
@@ -20,6 +20,9 @@ test-fast: set-up ## lint, labs in step and the package tests that start no rank
 
 cluster-test: set-up ## ranks on several hosts: makes two hosts and a Slurm on this machine (root, Linux), tests, removes them
 	@$(PY) tools/hosts.py -- $(abspath $(PY)) -m pytest -q --durations=10 tests/hosts
+
+gpu:            ## on a GPU node: try every GPU path in ten minutes, write what came of it into docs/gpu/ (PYTHON=... any with torch)
+	@python="$(PYTHON)"; [ -n "$$python" ] || { [ -x $(PY) ] && python=$(PY) || python=python3; }; exec "$$python" tools/gpu.py
 
 labs: set-up    ## generate labs/ from solutions/
 	@$(PY) tools/labs.py
@@ -65,11 +68,11 @@ clean:          ## remove what can be made again: .venv, built slides, caches
 	@rm -rf .venv .venv-tensorflow slides/build .pytest_cache .ruff_cache src/*.egg-info
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 
-# Quick when .venv is there already. PYTHON=/path/to/python3.11 chooses the interpreter.
+# Quick when .venv is there already. PYTHON=/path/to/python3.11 chooses the interpreter. SITE=1 builds on a site's torch and MPI.
 set-up:
 	@$(call with_python,tools/setup.py)
 
 with_python = for python in "$(PYTHON)" python3.11 python3; do \
-	  if command -v "$$python" >/dev/null 2>&1; then PYTHON="$(PYTHON)" exec "$$python" $(1); fi; done; \
+	  if command -v "$$python" >/dev/null 2>&1; then PYTHON="$(PYTHON)" SITE="$(SITE)" SITE_PYTHONPATH="$(PYTHONPATH)" exec "$$python" $(1); fi; done; \
 	echo "set-up stopped: there is no python3 on the PATH." >&2; \
 	echo "What to do: install Python 3.11 (Debian 12: apt-get install python3.11 python3.11-venv), then run make again." >&2; exit 1

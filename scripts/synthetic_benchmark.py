@@ -9,6 +9,7 @@
 methods: ddp (torch DistributedDataParallel), horovod (DistributedOptimizer), hand (one flat all-reduce after backward),
 single (no communication: on several ranks these are independent runs side by side, the ceiling for all others).
 A step is forward, backward, reduction and update. The step of the whole is that of its slowest rank. Warm-up is not counted.
+A step begins with --pause, as if its data had to be fetched.
 """
 
 import argparse
@@ -47,13 +48,17 @@ def main():
     labels = torch.randint(1000, (args.batch_size,), device=device)
     seconds = torch.zeros(args.iterations, dtype=torch.float64)
     for number in range(-args.warmup, args.iterations):
+        if number == 0:
+            worked = time.process_time()
         start = time.perf_counter()
+        time.sleep(args.pause / 1e3)
         step(images, labels)
         if device.type == "cuda":
             torch.cuda.synchronize()  # a GPU call only starts the work
         if number >= 0:
             seconds[number] = time.perf_counter() - start
-    everyone = gather(args.method, seconds, ranks)  # (ranks, iterations)
+    mine = torch.tensor([*seconds, time.process_time() - worked], dtype=torch.float64)
+    everyone = gather(args.method, mine, ranks)  # (ranks, iterations + 1)
     if rank == 0:
         tell(args, everyone.numpy(), sum(p.numel() for p in model.parameters()), device)
     leave(args.method)
@@ -150,11 +155,16 @@ def horovod():
 
 
 def tell(args, seconds, parameters, device):
-    """Print images/s of each rank and in all, mean and standard deviation over the iterations. seconds: (ranks, iterations)."""
+    """Print images/s of each rank and in all, mean and standard deviation over the iterations.
+
+    seconds: (ranks, iterations + 1), at the end what the processor worked.
+    """
+    seconds, worked = seconds[:, :-1], seconds[:, -1]
     rates = [mean_sd(args.batch_size / own) for own in seconds]
     mean, sd = mean_sd(args.batch_size * len(seconds) / seconds.max(axis=0))
     report = {
         **vars(args), "ranks": len(seconds), "device": device.type, "parameters": parameters,
+        "idle": float(1 - worked.sum() / seconds.sum()),  # of a processor's time for each rank, what it left
         "step_seconds": statistics.median(seconds.max(axis=0).tolist()),
         "images_per_second": mean, "images_per_second_sd": sd,
         "per_rank": [{"images_per_second": m, "sd": s} for m, s in rates],
@@ -166,7 +176,11 @@ def tell(args, seconds, parameters, device):
     print(f"{args.batch_size} images of {args.image_size} x {args.image_size} per rank, {args.threads} threads per rank")
     for rank, (m, s) in enumerate(rates):
         print(f"rank {rank}: {m:8.1f} ± {s:.1f} images/s")
-    print(f"in all: {mean:8.1f} ± {sd:.1f} images/s, {1e3 * report['step_seconds']:.1f} ms a step (median of {args.iterations})")
+    print(
+        f"in all: {mean:8.1f} ± {sd:.1f} images/s, {1e3 * report['step_seconds']:.1f} ms a step (median of {args.iterations})",
+        end="",
+    )
+    print(f", {report['idle']:.0%} of a core's time left idle" if device.type == "cpu" and args.threads == 1 else "")
 
 
 def mean_sd(values):
@@ -186,12 +200,14 @@ def parse():
     parser.add_argument("--batch-size", type=int, default=8, help="images in a step on EACH rank (default: 8)")
     parser.add_argument("--image-size", type=int, default=224, help="pixels, height and width (default: 224)")
     parser.add_argument("--threads", type=int, default=1, help="per rank, on the CPU (default: 1)")
+    parser.add_argument("--pause", type=float, default=0.0, help="ms of sleep in each step, before it computes (default: 0)")
     parser.add_argument("--iterations", type=int, default=10, help="steps that are counted (default: 10)")
     parser.add_argument("--warmup", type=int, default=3, help="steps before, not counted (default: 3)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_args()
     for name in ("batch_size", "threads", "iterations"):
         check(getattr(args, name) >= 1, f"--{name.replace('_', '-')} has to be 1 or more; got {getattr(args, name)}")
+    check(args.pause >= 0, f"--pause has to be 0 or more; got {args.pause}")
     check(args.warmup >= 0, f"--warmup has to be 0 or more; got {args.warmup}")
     check(args.image_size >= 32, f"--image-size has to be 32 or more (a ResNet halves it five times); got {args.image_size}")
     check(args.batch_size > 1 or args.image_size > 32, "BatchNorm needs 2 values a channel: --batch-size 2, or larger images")

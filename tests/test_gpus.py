@@ -168,16 +168,8 @@ sys.stdout.write(json.dumps([devices, pretended_gpus.asked[-1]]) + chr(10))
 @pytest.mark.long
 def test_under_torchrun_mpi_is_left_alone(tmp_path):
     (tmp_path / "program.py").write_text(LAUNCHED)
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        tmp_path / "program.py",
-        HERE,
-    ]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += [tmp_path / "program.py", HERE]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=without("GLOO_SOCKET_IFNAME"))
     assert done.returncode == 0, done.stderr
     found = sorted(map(json.loads, done.stdout.splitlines()))

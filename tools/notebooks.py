@@ -2,7 +2,7 @@
 """Run notebooks top to bottom on a fresh kernel each, and write their outputs in place.
 
   python tools/notebooks.py                             all of notebooks/
-  python tools/notebooks.py notebooks/02_mpi_pi.ipynb   this one
+  python tools/notebooks.py notebooks/02_mpi_pi.ipynb   this one; with --only-run the file stays as it is
 
 What changes from run to run without meaning (times of execution, versions in the metadata) is left out, so that a
 diff shows what changed. If a cell fails, the file stays as it was, and the message names the notebook and the cell.
@@ -35,8 +35,8 @@ class NotebookFailed(Exception):
     """A notebook did not run to its end. The message names the notebook, the cell and the error."""
 
 
-def run(path, timeout):
-    """Execute one notebook in its own folder and write it back. timeout: s for one cell. Returns what to say of it."""
+def run(path, timeout, store=True):
+    """Execute one notebook in its own folder and write it back, unless store is False. timeout: s for one cell. Returns what to say of it."""
     book = nbformat.read(path, as_version=4)
     if why := r.why_not(book):
         return f"skipped: {why}"
@@ -50,8 +50,9 @@ def run(path, timeout):
             client.execute()
         except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
             raise NotebookFailed(account(path, client, error)) from None
-    clean(book)
-    nbformat.write(book, path)
+    if store:
+        clean(book)
+        nbformat.write(book, path)
     return f"{time.monotonic() - start:.0f} s"
 
 
@@ -109,12 +110,13 @@ def main():
     parser = argparse.ArgumentParser(description=description, epilog=ways, formatter_class=formatter)
     parser.add_argument("notebook", nargs="*", help="path of a notebook (default: all of notebooks/)")
     parser.add_argument("--timeout", type=int, default=300, help="seconds for one cell (default: 300)")
+    parser.add_argument("--only-run", action="store_true", help="write nothing")
     options = parser.parse_args()
     os.environ["PI2ZERO_LIVE"] = "0"  # lines for a person who watches are not stored
     try:
         for path in notebooks(options.notebook):
             print(f"{path.name} ...", end=" ", flush=True)
-            print(run(path, options.timeout), flush=True)
+            print(run(path, options.timeout, not options.only_run), flush=True)
     except NotebookFailed as error:
         print(error, file=sys.stderr)
         sys.exit(1)

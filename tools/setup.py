@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 
+import setup_site
 from setup_packages import Packages, pins
 from setup_talk import say, stop
 
@@ -25,8 +26,11 @@ NEED_GB = 3.0  # .venv is 2.1 GB
 NEED_GB_CUDA = 12.0  # torch's CUDA build brings several GB of NVIDIA's libraries
 
 
-def probe(python):
-    """(version, None) of an interpreter that can make environments, or (version or None, what is wrong with it)."""
+def probe(python, later=False):
+    """(version, None) of an interpreter that can make environments, or (version or None, what is wrong with it).
+
+    later: one of a later version will do.
+    """
     code = "import sys; print('%d.%d' % sys.version_info[:2]); import venv, ensurepip"
     try:
         done = subprocess.run([python, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
@@ -35,20 +39,21 @@ def probe(python):
     version = done.stdout.strip() or None
     if version is None:
         return None, "it does not run"
-    if version != "%d.%d" % WANTED:
+    number = tuple(map(int, version.split(".")))
+    if number != WANTED and not (later and number > WANTED):
         return version, "it is Python %s" % version
     return version, None if done.returncode == 0 else "its venv module is missing"
 
 
-def find_python(asked):
-    """The interpreter to use: the one asked for, else python3.11, python3, or the one that runs this."""
-    candidates = [asked] if asked else ["python3.11", "python3", sys.executable]
+def find_python(asked, site=False):
+    """The interpreter to use: the one asked for, else python3.11, python3, or the one that runs this; a site's own: python3."""
+    candidates = [asked] if asked else ["python3", "python"] if site else ["python3.11", "python3", sys.executable]
     seen = []
     for name in candidates:
         path = shutil.which(name)
         if not path:
             continue
-        version, wrong = probe(path)
+        version, wrong = probe(path, later=site)
         if wrong is None:
             return path
         if wrong.startswith("its venv"):
@@ -79,20 +84,20 @@ def check_folder(venv):
         stop("you may not write in %s." % folder, "clone the kit into a folder of yours, and run make there.")
 
 
-def stamp():
-    """What the environment was made from."""
+def stamp(site):
+    """What the environment was made from, and on."""
     digest = hashlib.sha256()
     for name in ("requirements.txt", "requirements.lock", "pyproject.toml"):
         with open(os.path.join(ROOT, name), "rb") as f:
             digest.update(f.read())
-    return digest.hexdigest() + " " + ROOT
+    return digest.hexdigest() + " " + ROOT + (" on a site's" if site else "")
 
 
-def is_done(venv):
+def is_done(venv, site=False):
     """Whether the environment is there, made from these very files, in this very place."""
     try:
         with open(os.path.join(venv, "pi2zero-set-up")) as f:
-            return f.read() == stamp() and os.access(os.path.join(venv, "bin", "python"), os.X_OK)
+            return f.read() == stamp(site) and os.access(os.path.join(venv, "bin", "python"), os.X_OK)
     except OSError:
         return False
 
@@ -124,11 +129,11 @@ def set_up(args):
     """Make the environment."""
     start = time.time()
     say("[1/4] Looking at the machine")
-    python = find_python(args.python)
+    python = find_python(args.python, args.site)
     check_disk(args.need_gb)
     say("[2/4] Making %s with %s" % (os.path.relpath(args.venv, ROOT), python))
     lock = take_lock(args.venv)
-    if is_done(args.venv):  # by the one that we waited for
+    if is_done(args.venv, args.site):  # by the one that we waited for
         return
     with contextlib.suppress(OSError):
         os.remove(os.path.join(args.venv, "pi2zero-set-up"))
@@ -137,15 +142,21 @@ def set_up(args):
     open(log, "w").close()
     packages = Packages(args.venv, log, lock)
     packages.mend()
-    locked = os.path.join(ROOT, "requirements.lock")
+    locked, kept = os.path.join(ROOT, "requirements.lock"), {}
     packages.fetch_uv(locked)
+    if args.site:
+        kept = setup_site.build_on(packages.site, args.venv, setup_site.look(python, os.environ.get("SITE_PYTHONPATH", "")))
+        whole, locked = locked, os.path.join(args.venv, "set-up-site.lock")
+        with open(locked, "w") as f:
+            f.write(setup_site.without(whole, kept))
     say("[3/4] Installing %d packages (the installer's own words are in %s)" % (pins(locked) + 1, os.path.relpath(log, ROOT)))
     packages.install_lock(locked)
-    install_torch(packages, args.need_gb)
+    if "torch" not in kept:
+        install_torch(packages, args.need_gb)
     say("[4/4] Installing the kit itself")
-    packages.install(["--no-deps", "--no-build-isolation", "-e", ROOT])
+    packages.install_kit(ROOT, other_python=args.site)
     with open(os.path.join(args.venv, "pi2zero-set-up"), "w") as f:
-        f.write(stamp())
+        f.write(stamp(args.site))
     say("The environment is ready, %.0f s." % (time.time() - start))
 
 
@@ -167,9 +178,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--python", default=os.environ.get("PYTHON") or None, help="the Python 3.11 to use")
     parser.add_argument("--venv", default=os.path.join(ROOT, ".venv"), help="where to make the environment")
+    parser.add_argument(
+        "--site", action="store_true", default=bool(os.environ.get("SITE")), help="keep this site's torch and MPI"
+    )
     parser.add_argument("--need-gb", type=float, default=NEED_GB, help="free disk space to ask for")
     args = parser.parse_args()
-    if not is_done(args.venv):
+    if args.site and is_done(args.venv):
+        stop("%s was made without SITE=1." % args.venv, "make clean, then make lab SITE=1.")
+    args.site = args.site or setup_site.is_one(args.venv)
+    if not is_done(args.venv, args.site):
         check_folder(args.venv)
         try:
             set_up(args)

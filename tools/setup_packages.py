@@ -44,7 +44,7 @@ class Packages:
         self.venv, self.log, self.lock = venv, log, lock
         self.python = os.path.join(venv, "bin", "python")
         self.uv = os.path.join(venv, "bin", "uv")
-        self.site = os.path.join(venv, "lib", "python3.11", "site-packages")
+        self.site = glob.glob(os.path.join(venv, "lib", "python3*", "site-packages"))[0]
         # Options for another Python than the environment's would send packages elsewhere. The rest of pip's settings
         # (indexes, proxies, certificates, caches) is the user's and stays.
         drop = ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT")
@@ -117,6 +117,12 @@ class Packages:
         if options and self.install(rest + options, remedy=False):
             return
         self.install(rest)
+
+    def install_kit(self, root, other_python=False):
+        """The kit itself, where it lies. other_python: perhaps a later one than the pins were tried with; only pip takes it."""
+        if other_python:
+            self.uv = None
+        self.install(["--no-deps", "--no-build-isolation"] + ["--ignore-requires-python"] * other_python + ["-e", root])
 
     def run(self, arguments, uv=False):
         """Run uv or Python; its words go to the log. Returns its exit status."""

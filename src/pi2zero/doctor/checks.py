@@ -5,6 +5,7 @@ are; "warning" that they run, but something is less than they could have.
 """
 
 import contextlib
+import json
 import os
 import platform
 import re
@@ -57,14 +58,24 @@ class Limits:
 # --- the checks -----------------------------------------------------------------------------------------------------
 
 
+def of_the_site() -> dict[str, str]:
+    """What this environment takes from the site that it was built on (`make lab SITE=1`): {package: version or words}."""
+    try:
+        return json.loads((Path(sys.prefix) / "pi2zero-site").read_text())
+    except (OSError, ValueError):
+        return {}
+
+
 def check_python(wanted: tuple[int, int] = PYTHON) -> Result:
     """The interpreter, and whether the installed packages are the pinned ones."""
     here = f"{platform.python_version()} in {shown(Path(sys.prefix))}"
-    if sys.version_info[:2] != wanted:
+    if site := of_the_site():
+        here += f", on this site's {', '.join(f'{name} {site[name]}' for name in site if name != 'openmpi') or 'MPI'}"
+    elif sys.version_info[:2] != wanted:
         remedy = f"Install Python {wanted[0]}.{wanted[1]} and run: make lab PYTHON=/path/to/python{wanted[0]}.{wanted[1]}"
         return Result("Python", "failed", f"{here}; the kit needs {wanted[0]}.{wanted[1]}", remedy)
     try:
-        pins = [Requirement(line) for line in metadata.requires("pi2zero") or []]
+        pins = [pin for pin in map(Requirement, metadata.requires("pi2zero") or []) if pin.name not in site]
     except metadata.PackageNotFoundError:
         return Result("Python", "failed", f"{here}; the kit is not installed in it", "Run: make lab")
     odd = [f"{pin.name} {version_of(pin.name)}" for pin in pins if not pin.specifier.contains(version_of(pin.name))]

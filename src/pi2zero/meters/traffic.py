@@ -10,7 +10,7 @@ __all__ = ["Timeline", "Traffic", "now"]
 
 
 def now() -> float:
-    """Seconds of `time.monotonic`, once this rank's GPU, if it uses one, has done all that it was given: a call only starts it."""
+    """Seconds of `time.monotonic`, once this rank's GPU, if it uses one, has done all that it was given."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         torch.cuda.synchronize()

@@ -23,10 +23,12 @@ class Seat:
 
 
 def sit(local_rank: int) -> Seat:
-    """This process's seat."""
+    """This process's seat. Who has asked DeepSpeed for the CPU means all of it."""
     import torch
 
     host = socket.gethostname()
+    if os.environ.get("DS_ACCELERATOR") == "cpu":
+        return Seat(host, local_rank)
     try:
         return Seat(host, local_rank, tuple(identity(index, host) for index in range(torch.cuda.device_count())))
     except RuntimeError as error:  # the driver's

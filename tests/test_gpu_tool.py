@@ -1,0 +1,165 @@
+"""`make gpu` without a GPU: its sentence; and, with a pretended list of paths, its real subprocesses and its page."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+import gpu  # noqa: E402
+import gpu_cases  # noqa: E402
+
+FACTS = {
+    "gpus": [{"name": "Pretended A1", "bytes": 80e9}] * 2,
+    "versions": {"Python": "3.12.1", "torch": "2.11.0"},
+    "driver": "550.1, Default",
+    "modules": ["sklearn"],
+}
+
+
+def case(code, **more):
+    return gpu.Case(code[:20], [sys.executable, "-c", code], **more)
+
+
+def outcome(code, seconds=60, **more):
+    return gpu.run(case(code, **more), time.monotonic() + seconds)
+
+
+def test_without_a_gpu_it_says_so_and_writes_nothing(tmp_path):
+    env = dict(os.environ, CUDA_VISIBLE_DEVICES="")
+    command = [sys.executable, ROOT / "tools" / "gpu.py", "--out", tmp_path / "pages"]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=100)
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.startswith("make gpu: there is no GPU here that torch ") and len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "pages").exists()
+
+
+def test_a_python_without_torch_is_told_in_one_sentence(monkeypatch, tmp_path):
+    (tmp_path / "torch.py").write_text("raise ImportError('no torch here')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(gpu, "environment", lambda: dict(os.environ))
+    with pytest.raises(SystemExit, match=r"cannot load torch and ask for its GPUs \(ImportError: no torch here\)"):
+        gpu.look()
+
+
+def test_outcomes_of_real_processes():
+    good = outcome("print('first'); print('last')")
+    assert (good.state, good.lines) == ("passed", ("last",))
+    assert outcome("print('a'); print('b')", shown=5).lines == ("a", "b")
+    bad = outcome("print('before'); raise ValueError('the reason')")
+    assert bad.state == "FAILED" and bad.lines[0] == "before" and bad.lines[-1] == "ValueError: the reason"
+    absent = outcome("print(1)", missing="there is no nvcc")
+    assert (absent.state, absent.lines) == ("not possible here", ("there is no nvcc",))
+    assert outcome("print(1)", seconds=1).state == "not tried"
+    assert (
+        outcome("import os; print(os.environ['X'], os.environ['PYTHONPATH'])", environment={"X": "y"}).lines[0].startswith("y /")
+    )
+
+
+CHILD = """
+import subprocess, sys, time
+print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(300)'], start_new_session=True).pid, flush=True)
+time.sleep(300)
+"""
+
+
+def test_a_path_that_hangs_is_ended_with_all_that_it_started():
+    hung = outcome(CHILD, **{"seconds": 7})
+    assert hung.state == "FAILED" and hung.lines[-1].startswith("it had not ended after ")
+    child = int(hung.lines[0])
+    deadline = time.monotonic() + 30
+    while runs(child) and time.monotonic() < deadline:
+        time.sleep(0.05)  # it has been killed, and is ending
+    assert not runs(child)
+
+
+def runs(pid):
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_the_page_tells_hardware_versions_and_every_path(monkeypatch, tmp_path, capsys):
+    given = [case("print('fine | indeed')"), case("1 / 0"), case("0", missing="no nvcc"), case("print(1); print(2)", shown=9)]
+    monkeypatch.setattr(gpu, "look", lambda: FACTS)
+    monkeypatch.setattr(gpu, "cases", lambda facts: given)
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "--out", str(tmp_path / "gpu")])
+    assert gpu.main() == 1
+    (page,) = (tmp_path / "gpu").iterdir()
+    text = page.read_text()
+    assert page.name.endswith("-2x-pretended-a1.md") and str(page) in capsys.readouterr().out
+    assert "2 x Pretended A1, 80 GB" in text and "| Python | 3.12.1 |" in text and "550.1, Default" in text
+    assert "2 passed, 1 FAILED, 1 not possible here, 0 not tried." in text
+    assert "fine \\| indeed" in text and "| not possible here | 0 | no nvcc |" in text
+    assert "ZeroDivisionError" in text.partition("## 1 / 0: FAILED")[2] and "```\n1\n2\n```" in text
+
+
+def test_what_a_path_needs_and_is_not_here_is_named(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    found = {one.title: one for one in gpu_cases.cases(FACTS)}
+    assert found["FSDP2"].missing == "" and found["scripts/train_ddp.py"].missing == ""
+    assert found["ZeRO stage 3, fp16"].missing == "this Python has no deepspeed"
+    assert found["scripts/allreduce_bench.py"].missing == "this Python has no mpi4py"
+    everything = FACTS | {"modules": ["mpi4py", "deepspeed"]}
+    found = {one.title: one for one in gpu_cases.cases(everything)}
+    assert found["scripts/allreduce_bench.py"].missing == "there is no mpirun on the PATH"
+    assert found["ZeRO stage 2, optimizer offloaded to the host"].missing.startswith("there is no nvcc")
+
+
+def test_every_path_names_a_program_that_is_there():
+    for one in gpu_cases.cases(FACTS):
+        assert [word for word in map(str, one.command) if word.endswith(".py") and (ROOT / word).is_file()], one.title
+    notebooks = [word for one in gpu_cases.cases(FACTS) for word in one.command if word.endswith(".ipynb")]
+    assert len(notebooks) == len(gpu_cases.NOTEBOOKS) and all((ROOT / name).is_file() for name in notebooks)
+
+
+ONE_AFTER_ANOTHER = """
+import sys
+sys.path.insert(0, "tools")
+import gpu_programs
+from pi2zero import ranks
+leave, ranks.leave = ranks.leave, lambda: None  # one world for all: DeepSpeed knows one in the life of a process
+for words in sys.argv[1:]:
+    sys.argv = ["", *words.split()]
+    gpu_programs.main()
+leave()
+"""
+
+
+@pytest.mark.long
+def test_the_programs_run_on_cpu_ranks(tmp_path):
+    (tmp_path / "all.py").write_text(ONE_AFTER_ANOTHER)
+    programs = ["world", "allreduce --sizes 1048576", "fsdp", "zero --stage 2 --width 64", "generate"]
+    done = gpu.run(gpu.Case("", [*gpu_cases.TORCHRUN, "2", tmp_path / "all.py", *programs], shown=5), time.monotonic() + 200)
+    assert done.state == "passed", done.lines
+    said = [
+        "2 ranks over gloo on cpu, cpu",
+        "2 ranks over gloo, all-reduce, time and bus bandwidth: 1 MiB",
+        "2 ranks over gloo: loss",
+        "2 ranks over gloo on cpu: loss",
+        "2 ranks over gloo, stage 3: 'The ",
+    ]
+    assert all(line.startswith(words) for line, words in zip(done.lines, said, strict=True)), done.lines
+
+
+def test_look_is_json_about_this_python():
+    done = subprocess.run([sys.executable, ROOT / gpu_cases.PROGRAMS, "look"], capture_output=True, text=True, timeout=100)
+    facts = json.loads(done.stdout)
+    assert set(facts) == set(FACTS) and "torch" in facts["versions"] and "sklearn" in facts["modules"]
+
+
+@pytest.mark.long
+def test_ranks_on_one_core_and_what_they_leave_of_it():
+    command = [sys.executable, ROOT / "tools" / "gpu_share.py", "--core", "--ranks", "1", "--pauses", "400", "--steps", "4"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    (paused,) = [line.split() for line in done.stdout.splitlines()[1:]]
+    assert paused[:2] == ["400", "1"]
+    assert int(paused[-1].rstrip("%")) > 50, "a rank that sleeps 400 ms a step leaves most of its core"

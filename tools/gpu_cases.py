@@ -1,0 +1,120 @@
+"""The paths that `make gpu` tries: for each what runs, and what it needs that may not be here."""
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PROGRAMS = "tools/gpu_programs.py"
+NOTEBOOKS = (
+    "06_ddp",
+    "09_zero",
+    "08_deepspeed",
+    "09b_zero_further",
+    "10_dailymail",
+    "03_collectives",
+    "07_scaling",
+    "05_horovod",
+)
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One path. missing: why it is not possible here; empty if it is. shown: how many of its last lines the report has."""
+
+    title: str
+    command: list[str]
+    missing: str = ""
+    seconds: float = 60.0
+    environment: dict[str, str] = field(default_factory=dict)
+    shown: int = 1
+
+
+def cases(facts: dict) -> list[Case]:
+    """All paths, for what was found on this node (see gpu_programs.look)."""
+    count, modules = len(facts["gpus"]), set(facts["modules"])
+    each, one_gpu = (
+        f"a rank on each of {count} GPUs" if count > 1 else "one rank on the GPU",
+        {"CUDA_VISIBLE_DEVICES": first_gpu()},
+    )
+
+    def made(title, program, *needs, ranks=count, launcher=None, **more):
+        lacking = [module for module in needs if module not in modules]
+        missing = more.pop("missing", "")
+        if lacking:
+            missing = f"this Python has no {' and no '.join(lacking)}"
+        return Case(title, [*(launcher or [*TORCHRUN, str(ranks)]), *program.split()], missing, **more)
+
+    mpirun = [shutil.which("mpirun") or "mpirun", "-n", str(count), sys.executable]
+    no_mpi = {"launcher": mpirun, "missing": "" if shutil.which("mpirun") else "there is no mpirun on the PATH"}
+    alone, no_nvcc = [sys.executable], "" if shutil.which("nvcc") else "there is no nvcc, which compiles this operator"
+    found = [
+        made(f"join() under torchrun, nccl: {each}", f"{PROGRAMS} world --backend nccl"),
+        made("join(), one visible GPU a task", f"{PROGRAMS} world --backend nccl --one-visible"),
+        made(f"join() under mpirun, nccl: {each}", f"{PROGRAMS} world --backend nccl", "mpi4py", **no_mpi),
+        made("join(), 4 ranks on one GPU over gloo", f"{PROGRAMS} world --backend gloo", ranks=4, environment=one_gpu),
+        made("all-reduce over nccl", f"{PROGRAMS} allreduce"),
+        made("all-reduce of 2 ranks on one GPU over gloo", f"{PROGRAMS} allreduce", ranks=2, environment=one_gpu),
+        made("scripts/allreduce_bench.py", "scripts/allreduce_bench.py --sizes 1M 64M", "mpi4py", shown=20, **no_mpi),
+        made("scripts/train_single.py", "scripts/train_single.py --epochs 3", "sklearn", launcher=alone),
+        made("scripts/train_ddp.py", "scripts/train_ddp.py --epochs 3 --batch-size 64", "sklearn"),
+        made(
+            "scripts/train_ddp.py, 2 ranks on one GPU", "scripts/train_ddp.py --epochs 3", "sklearn", ranks=2, environment=one_gpu
+        ),
+        made("scripts/train_horovod.py", "scripts/train_horovod.py --epochs 3", "sklearn", "horovod", "mpi4py", **no_mpi),
+        made("FSDP2", f"{PROGRAMS} fsdp"),
+        made("FSDP2, 2 ranks on one GPU over gloo", f"{PROGRAMS} fsdp", ranks=2, environment=one_gpu),
+    ]
+    for stage in range(4):
+        found += [
+            made(f"ZeRO stage {stage}, {dtype}", f"{PROGRAMS} zero --stage {stage} --dtype {dtype}", "deepspeed", seconds=90)
+            for dtype in ("bf16", "fp16")
+        ]
+    offload = f"{PROGRAMS} zero --dtype bf16 --offload --stage"
+    slow = {"seconds": 180.0, "missing": no_nvcc}
+    found += [
+        made("ZeRO stage 2, optimizer offloaded to the host", f"{offload} 2", "deepspeed", **slow),
+        made("ZeRO stage 3, optimizer offloaded to the host", f"{offload} 3", "deepspeed", **slow),
+        made("ZeRO stage 1, DeepSpeed's fused Adam", f"{PROGRAMS} zero --stage 1 --dtype bf16 --fused", "deepspeed", **slow),
+        made("ZeRO stage 3, 2 ranks on one GPU", f"{PROGRAMS} zero --stage 3", "deepspeed", ranks=2, environment=one_gpu),
+        made("generate() at stage 3", f"{PROGRAMS} generate", "deepspeed", "transformers"),
+        made("scripts/train_deepspeed.py", "scripts/train_deepspeed.py --epochs 3 --stage 2", "deepspeed", "sklearn"),
+        made("scripts/zero_check_mem.py", "scripts/zero_check_mem.py", "deepspeed", "psutil", shown=80, seconds=120),
+        summarizer(made),
+        made(
+            "scripts/synthetic_benchmark.py",
+            "scripts/synthetic_benchmark.py --method ddp --batch-size 32",
+            "transformers",
+            shown=9,
+        ),
+        made("several ranks on a GPU, MPS", "tools/gpu_share.py", "transformers", launcher=alone, shown=20, seconds=240),
+    ]
+    kit = ("deepspeed", "mpi4py", "ipyparallel", "nbclient", "psutil")
+    for name in NOTEBOOKS:
+        needs = (*kit, "horovod") if "horovod" in name else kit
+        found.append(
+            made(
+                f"notebooks/{name}.ipynb",
+                f"tools/notebooks.py --only-run --timeout 200 notebooks/{name}.ipynb",
+                *needs,
+                launcher=alone,
+                seconds=240,
+            )
+        )
+    return found
+
+
+def summarizer(made):
+    folder = "build/gpu-summarizer"
+    train = f"scripts/summarize.py train {folder} --data embedded --steps 20 --every 10 --bf16 --stage 2 --resume"
+    return made(
+        "scripts/summarize.py, train", train, "deepspeed", "transformers", "datasets", "rouge_score", shown=3, seconds=120
+    )
+
+
+def first_gpu() -> str:
+    """The first that is visible here, as its name for programs that shall see it alone."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0] or "0"
