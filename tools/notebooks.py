@@ -36,7 +36,7 @@ class NotebookFailed(Exception):
 
 
 def run(path, timeout, store=True):
-    """Execute one notebook in its own folder and write it back, unless store is False. timeout: s for one cell. Returns what to say of it."""
+    """Execute one notebook in its own folder. timeout: s for one cell. store: write it back. Returns what to say of it."""
     book = nbformat.read(path, as_version=4)
     if why := r.why_not(book):
         return f"skipped: {why}"
