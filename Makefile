@@ -3,7 +3,7 @@ PY := .venv/bin/python
 .DEFAULT_GOAL := help
 # Modules of clusters set these for another Python.
 unexport PYTHONPATH PYTHONHOME
-.PHONY: help lab test test-fast cluster-test gpu labs notebooks slides browser bench doctor reset clean set-up horovod r tensorflow lock
+.PHONY: help lab test test-fast cluster-test gpu labs notebooks slides browser bench doctor reset clean set-up horovod r tensorflow lock hub bench-room containers
 
 help:           ## this list
 	@echo "From π to ZeRO. make TARGET, where TARGET is one of:"
@@ -44,6 +44,16 @@ bench: set-up   ## measure, and write the pages in benchmarks/ (about 90 minutes
 	@$(PY) benchmarks/bench_training.py
 	@$(PY) benchmarks/bench_zero.py
 	@$(PY) benchmarks/bench_summaries.py
+
+hub: set-up     ## a room of people on this node: JupyterHub (root); CONFIG=slurm: each person in a Slurm job
+	@$(PY) tools/hub.py $(or $(CONFIG),one_node) $(ARGS)
+
+bench-room: set-up ## ten simulated attendees at once in notebook 02, by the hub (root, 10 minutes); writes benchmarks/room.md
+	@$(PY) tools/hub.py install
+	@$(PY) benchmarks/bench_room.py
+
+containers: set-up ## run the containers' recipes in a bare Debian 12 (root, mmdebstrap, an hour)
+	@for recipe in docker apptainer devcontainer binder; do $(PY) tools/bare_tree.py $$recipe || exit 1; done
 
 doctor: set-up  ## what this machine has, what is missing, and what to do about it
 	@$(PY) -m pi2zero doctor

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -37,6 +38,18 @@ def test_only_stale_locks_go(tmp_path, monkeypatch):
         assert operators.drop_stale_locks() == [locks["stale"]]
         assert locks["held"].exists() and not locks["stale"].exists()
     assert operators.drop_stale_locks() == [locks["held"]]
+
+
+@pytest.mark.parametrize("mine", [True, False], ids=["own environment", "shared environment"])
+def test_a_kernel_starts_without_torch(mine, monkeypatch, tmp_path):
+    """Also in a room, where the environment may not be written: then operators are kept at home."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("TORCH_EXTENSIONS_DIR", raising=False)
+    start = Path(__file__).parents[1] / "tools" / "ipython_config.py"
+    code = f"import os, runpy, sys; os.access = lambda *_: {mine}; runpy.run_path({str(start)!r})"
+    code += "; print('torch' in sys.modules, os.environ['TORCH_EXTENSIONS_DIR'])"
+    loaded, folder = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert loaded == "False" and Path(folder).is_relative_to(sys.prefix if mine else tmp_path)
 
 
 def test_torch_keeps_its_lock_open_while_it_compiles(tmp_path):

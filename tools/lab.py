@@ -1,6 +1,7 @@
 """`make lab`: look quickly whether the machine is well, and open JupyterLab at the first notebook.
 
 Beside it, as soon as it answers, goes on what nobody has to wait for: the rest of the doctor, then what has to be compiled.
+--own-copy: on a copy of the notebooks in ~/pi2zero, where the kit itself is read only or goes with its container.
 """
 
 import contextlib
@@ -15,9 +16,11 @@ import urllib.request
 from pathlib import Path
 
 from jupyter_core.paths import jupyter_runtime_dir
+from own_copy import own_copy
 
 ROOT = Path(__file__).resolve().parents[1]
 FIRST = "notebooks/00_start_here.ipynb"
+OWN_COPY = "--own-copy"
 SOCKET_PATH_MAX = 107  # characters of a Unix socket's path on Linux
 SOCKET_NAME = len("/kernel-01234567-0123-0123-0123-0123456789ab-ipc-99")
 
@@ -81,7 +84,9 @@ def main():
         sys.exit("The doctor found what would stop you (see above). Mend it, then run make lab again; or: make lab ANYWAY=1")
     env = environment()
     command = [sys.executable, "-m", "jupyterlab", f"--config={ROOT / 'tools' / 'jupyter_lab_config.py'}"]
-    command += [f"--ServerApp.root_dir={ROOT}", f"--LabApp.default_url=/lab/tree/{FIRST}"]
+    options = [option for option in sys.argv[1:] if option != OWN_COPY]
+    folder = own_copy(Path.home() / "pi2zero") if OWN_COPY in sys.argv else ROOT
+    command += [f"--ServerApp.root_dir={folder}", f"--LabApp.default_url=/lab/tree/{FIRST}"]
     if os.getuid() == 0:
         command.append("--allow-root")
     if not has_browser():
@@ -89,8 +94,8 @@ def main():
         print("JupyterLab starts. Open the address below that begins with http://127.0.0.1 (Ctrl-C twice ends it).")
         print("On a remote machine, with 8888 as the port in that address: ssh -L 8888:127.0.0.1:8888 you@machine", flush=True)
     subprocess.run([sys.executable, __file__, "--beside", str(os.getpid())], env=env, start_new_session=True)
-    os.chdir(ROOT)
-    os.execve(command[0], command + sys.argv[1:], env)
+    os.chdir(folder)
+    os.execve(command[0], command + options, env)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`make lock`: write requirements.lock, the pins of requirements.txt with the hashes that PyPI has for them.
+"""`make lock`: write requirements.lock, the pins of requirements.txt with the hashes that PyPI has for them; so for hub/, too.
 
 Not in it: torch, whose build is chosen by the machine. Horovod, which pip cannot install, is there in a comment, for the
 package's built/horovod.py. uv (the environment's) asks PyPI itself, whatever other indexes this machine has.
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-HEAD = "# The pins of requirements.txt with their hashes. Written by `make lock`; a test holds the two together.\n"
+HEAD = "# The pins of {} with their hashes. Written by `make lock`; a test holds the two together.\n"
 PYPI = "https://pypi.org/simple"
 
 
@@ -31,8 +31,10 @@ def main():
     pins = [line for line in text.splitlines() if re.match(r"\w", line) and not line.startswith("torch==")]
     (horovod,) = re.findall(r"^# (horovod==\S+)$", text, re.M)
     source = " ".join(with_hashes([horovod]).replace("\\\n", "").split())
-    (ROOT / "requirements.lock").write_text(f"{HEAD}# {source}\n{with_hashes(pins)}")
+    (ROOT / "requirements.lock").write_text(f"{HEAD.format('requirements.txt')}# {source}\n{with_hashes(pins)}")
     print(f"requirements.lock: {len(pins)} packages")
+    hub = re.findall(r"^\w.*$", (ROOT / "hub" / "requirements.txt").read_text(), re.M)
+    (ROOT / "hub" / "requirements.lock").write_text(HEAD.format("hub/requirements.txt") + with_hashes(hub))
 
 
 if __name__ == "__main__":

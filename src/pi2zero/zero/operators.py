@@ -9,6 +9,7 @@ and everybody who loads that operator afterwards waits for ever. It keeps the fi
 """
 
 import contextlib
+import hashlib
 import os
 import sys
 from pathlib import Path
@@ -23,17 +24,21 @@ __all__ = ["drop_stale_locks", "use_folder"]
 def use_folder() -> None:
     """Keep operators inside the environment, unless TORCH_EXTENSIONS_DIR says where. Before DeepSpeed is imported.
 
-    In the home folder, where torch keeps them otherwise, two environments would compile them anew at each change of use.
-    So would two versions of ninja: mpi_settings puts the environment's own first.
+    Where that may not be written, as in a room whose people share one: in the home folder, under a name of its own. Where torch
+    keeps them otherwise, two environments would compile them anew at each change of use. So would two versions of ninja:
+    mpi_settings puts the environment's own first.
     """
     mpi_settings()
-    if os.access(sys.prefix, os.W_OK):
-        os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(Path(sys.prefix) / "torch_extensions"))
+    folder = Path(sys.prefix) / "torch_extensions"
+    if not os.access(sys.prefix, os.W_OK):
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        folder = cache / "pi2zero" / f"extensions-{hashlib.sha1(sys.prefix.encode()).hexdigest()[:8]}"
+    os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(folder))
 
 
 def drop_stale_locks() -> list[Path]:
     """Remove the locks in torch's folder of extensions that no process of this host has open. Returns them."""
-    folder = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or torch_s_own_folder())
+    folder = Path(os.environ["TORCH_EXTENSIONS_DIR"])  # use_folder has set it
     before = {lock.resolve(): made(lock) for lock in folder.glob("*/lock")}
     unused = set(before) - (open_files() if before else set())
     # Looking took a moment. A lock that was made meanwhile, at the same place, is somebody's.
@@ -41,13 +46,6 @@ def drop_stale_locks() -> list[Path]:
     for lock in stale:
         lock.unlink(missing_ok=True)
     return stale
-
-
-def torch_s_own_folder() -> Path:
-    """In the home folder, by version and device."""
-    from torch.utils.cpp_extension import _get_build_directory
-
-    return Path(_get_build_directory("deepspeed_shm_comm", False)).parent
 
 
 def made(lock: Path) -> int:

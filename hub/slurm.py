@@ -1,0 +1,29 @@
+"""JupyterHub on a cluster's login node: each person's server is a Slurm job of theirs. `make hub CONFIG=slurm` starts it (root).
+
+What a person gets is what the job asks for. Slurm holds them to it where its own control groups are on (cgroup.conf:
+ConstrainCores, ConstrainRAMSpace); ask your site. The clone has to lie where the nodes see it, too.
+"""
+
+import socket
+import sys
+from pathlib import Path
+
+import batchspawner  # noqa: F401  (adds to the hub what a server on a node tells its port by)
+
+c = get_config()  # noqa: F821
+load_subconfig("both.py")  # noqa: F821
+
+HERE = Path(__file__).resolve().parent
+c.JupyterHub.spawner_class = "batchspawner.SlurmSpawner"
+c.JupyterHub.hub_ip = socket.gethostbyname(socket.gethostname())  # the address at which nodes reach this host
+c.Spawner.cmd = [str(HERE / "person.py")]
+c.BatchSpawnerBase.batchspawner_singleuser_cmd = str(Path(sys.executable).with_name("batchspawner-singleuser"))
+c.BatchSpawnerBase.exec_prefix = "runuser -u {username} --"
+c.SlurmSpawner.env_keep.append("SLURM_CONF")
+
+c.SlurmSpawner.req_nprocs = "4"
+c.SlurmSpawner.req_memory = "4G"
+c.SlurmSpawner.req_runtime = "8:00:00"
+c.SlurmSpawner.req_prologue = "ulimit -u 1000"  # processes and threads
+c.SlurmSpawner.req_srun = ""  # the server runs in the job itself, not in a step: its ranks find the whole allocation
+c.Spawner.start_timeout = 600  # the queue
