@@ -3,7 +3,8 @@ PY := .venv/bin/python
 .DEFAULT_GOAL := help
 # Modules of clusters set these for another Python.
 unexport PYTHONPATH PYTHONHOME
-.PHONY: help lab test test-fast cluster-test gpu labs notebooks slides browser bench doctor reset clean set-up horovod r tensorflow lock hub bench-room containers
+.PHONY: help lab test test-fast cluster-test gpu labs notebooks slides browser bench doctor reset clean set-up horovod r mpi-libraries
+.PHONY: tensorflow lock hub bench-room containers
 
 help:           ## this list
 	@echo "From π to ZeRO. make TARGET, where TARGET is one of:"
@@ -67,6 +68,9 @@ lock: set-up    ## write requirements.lock, the pins of requirements.txt with th
 r: set-up       ## optional: R with Rmpi, and its kernel in JupyterLab, for notebook A1 (Debian as root; half a minute)
 	@$(PY) tools/r.py
 
+mpi-libraries: set-up ## optional: the tests of notebooks 02, 03, 05 under Open MPI 4 and MPICH, for docs/mpi_libraries.md (an hour)
+	@$(PY) tools/mpi_libraries.py
+
 tensorflow:     ## optional: .venv-tensorflow, for scripts/train_tensorflow.py (about ten minutes, once)
 	@$(call with_python,tools/setup_tensorflow.py)
 
@@ -75,7 +79,7 @@ reset: set-up   ## end what the kit has started from this clone on this host, an
 
 clean:          ## remove what can be made again: .venv, built slides, caches
 	@if $(PY) -c 'import pi2zero' 2>/dev/null; then $(PY) -m pi2zero reset; $(PY) -m pi2zero built --stop; fi
-	@rm -rf .venv .venv-tensorflow slides/build .pytest_cache .ruff_cache src/*.egg-info
+	@rm -rf .venv .venv-tensorflow .venv-mpich .venv-openmpi4 slides/build .pytest_cache .ruff_cache src/*.egg-info
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 
 # Quick when .venv is there already. PYTHON=/path/to/python3.11 chooses the interpreter. SITE=1 builds on a site's torch and MPI.

@@ -1,6 +1,8 @@
 """MPI as the kit needs it: its settings, its name, and how its ranks are called in a sentence."""
 
 import os
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -44,7 +46,11 @@ def one_host_env() -> dict[str, str]:
     Values that are already set win. (Ranks that spawn others need TCP for it: set OMPI_MCA_btl to self,sm,tcp before the
     start. Spawned from a kernel, processes have it.)
     """
-    wanted = {"OMPI_MCA_btl": "self,sm"}
+    words = mpirun_words()
+    if words and "Open MPI" not in words:  # MPICH and its family, over UCX or libfabric: they listen, on loopback alone
+        wanted = {"UCX_NET_DEVICES": "lo", "FI_TCP_IFACE": "lo"}
+    else:
+        wanted = {"OMPI_MCA_btl": "self,vader" if "Open MPI) 4" in words else "self,sm"}
     return {name: os.environ.get(name, value) for name, value in wanted.items()}
 
 
@@ -83,8 +89,18 @@ def mpi_library() -> str:
     """Name and version of the MPI library that mpi4py has loaded, e.g. 'Open MPI 5.0.11'."""
     from mpi4py import MPI
 
-    text = MPI.Get_library_version().split(",")[0].replace("\0", "").strip()
-    return text.replace("Open MPI v", "Open MPI ").splitlines()[0]
+    text = MPI.Get_library_version().replace("\0", "").strip()
+    found = re.match(r"(Open MPI|MPICH|MVAPICH2?|Intel\(R\) MPI Library)\D*(\d[\w.]*)", text)
+    return f"{found[1]} {found[2]}" if found else text.splitlines()[0]
+
+
+def mpirun_words() -> str:
+    """What the first mpirun on the PATH says of its version, e.g. 'mpirun (Open MPI) 5.0.11'; empty if there is none."""
+    try:
+        told = subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout
+    except OSError:
+        return ""
+    return next((" ".join(line.split()) for line in told.splitlines() if re.search(r"\d", line)), told.strip())
 
 
 def name_ranks(ranks) -> str:

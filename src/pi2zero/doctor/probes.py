@@ -10,29 +10,17 @@ import subprocess
 import sys
 import time
 
-CHILD = """
-from mpi4py import MPI
-parent = MPI.Comm.Get_parent()
-factor = parent.bcast(None, root=0)
-parent.reduce(factor * (MPI.COMM_WORLD.rank + 1), op=MPI.SUM, root=0)
-parent.Disconnect()
-"""
-
 
 def mpi() -> dict:
     """Which MPI library mpi4py loads, and what the first mpirun on the PATH says it is. Starts no MPI."""
     import mpi4py
 
     mpi4py.rc.initialize = False
-    from pi2zero.mpi import mpi_env, mpi_library
+    from pi2zero.mpi import mpi_env, mpi_library, mpirun_words
 
     library = mpi_library()  # without it, mpirun does not matter
     mpi_env()
-    try:
-        words = subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout.split("\n")[0]
-    except FileNotFoundError:
-        words = ""
-    return {"library": library, "mpirun": words}
+    return {"library": library, "mpirun": mpirun_words()}
 
 
 def world() -> dict:
@@ -64,11 +52,21 @@ def spawn() -> dict:
     mpi_env()
     from mpi4py import MPI
 
-    children = MPI.COMM_SELF.Spawn(sys.executable, args=["-c", CHILD], maxprocs=2)
+    children = MPI.COMM_SELF.Spawn(sys.executable, args=["-m", "pi2zero.doctor.probes", "child"], maxprocs=2)
     children.bcast(7, root=MPI.ROOT)
     total = children.reduce(None, op=MPI.SUM, root=MPI.ROOT)
     children.Disconnect()
     return {"sum": total}
+
+
+def child() -> None:
+    """What one of the two does."""
+    from mpi4py import MPI
+
+    parent = MPI.Comm.Get_parent()
+    factor = parent.bcast(None, root=0)
+    parent.reduce(factor * (MPI.COMM_WORLD.rank + 1), op=MPI.SUM, root=0)
+    parent.Disconnect()
 
 
 def cluster() -> dict:
@@ -134,7 +132,7 @@ def deepspeed() -> dict:
     return found | {"error": (steps[0] - steps[1]).abs().max().item()}
 
 
-PROBES = {probe.__name__: probe for probe in (mpi, world, rank, spawn, cluster, torch, horovod, deepspeed)}
+PROBES = {probe.__name__: probe for probe in (mpi, world, rank, spawn, child, cluster, torch, horovod, deepspeed)}
 
 
 class Probe:

@@ -1,0 +1,116 @@
+#!/usr/bin/env python
+"""`make mpi-libraries`: run what notebooks 02, 03 and 05 need under each MPI library, and write docs/mpi_libraries.md's table.
+
+Names as arguments choose some: openmpi5 openmpi4 mpich; the others' columns stay as they were. What cannot be had here is left
+out, and said. Horovod is compiled for each (some minutes, once); where it cannot be, its tests are not run.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as xml
+from pathlib import Path
+
+from mpi_environments import ROOT, TITLES, variables
+
+PAGE = ROOT / "docs" / "mpi_libraries.md"
+TABLE = re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- end of table -->)", re.DOTALL)
+STORE = ROOT / "build" / "mpi_libraries"  # what was found under each library, when it was last tried
+LIMIT = 1200  # s for one row of one library
+PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider"]
+NBVAL = ["tools/nbval_report.py", "--timeout", "60"]
+ROWS = {
+    "02: `scripts/cpi.py`, by mpirun and spawned": [*PYTEST, "tests/test_scripts.py"],
+    "02: the notebook, cell by cell": [*NBVAL, "notebooks/02_mpi_pi.ipynb"],
+    "03: the ring on 1 to 5 ranks": [*PYTEST, "tests/test_collectives.py"],
+    "03: `scripts/allreduce_bench.py`": [*PYTEST, "tests/test_collectives_bench.py"],
+    "03: the notebook, cell by cell": [*NBVAL, "notebooks/03_collectives.ipynb"],
+    "05: `scripts/train_horovod.py` and others": [*PYTEST, "tests/test_horovod.py"],
+    "05: the notebook, cell by cell": [*NBVAL, "notebooks/05_horovod.ipynb"],
+}
+
+
+def environment(library):
+    """(its Python, "") or (None, why it cannot be had)."""
+    if library == "openmpi5":
+        return Path(sys.executable), ""
+    command = [sys.executable, ROOT / "tools" / "mpi_environments.py", library]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        return None, " ".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-2:])
+    subprocess.run([*command, "--horovod"], stdout=subprocess.DEVNULL)
+    return Path(done.stdout.strip().rpartition(" ")[2]), ""
+
+
+def run(python, words):
+    """(passed, of, [what failed, and why])."""
+    with tempfile.NamedTemporaryFile(suffix=".xml") as report:
+        env = variables(python) | {"PYTEST_ADDOPTS": f"--junitxml={report.name} -o junit_family=xunit2"}
+        try:
+            subprocess.run([python, *words], cwd=ROOT, env=env, timeout=LIMIT, stdout=subprocess.DEVNULL)
+        except subprocess.TimeoutExpired:
+            return 0, 1, [f"not over after {LIMIT} s"]
+        cases = xml.parse(report.name).getroot().iter("testcase")
+        return counted([case for case in cases if case.find("skipped") is None])
+
+
+def counted(cases):
+    failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
+    return len(cases) - len(failed), len(cases), [f"{case.get('name')}: {why(case)}" for case in failed]
+
+
+def why(case):
+    """The first words of a failure that say something."""
+    found = case.find("failure")
+    text = (case.find("error") if found is None else found).get("message", "")
+    return " ".join(text.split())[:160]
+
+
+def version(python):
+    words = "from pi2zero.mpi import mpi_library; print(mpi_library())"
+    return subprocess.run([python, "-c", words], env=variables(python), capture_output=True, text=True).stdout.strip()
+
+
+def table():
+    """The page's table, and under it what failed, from what is stored of each library."""
+    found = [json.loads(path.read_text()) for library in TITLES if (path := STORE / f"{library}.json").exists()]
+    head = ["", *(told["version"] for told in found)]
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    for row in ROWS:
+        lines.append(f"| {' | '.join([row, *(shown(*told['rows'][row][:2]) for told in found)])} |")
+    lines.append(f"\nA figure counts tests or cells. {' '.join(told['when'] for told in found)}\n")
+    for told in found:
+        bad = [f"- {row}: {failure}" for row, (_, _, failures) in told["rows"].items() for failure in failures]
+        lines += [f"What failed under {told['version']}:\n", *bad, ""] if bad else []
+    return "\n".join(lines) + "\n"
+
+
+def shown(passed, of):
+    if not of:
+        return "not run"
+    return f"all {of}" if passed == of else f"**{passed} of {of}**"
+
+
+def main():
+    STORE.mkdir(parents=True, exist_ok=True)
+    for library in sys.argv[1:] or TITLES:
+        python, words = environment(library)
+        if not python:
+            print(f"{TITLES[library]}: {words}", flush=True)
+            continue
+        rows = {}
+        for row, command in ROWS.items():
+            rows[row] = run(python, command)
+            print(f"{TITLES[library]}, {row}: {shown(*rows[row][:2])}", *rows[row][2], sep="\n  ", flush=True)
+        when = f"{version(python)}: {time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.0f}."
+        told = {"version": version(python), "when": when, "rows": rows}
+        (STORE / f"{library}.json").write_text(json.dumps(told, indent=1))
+    PAGE.write_text(TABLE.sub(lambda _: table(), PAGE.read_text()))
+
+
+if __name__ == "__main__":
+    main()
