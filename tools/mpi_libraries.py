@@ -1,8 +1,8 @@
 #!/usr/bin/env python
 """`make mpi-libraries`: run what notebooks 02, 03 and 05 need under each MPI library, and write docs/mpi_libraries.md's table.
 
-Names as arguments choose some: openmpi5 openmpi4 mpich; the others' columns stay as they were. What cannot be had here is left
-out, and said. Horovod is compiled for each (some minutes, once); where it cannot be, its tests are not run.
+Arguments choose libraries (openmpi5 openmpi4 mpich) and rows (02 03 05); the rest of the table stays as it was. What cannot be
+had here is left out, and said. Horovod is compiled for each (some minutes, once); where it cannot be, its tests are not run.
 """
 
 import json
@@ -81,7 +81,7 @@ def table():
     head = ["", *(told["version"] for told in found)]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for row in ROWS:
-        lines.append(f"| {' | '.join([row, *(shown(*told['rows'][row][:2]) for told in found)])} |")
+        lines.append(f"| {' | '.join([row, *(shown(*told['rows'].get(row, (0, 0))[:2]) for told in found)])} |")
     lines.append(f"\nA figure counts tests or cells. {' '.join(told['when'] for told in found)}\n")
     for told in found:
         bad = [f"- {row}: {failure}" for row, (_, _, failures) in told["rows"].items() for failure in failures]
@@ -97,18 +97,19 @@ def shown(passed, of):
 
 def main():
     STORE.mkdir(parents=True, exist_ok=True)
-    for library in sys.argv[1:] or TITLES:
+    asked = sys.argv[1:]
+    for library in [name for name in TITLES if name in asked] or TITLES:
         python, words = environment(library)
         if not python:
             print(f"{TITLES[library]}: {words}", flush=True)
             continue
-        rows = {}
-        for row, command in ROWS.items():
-            rows[row] = run(python, command)
+        stored = STORE / f"{library}.json"
+        for row in [row for row in ROWS if row[:2] in asked] or ROWS:
+            rows = json.loads(stored.read_text())["rows"] if stored.exists() else {}
+            rows[row] = run(python, ROWS[row])
             print(f"{TITLES[library]}, {row}: {shown(*rows[row][:2])}", *rows[row][2], sep="\n  ", flush=True)
-        when = f"{version(python)}: {time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.0f}."
-        told = {"version": version(python), "when": when, "rows": rows}
-        (STORE / f"{library}.json").write_text(json.dumps(told, indent=1))
+            when = f"{version(python)}: {time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.0f}."
+            stored.write_text(json.dumps({"version": version(python), "when": when, "rows": rows}, indent=1))
     PAGE.write_text(TABLE.sub(lambda _: table(), PAGE.read_text()))
 
 
