@@ -58,8 +58,9 @@ class PersonSpawner(LocalProcessSpawner):
 
 def sweep(uid: int) -> None:
     """Remove what MPI and torch have left in shared folders, of a user who has no process here any more: it holds memory."""
-    if any(process.info["uids"] and process.info["uids"].real == uid for process in psutil.process_iter(["uids"])):
-        return
+    for process in psutil.process_iter(["uids", "status"]):
+        if process.info["uids"] and process.info["uids"].real == uid and process.info["status"] != psutil.STATUS_ZOMBIE:
+            return
     for path in (path for names in REST for path in Path("/").glob(names[1:]) if path.lstat().st_uid == uid):
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 

@@ -79,8 +79,12 @@ def attendees(address: str, passwords: dict[str, str]) -> list[Attendee]:
 def left(names) -> list[str]:
     """Processes of these users, their groups, and files in shared folders."""
     uids = {pwd.getpwnam(name).pw_uid for name in names}
-    everything = psutil.process_iter(["uids", "name"])
-    found = [f"process {one.pid} {one.info['name']}" for one in everything if one.info["uids"] and one.info["uids"].real in uids]
+    everything = psutil.process_iter(["uids", "name", "status"])
+    found = [
+        f"process {one.pid} {one.info['name']}"
+        for one in everything
+        if one.info["uids"] and one.info["uids"].real in uids and one.info["status"] != psutil.STATUS_ZOMBIE
+    ]
     found += [str(folder) for name in names for folder in Group(name).folders.values() if folder.exists()]
     folders = [Path(folder) for folder in ("/tmp", "/var/tmp", "/dev/shm")]
     return found + [str(path) for folder in folders for path in folder.iterdir() if path.lstat().st_uid in uids]
