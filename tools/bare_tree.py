@@ -146,7 +146,7 @@ def inside(root: Path, step: Step, **options) -> subprocess.Popen:
     here = {name: value for name, value in os.environ.items() if WAY_VARIABLES.match(name)}
     home = "/root" if step.user == "root" else f"/home/{step.user}"
     env = here | {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": home, "USER": step.user} | step.env
-    mounts = [f"mount --bind /dev {root}/dev", f"mount -t proc proc {root}/proc"]
+    mounts = [f"mount --rbind /{name} {root}/{name}" for name in ("dev", "sys")] + [f"mount -t proc proc {root}/proc"]
     mounts += [f"mount -t tmpfs -o size=1g,mode=1777 tmpfs {root}/dev/shm"]
     line = f"cd {step.folder} && {step.line}" if step.folder != "/" else step.line
     chroot = ["chroot", f"--userspec={step.user}", str(root), "/bin/sh", "-c", line]
