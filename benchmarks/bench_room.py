@@ -191,7 +191,7 @@ def write(load: float, alone: Told, heavy: Told, measured) -> bool:
         cells=told[0].cells,
         rows="\n".join(row(what, value, alone, told) for what, value in FIGURES.items()),
         finished=sum(not one.wrong for one in told),
-        wrong="".join(f"\n\n```\n{cell}\n```" for cell in wrong),
+        wrong="".join(f" The first cell that did not:\n\n```\n{one.wrong[0]}\n```" for one in told if one.wrong),
         **{what: sum(one.tried.get(what, 0) for one in told) for what in ("processes", "files", "ports")},
         got=", ".join(got) or "nothing",
         answers="\n".join(f"| {what} | {answer} |" for what, answer in answers.items()),
