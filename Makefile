@@ -3,7 +3,7 @@ PY := .venv/bin/python
 .DEFAULT_GOAL := help
 # Modules of clusters set these for another Python.
 unexport PYTHONPATH PYTHONHOME
-.PHONY: help lab test test-fast cluster-test gpu labs notebooks slides browser bench doctor reset clean set-up horovod r mpi-libraries
+.PHONY: help lab test test-fast cluster-test two-hosts gpu labs notebooks slides browser bench doctor reset clean set-up horovod r mpi-libraries
 .PHONY: tensorflow lock hub bench-room containers
 
 help:           ## this list
@@ -21,6 +21,9 @@ test-fast: set-up ## lint, labs in step and the package tests that start no rank
 
 cluster-test: set-up ## ranks on several hosts: makes two hosts and a Slurm on this machine (root, Linux), tests, removes them
 	@$(PY) tools/hosts.py -- $(abspath $(PY)) -m pytest -q --durations=10 tests/hosts
+
+two-hosts: set-up ## JupyterLab at notebook 12, amid two hosts and a Slurm made on this machine (root, Linux)
+	@$(PY) tools/two_hosts.py
 
 gpu:            ## on a GPU node: try every GPU path in ten minutes, write what came of it into docs/gpu/ (PYTHON=... any with torch)
 	@python="$(PYTHON)"; [ -n "$$python" ] || { [ -x $(PY) ] && python=$(PY) || python=python3; }; exec "$$python" tools/gpu.py

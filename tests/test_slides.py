@@ -80,7 +80,7 @@ class Loaded(HTMLParser):
 
 
 def test_there_is_a_deck():
-    assert {"1_pi_and_mpi", "2_data_parallelism", "3_deepspeed_and_zero", "4_summarization"} <= set(DECKS)
+    assert {"1_pi_and_mpi", "2_data_parallelism", "3_deepspeed_and_zero", "4_summarization", "5_clusters"} <= set(DECKS)
 
 
 def test_pages_load_nothing_from_anywhere(built):
@@ -112,6 +112,7 @@ SIZES = {  # slides from, to; minutes from, to
     "2_data_parallelism": (40, 52, 60, 80),
     "3_deepspeed_and_zero": (30, 40, 48, 62),
     "4_summarization": (20, 30, 30, 42),
+    "5_clusters": (14, 18, 16, 24),
 }
 
 

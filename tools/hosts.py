@@ -50,7 +50,13 @@ def outside(command) -> int:
         return 1
     with tempfile.TemporaryDirectory(prefix="pi2zero-hosts-", dir="/var/tmp") as folder:  # /tmp is each host's own
         Path(folder).chmod(0o755)
-        return subprocess.call([*NEW_HOST, sys.executable, __file__, "--", *command], env=os.environ | {INSIDE: folder})
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        process = subprocess.Popen([*NEW_HOST, sys.executable, __file__, "--", *command], env=os.environ | {INSIDE: folder})
+        try:
+            return process.wait()
+        finally:  # unshare takes no other signal, and with it go all namespaces
+            process.kill()
+            process.wait()
 
 
 def missing_here() -> str:
@@ -74,13 +80,14 @@ def inside(command) -> int:
             if not above.stat().st_mode & 0o001:
                 let_users_through(above, folder / "closed")
     private_mounts(folder)
-    run("ip", "link", "set", "lo", "up")
+    start_network()
     run("ip", "link", "add", "br0", "type", "bridge")
     run("ip", "addr", "add", f"{LOGIN}/24", "dev", "br0")
     run("ip", "link", "set", "br0", "up")
     make_keys(folder)
     make_users(folder)
     os.environ["SLURM_CONF"] = str(folder / "slurm.conf")
+    os.environ |= {"OMPI_MCA_mpi_yield_when_idle": "1"}  # the hosts share this machine's cores, which Open MPI cannot know
     start_slurm(folder)
     for name in NODES:
         start_node(folder, name)
@@ -103,6 +110,12 @@ def let_users_through(closed: Path, kept: Path) -> None:
             continue
         new.mkdir() if entry.is_dir() else new.touch()
         run("mount", "--rbind", entry, new)
+
+
+def start_network() -> None:
+    """Of this namespace. Reno lets connections share a cable evenly; with what the machine may use (BBR), one of two starves."""
+    Path("/proc/sys/net/ipv4/tcp_congestion_control").write_text("reno")
+    run("ip", "link", "set", "lo", "up")
 
 
 def private_mounts(folder: Path) -> None:
@@ -210,7 +223,7 @@ def node(name: str) -> None:
     run("hostname", name)
     for place in ("/tmp", "/dev/shm"):
         run("mount", "-t", "tmpfs", "-o", "mode=1777", "tmpfs", place)
-    run("ip", "link", "set", "lo", "up")
+    start_network()
     run("ip", "addr", "add", f"{NODES[name]}/24", "dev", "eth0")
     run("ip", "link", "set", "eth0", "up")
     Path("/run/sshd").mkdir(exist_ok=True)
@@ -222,7 +235,7 @@ SLURM = """
 ClusterName=pi2zero
 SlurmctldHost=login({login})
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
+AuthInfo=socket={folder}/munge.socket,cred_expire=5
 SlurmUser=root
 SlurmdUser=root
 ProctrackType=proctrack/linuxproc

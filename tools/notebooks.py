@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 import nbformat
-import r
+import needs
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
@@ -38,7 +38,7 @@ class NotebookFailed(Exception):
 def run(path, timeout, store=True):
     """Execute one notebook in its own folder. timeout: s for one cell. store: write it back. Returns what to say of it."""
     book = nbformat.read(path, as_version=4)
-    if why := r.why_not(book):
+    if why := needs.why_not(book):
         return f"skipped: {why}"
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as sockets:
@@ -87,7 +87,8 @@ def kernel_of(book):
 
 def clean(book):
     """Remove what is different on every machine and at every run: also where this clone lies, which tracebacks tell."""
-    book.metadata = nbformat.from_dict(METADATA[kernel_of(book)])
+    kept = {key: book.metadata[key] for key in ("needs",) if key in book.metadata}
+    book.metadata = nbformat.from_dict(METADATA[kernel_of(book)] | kept)
     for cell in book.cells:
         if cell.get("outputs"):
             cell.outputs = [nbformat.from_dict(o) for o in json.loads(json.dumps(cell.outputs).replace(f"{ROOT}/", ""))]

@@ -12,7 +12,7 @@ from .conftest import wait_until_open
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
-import r  # noqa: E402
+import needs  # noqa: E402
 
 SCREENS = ROOT / "build" / "screens"
 # nbval runs every notebook in CI; here one of them stands for all. `make browser` opens all.
@@ -84,7 +84,7 @@ def test_it_opens_on_the_first_notebook(page):
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_every_cell_does_what_the_text_says(page, name):
-    if why := r.why_not(nbformat.read(ROOT / f"{name}.ipynb", as_version=4)):
+    if why := needs.why_not(nbformat.read(ROOT / f"{name}.ipynb", as_version=4)):
         pytest.skip(f"{name}: {why}")
     open_notebook(page, name)
     cells = run_all(page)

@@ -144,7 +144,36 @@ def test_a_world_that_is_too_small_is_refused(tmp_path):
     assert "mpirun made worlds of 1, not one of 4." in said.read_text()
 
 
-@pytest.mark.parametrize("script", ["mpirun", "torchrun", "deepspeed", "horovodrun", "jupyterlab"])
+def test_a_job_whose_time_is_nearly_over_goes_on():
+    """The real limit, one minute: Slurm warns the script, which asks to be run once more, and the program goes on."""
+    folder = Path(os.environ["PI2ZERO_HOSTS"])
+    (folder / "count.py").write_text(COUNT)
+    limit = ("--time=1", "--signal=B:USR1@50")
+    said = submit("requeue", folder / "count.py", folder / "count", wait=("--wait", *limit))
+    words = said.read_text()
+    assert "Start 1: the time is nearly over. The job goes back into the queue." in words, words
+    assert re.search(r"start 1 goes on after [1-9]", words) and "counted to the end" in words, words
+
+
+COUNT = """import os, sys, time
+from mpi4py import MPI
+start, rank, file = int(os.environ.get("SLURM_RESTART_COUNT", 0)), MPI.COMM_WORLD.rank, sys.argv[1]
+done = int(open(file).read()) if os.path.exists(file) else 0
+if rank == 0:
+    print(f"start {start} goes on after {done}", flush=True)
+while start == 0 or done < 3:  # the first start would never end
+    MPI.COMM_WORLD.Barrier()
+    done += 1
+    if rank == 0:
+        open(file + ".part", "w").write(str(done))
+        os.replace(file + ".part", file)
+    time.sleep(0.2)
+if rank == 0:
+    print("counted to the end")
+"""
+
+
+@pytest.mark.parametrize("script", ["mpirun", "torchrun", "deepspeed", "horovodrun", "jupyterlab", "requeue"])
 def test_a_batch_script_that_is_not_submitted_says_so(script):
     done = subprocess.run([ROOT / f"scripts/slurm/{script}.sh"], capture_output=True, text=True, timeout=10)
     assert done.returncode and "Submit this script: sbatch" in done.stderr

@@ -1,0 +1,110 @@
+"""Figures and numbers of the deck "Clusters". What was measured comes from notebook 12, by its pictures and its printed lines."""
+
+import re
+
+from diagrams import ACCENT, INK, PALE, QUIET, WARM, arrow, bar, box, canvas, label
+from diagrams_training import ink_on
+from extract import SlideError, cell_output
+
+from pi2zero import plots
+
+STYLE = {"font.size": 18, "figure.dpi": 96}
+NOTEBOOK_12 = "notebooks/12_clusters.ipynb"
+GIGABIT = 1e9 / 8 * 1448 / 1514  # bytes a second of payload, TCP over Ethernet
+
+
+def printed(tag, pattern):
+    """The numbers that a pattern finds in what a cell of the notebook printed."""
+    found = re.search(pattern, cell_output(NOTEBOOK_12, tag))
+    if not found:
+        raise SlideError(f"{NOTEBOOK_12}: the cell {tag!r} prints nothing like {pattern!r}.")
+    return found.groups()
+
+
+def facts():
+    """The numbers in the deck's text."""
+    times, between = printed("limit-check", r"same host (\d+) times as fast as between hosts: ([\d.]+) MB/s")
+    (flat,) = printed("race-check", r"two levels are ([\d.]+) times as fast as the ring in order")
+    (dealt,) = printed("race-check", r"and ([\d.]+) times as fast as the ring dealt out")
+    late, meanwhile, half = printed(
+        "ddp-check", r"waiting left: (\S+) s with one bucket, (\S+) s with small ones, (\S+) s in fp16"
+    )
+    (stage3,) = printed("zero-check", r"stage 3: .*, ([\d.]+) times stage 1's seconds")
+    return {
+        "times": times,
+        "between": between,
+        "known": f"{GIGABIT / 1e6:.1f}",
+        "flat": flat,
+        "dealt": dealt,
+        "late": late,
+        "meanwhile": meanwhile,
+        "half": half,
+        "stage3": stage3,
+        "ring_seconds": f"{1.5 * 16e6 / GIGABIT:.2f}",
+        "two_seconds": f"{16e6 / GIGABIT:.2f}",
+    }
+
+
+def places():
+    """One cell, and the three places where its ranks may be."""
+    figure, axes = canvas(1150, 330)
+    box(axes, 400, 220, 350, 84, "pi2zero.start(n=4)", ACCENT, "white", size=20, family="monospace")
+    names = ["this machine\nno site file, no job", "a Slurm job\nits nodes, one world", "hosts by ssh\na list or a hostfile"]
+    for i, name in enumerate(names):
+        x = 30 + 375 * i
+        box(axes, x, 30, 340, 100, name, PALE, INK, size=18)
+        arrow(axes, (575, 218), (x + 170, 134))
+    return figure
+
+
+def host(axes, x, y, name, ranks):
+    """A host with its two ranks; returns {rank: x of its middle}."""
+    box(axes, x, y + 45, 330, 130, "", "white", INK, edge=QUIET)
+    label(axes, x + 165, y + 22, name, color=QUIET)
+    for left, rank in zip((x + 30, x + 180), ranks, strict=True):
+        box(axes, left, y + 78, 120, 64, f"rank {rank}", plots.rank_color(rank), ink_on(rank), size=17)
+    return {ranks[0]: x + 90, ranks[1]: x + 240}
+
+
+def rings():
+    """The same ring twice: ranks in the hosts' order, and dealt out by node."""
+    figure, axes = canvas(1150, 470)
+    orders = {240: ((0, 1), (2, 3), "in order: two links are wires"), 5: ((0, 2), (1, 3), "dealt out: all four are wires")}
+    for y, (first, second, words) in orders.items():
+        place = host(axes, 130, y, "node1", first) | host(axes, 690, y, "node2", second)
+        for rank in range(4):
+            start, end = place[rank], place[(rank + 1) % 4]
+            height = y + (144 if start < end else 76)
+            wire = (start < 575) != (end < 575)
+            arrow(axes, (start, height), (end, height), WARM if wire else QUIET, bend=-0.12)
+        label(axes, 575, y + 212, words, weight="bold")
+    return figure
+
+
+def two_levels():
+    """Reduce-scatter inside the hosts, all-reduce between them, all-gather inside."""
+    figure, axes = canvas(1150, 300)
+    steps = [("inside", "reduce-scatter:\neach its part of the\nhost's sum", PALE, INK)]
+    steps += [("between", "all-reduce of the parts,\namong ranks with the\nsame place", WARM, "white")]
+    steps += [("inside", "all-gather:\nthe parts to all of\nthe host", PALE, INK)]
+    for i, (where, what, color, ink) in enumerate(steps):
+        x = 20 + 385 * i
+        box(axes, x, 40, 330, 160, what, color, ink, size=18)
+        label(axes, x + 165, 232, f"{i + 1}. {where}", weight="bold")
+        if i < 2:
+            arrow(axes, (x + 334, 120), (x + 381, 120))
+    return figure
+
+
+def goes_on():
+    """A training cut into jobs: warned, put back into the queue, going on from the checkpoint."""
+    figure, axes = canvas(1150, 210)
+    for start in range(3):
+        x = 20 + 390 * start
+        bar(axes, x, 90, 270, 70, f"start {start + 1}", ACCENT, "white")
+        if start < 2:
+            label(axes, x + 270, 182, "warning", color=WARM, size=17)
+            bar(axes, x + 270, 90, 110, 70, "queue", PALE)
+            arrow(axes, (x + 240, 86), (x + 420, 86), bend=0.35)
+            label(axes, x + 330, 24, "checkpoint", color=QUIET, size=17)
+    return figure

@@ -1,0 +1,36 @@
+"""The notebooks as they are, with all their compared cells, on two hosts: by ssh, and in a Slurm job."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.hosts.conftest import all_that_is_left
+
+ROOT = Path(__file__).resolve().parents[2]
+SITES = {"ssh": 'on = ["node1:2", "node2:2"]\n', "slurm": 'on = "slurm"\nnodes = 2\nranks_per_node = 2\n'}
+
+
+@pytest.mark.parametrize("by", SITES)
+@pytest.mark.parametrize("name", ["00_start_here", "02_mpi_pi", "06_ddp", "09_zero"])
+def test_every_cell_does_on_two_hosts_what_it_did_on_one(site, name, by):
+    site(SITES[by])
+    compared(name)
+
+
+def test_notebook_12(site):
+    site(SITES["slurm"])
+    compared("12_clusters")
+
+
+def compared(name: str) -> None:
+    """Run a notebook by nbval in this place; afterwards nothing of it is left on any host."""
+    command = [sys.executable, "tools/nbval_report.py", f"notebooks/{name}.ipynb"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stdout + done.stderr
+    deadline = time.monotonic() + 30
+    while (left := all_that_is_left()) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert left == {}
