@@ -20,7 +20,7 @@ test-fast: set-up ## lint, labs in step and the package tests that start no rank
 	@$(PY) tools/check.py bytecode lint labs fast
 
 cluster-test: set-up ## ranks on several hosts: makes two hosts and a Slurm on this machine (root, Linux), tests, removes them
-	@$(PY) tools/hosts.py -- $(abspath $(PY)) -m pytest -q --durations=10 tests/hosts
+	@$(PY) tools/check.py hosts
 
 two-hosts: set-up ## JupyterLab at notebook 12, amid two hosts and a Slurm made on this machine (root, Linux)
 	@$(PY) tools/two_hosts.py

@@ -2,12 +2,11 @@
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.hosts.conftest import all_that_is_left
+from tests.hosts.conftest import nothing_is_left
 
 ROOT = Path(__file__).resolve().parents[2]
 SITES = {"ssh": 'on = ["node1:2", "node2:2"]\n', "slurm": 'on = "slurm"\nnodes = 2\nranks_per_node = 2\n'}
@@ -30,7 +29,4 @@ def compared(name: str) -> None:
     command = [sys.executable, "tools/nbval_report.py", f"notebooks/{name}.ipynb"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr
-    deadline = time.monotonic() + 30
-    while (left := all_that_is_left()) and time.monotonic() < deadline:
-        time.sleep(0.5)
-    assert left == {}
+    assert nothing_is_left() == {}
