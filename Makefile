@@ -3,7 +3,7 @@ PY := .venv/bin/python
 .DEFAULT_GOAL := help
 # Modules of clusters set these for another Python.
 unexport PYTHONPATH PYTHONHOME
-.PHONY: help lab test test-fast cluster-test two-hosts gpu labs notebooks slides browser bench doctor reset clean set-up horovod r mpi-libraries
+.PHONY: help lab test test-fast cluster-test two-hosts gpu labs notebooks slides site links browser bench doctor reset clean set-up horovod r mpi-libraries
 .PHONY: tensorflow lock hub bench-room containers
 
 help:           ## this list
@@ -36,6 +36,12 @@ notebooks: set-up ## run all notebooks and solutions on fresh kernels and store 
 
 slides: set-up  ## build the decks: HTML that needs no network, and PDF if there is a Chromium
 	@$(PY) slides/build.py
+
+site: set-up    ## build the site: notebooks, labs and slides as pages that need no network (a minute)
+	@$(PY) site/build.py
+
+links: set-up   ## ask for every address that the site leads to; says so where there is no network
+	@$(PY) site/links.py
 
 browser: set-up ## open every notebook in JupyterLab in a headless Chromium, run it, keep pictures in build/screens/
 	@$(PY) -m pytest -q tests/browser
@@ -82,7 +88,7 @@ reset: set-up   ## end what the kit has started from this clone on this host, an
 
 clean:          ## remove what can be made again: .venv, built slides, caches
 	@if $(PY) -c 'import pi2zero' 2>/dev/null; then $(PY) -m pi2zero reset; $(PY) -m pi2zero built --stop; fi
-	@rm -rf .venv .venv-tensorflow .venv-mpich .venv-openmpi4 slides/build .pytest_cache .ruff_cache src/*.egg-info
+	@rm -rf .venv .venv-tensorflow .venv-mpich .venv-openmpi4 .venv-site slides/build site/build .pytest_cache .ruff_cache src/*.egg-info
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 
 # Quick when .venv is there already. PYTHON=/path/to/python3.11 chooses the interpreter. SITE=1 builds on a site's torch and MPI.

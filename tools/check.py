@@ -14,7 +14,7 @@ import budgets
 
 ROOT = Path(__file__).resolve().parents[1]
 PY = sys.executable
-CODE = ["src", "tests", "tools", "scripts", "benchmarks", "slides", "hub"]
+CODE = ["src", "tests", "tools", "scripts", "benchmarks", "slides", "hub", "site"]
 
 PX_CELLS = ["--nbqa-process-cells", "px"]
 SLOWEST = "--durations=20"

@@ -1,4 +1,4 @@
-"""`make lock`: write requirements.lock, the pins of requirements.txt with the hashes that PyPI has for them; so for hub/, too.
+"""`make lock`: write requirements.lock, the pins of requirements.txt with PyPI's hashes; so for hub/ and site/.
 
 Not in it: torch, whose build is chosen by the machine. Horovod, which pip cannot install, is there in a comment, for the
 package's built/horovod.py. uv (the environment's) asks PyPI itself, whatever other indexes this machine has.
@@ -33,8 +33,9 @@ def main():
     source = " ".join(with_hashes([horovod]).replace("\\\n", "").split())
     (ROOT / "requirements.lock").write_text(f"{HEAD.format('requirements.txt')}# {source}\n{with_hashes(pins)}")
     print(f"requirements.lock: {len(pins)} packages")
-    hub = re.findall(r"^\w.*$", (ROOT / "hub" / "requirements.txt").read_text(), re.M)
-    (ROOT / "hub" / "requirements.lock").write_text(HEAD.format("hub/requirements.txt") + with_hashes(hub))
+    for folder in ("hub", "site"):
+        more = re.findall(r"^\w.*$", (ROOT / folder / "requirements.txt").read_text(), re.M)
+        (ROOT / folder / "requirements.lock").write_text(HEAD.format(f"{folder}/requirements.txt") + with_hashes(more))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,120 @@
+"""`make site`: the notebooks, labs and slides as pages that need no network. Opens with any browser: site/build/html/index.html
+
+    python site/build.py                          everything, into site/build/
+    python site/build.py --deck 5_clusters        with this deck only (several times: these decks; --deck none: no slides)
+
+Sphinx and its kin live in .venv-site, on top of the kit's own environment, with the pins of site/requirements.lock. Notebooks are
+shown with their stored outputs; nothing is executed but the slides' own figures.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+from content import HERE, PARTS, ROOT
+
+sys.path.insert(0, str(ROOT / "tools"))
+from setup import take_lock
+from setup_packages import Packages
+
+VENV = ROOT / ".venv-site"
+LOCK = HERE / "requirements.lock"
+DECKS = [part["deck"] for part in PARTS]
+
+
+def environment(venv=VENV):
+    """The Python of the site's environment, made or brought up to date if need be. Ends with a sentence if that cannot be."""
+    python, done = venv / "bin" / "python", venv / "pi2zero-site"
+    kit = sysconfig.get_paths()["purelib"]
+    wanted = f"{LOCK.read_text()}{kit}"
+    if done.exists() and done.read_text() == wanted and python.exists():
+        return python
+    lock = take_lock(str(venv))
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    (site,) = venv.glob("lib/python3*/site-packages")
+    (site / "kit.pth").write_text(f"import site; site.addsitedir({kit!r})\n")  # what both need stands there once
+    packages = Packages(str(venv), str(venv / "set-up.log"), lock)
+    packages.uv = str(Path(sys.prefix) / "bin" / "uv")
+    packages.mend()
+    packages.install(["--no-deps", "--require-hashes", "-r", str(LOCK)])
+    done.write_text(wanted)
+    return python
+
+
+def slides(folder, decks):
+    """Build the decks' HTML into `folder`."""
+    command = [sys.executable, ROOT / "slides" / "build.py", "--no-pdf", "--out", folder, *decks]
+    if decks and subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
+        sys.exit("The slides could not be built, and the site needs them. Their message is above; `make slides` shows it alone.")
+
+
+def link_to_pages(deck, anchors):
+    """In a deck, links to the clone's notebooks become links to the site's pages. anchors: {page: {JupyterLab's: the page's}}."""
+
+    def page(match):
+        name, words = match[1], match[2] or ""
+        place = anchors.get(name, {}).get(words.removeprefix("#"))
+        return f'href="../{name}.html{f"#{place}" if place else ""}" target="_top"'
+
+    text = deck.read_text()
+    deck.write_text(re.sub(r'href="\.\./\.\./((?:notebooks|labs)/\w+)\.ipynb(#[^"]*)?" data-notebook="[^"]*"', page, text))
+
+
+def anchors(html):
+    """{page: {a heading's words joined by hyphens: its id}} of the built pages."""
+    found = {}
+    for page in (*html.glob("notebooks/*.html"), *html.glob("labs/*.html")):
+        headings = re.findall(
+            r'<section id="([^"]+)">\s*(?:<span[^>]*></span>)*<h\d>(.*?)<a class="headerlink"', page.read_text(), re.DOTALL
+        )
+        plain = {re.sub(r"<[^>]+>", "", words).strip().replace(" ", "-"): place for place, words in headings}
+        found[page.relative_to(html).with_suffix("").as_posix()] = plain
+    return found
+
+
+def sphinx(python, builder, source, out):
+    command = [
+        python,
+        "-m",
+        "sphinx",
+        "-q",
+        "-W",
+        "--keep-going",
+        "-j",
+        "2",
+        "-b",
+        builder,
+        "-c",
+        HERE,
+        "-d",
+        out.parent / "doctrees",
+    ]
+    return subprocess.run([*command, source, out]).returncode
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=HERE / "build", help="where to build (default: site/build)")
+    parser.add_argument("--deck", action="append", choices=[*DECKS, "none"], help="build only these decks (default: all)")
+    options = parser.parse_args()
+    begin, out = time.monotonic(), options.out.resolve()
+    python = environment()
+    import stage
+
+    stage.stage(out / "source")
+    if sphinx(python, "html", out / "source", out / "html"):
+        sys.exit("The site was not built, or not well: Sphinx's words are above.")
+    decks = [deck for deck in options.deck or DECKS if deck != "none"]
+    slides(out / "html" / "slides", decks)
+    headings = anchors(out / "html")
+    for deck in (out / "html" / "slides").glob("*.html"):
+        link_to_pages(deck, headings)
+    print(f"{out / 'html' / 'index.html'}: {len(list((out / 'html').rglob('*.html')))} pages, {time.monotonic() - begin:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""Sphinx's settings for the site. build.py stages the sources and runs Sphinx on them; no page loads anything from a network."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+project = "From π to ZeRO"
+html_title = project
+language = "en"
+extensions = ["myst_nb", "sphinx.ext.mathjax", "words", "diagrams"]
+exclude_patterns = ["scripts", "hub", ".devcontainer"]
+
+# Notebooks as they are stored. Nothing is executed.
+nb_execution_mode = "off"
+nb_merge_streams = True
+nb_ipywidgets_js = {}
+nb_code_prompt_show = "Guess first. Then show the {type}"
+nb_code_prompt_hide = "Hide the {type}"
+nb_mime_priority_overrides = [("html", "text/markdown", 5)]
+myst_enable_extensions = ["dollarmath", "deflist"]
+myst_dmath_allow_digits = False
+myst_heading_anchors = 3
+myst_heading_slug_func = "words.slug"
+
+# Formats that a page has besides what the site shows; links to folders of the kit that are not here are plain text already.
+# `!ls` in a cell is no Python, and tracebacks of four ranks are not one.
+suppress_warnings = ["mystnb.unknown_mime_type", "myst.header", "misc.highlighting_failure"]
+
+# MathJax from its package, as files of the site
+MATHJAX = Path(importlib.util.find_spec("sphinx-mathjax-offline").origin).parent / "static"
+mathjax_path = "mathjax/tex-chtml.js"
+
+# For `make links` (links.py): what a site says to programs is not what it says to people.
+linkcheck_timeout = 20
+linkcheck_retries = 2
+linkcheck_anchors = False
+
+html_theme = "pydata_sphinx_theme"
+html_static_path = ["static", str(MATHJAX)]
+html_css_files = ["site.css"]
+html_js_files = ["quiz.js"]
+html_show_sphinx = False
+html_copyright_year = False
+html_copy_source = False
+html_context = {"default_mode": "auto"}
+html_theme_options = {
+    "header_links_before_dropdown": 5,
+    "show_prev_next": True,
+    "navigation_with_keys": False,
+    "show_toc_level": 2,
+    "article_header_end": [],
+    "footer_start": [],
+    "footer_center": [],
+    "footer_end": [],
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+}

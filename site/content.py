@@ -1,0 +1,77 @@
+"""What the workshop consists of, read from where it stands: parts.toml, and the first cell of each notebook and lab."""
+
+import functools
+import json
+import re
+import tomllib
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+_FILE = tomllib.loads((HERE / "parts.toml").read_text())
+PARTS, WAYS = _FILE["part"], _FILE["way"]
+
+
+@functools.cache
+def notebook(path):
+    """A notebook of the kit as a dict. path: relative to the kit's folder."""
+    return json.loads((ROOT / path).read_text())
+
+
+def text_of(path):
+    """All Markdown of a notebook."""
+    return "\n\n".join("".join(cell["source"]) for cell in notebook(path)["cells"] if cell["cell_type"] == "markdown")
+
+
+def code_of(path):
+    return "\n".join("".join(cell["source"]) for cell in notebook(path)["cells"] if cell["cell_type"] == "code")
+
+
+def path_of(name):
+    """A notebook's or a lab's path, by its name without ending."""
+    folder = "labs" if any(name in part["labs"] for part in PARTS) else "notebooks"
+    return f"{folder}/{name}.ipynb"
+
+
+def pages_of(part):
+    """The paths of a part's notebooks and labs: each lab after the notebook that its own order wants."""
+    return [path_of(name) for name in (*part["notebooks"], *part["labs"])]
+
+
+def all_pages():
+    return [path for part in PARTS for path in pages_of(part)]
+
+
+def title_of(path):
+    return re.search(r"^# (.+)$", text_of(path), re.MULTILINE)[1]
+
+
+def number_of(path):
+    """'02' of notebook 02, 'Lab 1' of lab 1."""
+    return re.match(r"Lab \d+|\w+", title_of(path))[0]
+
+
+def outcomes_of(path):
+    """What the first cell says that one can do afterwards."""
+    listed = re.search(r"^After this \w+ you can\n\n((?:\d\. .+\n)+)", text_of(path), re.MULTILINE)
+    return [line.partition(". ")[2].rstrip(";.") for line in listed[1].splitlines()]
+
+
+def minutes_of(path):
+    return int(re.search(r"\*\*(?:about )?(\d+) minutes", text_of(path))[1])
+
+
+def minutes_of_deck(deck):
+    """Minutes of talking: the sum of what the slides' notes state."""
+    text = (ROOT / "slides" / deck / "deck.md").read_text()
+    return int(sum(map(float, re.findall(r"^::: notes ([\d.]+) min$", text, re.MULTILINE))) + 0.5)
+
+
+def minutes_of_way(way):
+    paths = all_pages() if way["pages"] == ["..."] else [path_of(name) for name in way["pages"]]
+    return sum(map(minutes_of, paths))
+
+
+def hours(minutes):
+    """'2 h 20 min', as the pages write it."""
+    return " ".join(f"{n} {unit}" for n, unit in zip(divmod(minutes, 60), ("h", "min"), strict=True) if n)

@@ -1,0 +1,201 @@
+"""The site's source tree: the kit's own notebooks, labs and pages as they are, and what a page needs beside them.
+
+A notebook gets alternative texts for its pictures (alt.toml), a fold over outputs that are to be guessed first, and the
+documentation of what it calls. Nothing is executed: outputs are those that are stored in the kit.
+"""
+
+import copy
+import json
+import os
+import re
+import shutil
+import tomllib
+from pathlib import Path
+
+import bibliography
+import functions
+import quiz
+from content import (
+    HERE,
+    PARTS,
+    ROOT,
+    WAYS,
+    all_pages,
+    code_of,
+    hours,
+    minutes_of,
+    minutes_of_deck,
+    minutes_of_way,
+    notebook,
+    number_of,
+    outcomes_of,
+    pages_of,
+    title_of,
+)
+
+ALT = tomllib.loads((HERE / "alt.toml").read_text())
+DOCS = [*sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")), "data/README.md", "CONTRIBUTING.md"]
+MEASURED = sorted(
+    path.relative_to(ROOT).as_posix() for path in (ROOT / "benchmarks").glob("*.md") if "explained" not in path.name
+)
+OWN_TREE = ["slides", "glossary", "measured", "behind", "bibliography"]
+OWN = sorted(path.name for path in (HERE / "pages").glob("*.md"))
+LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
+WIDGET = "application/vnd.jupyter.widget-view+json"
+NO_WIDGET = "*An explorer with sliders: they move where the notebook runs. What it says at the start stands below.*"
+
+
+def stage(folder):
+    """Write the tree into `folder`; what has not changed keeps its time, and what is gone is removed."""
+    wanted = {}
+    for path in all_pages():
+        wanted[path] = json.dumps(staged(path), ensure_ascii=False)
+    for path in (*DOCS, *MEASURED):
+        wanted[path] = (ROOT / path).read_text()
+    for name in OWN:
+        wanted[name] = filled((HERE / "pages" / name).read_text())
+    for number, part in enumerate(PARTS, start=1):
+        wanted[f"parts/{number}.md"] = part_page(number, part)
+        wanted[f"quiz/{number}.md"] = quiz.page(number)
+    pages = set(wanted)
+    for page in [*DOCS, *MEASURED, *all_pages()]:
+        wanted[page] = with_targets(page, wanted[page], pages, wanted)
+    for name, content in wanted.items():
+        _write(folder / name, content)
+    for path in folder.rglob("*"):
+        if path.is_file() and path.relative_to(folder).as_posix() not in wanted:
+            path.unlink()
+
+
+def _write(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(content, Path):
+        if not path.exists() or path.stat().st_mtime < content.stat().st_mtime:
+            shutil.copy2(content, path)
+    elif not path.exists() or path.read_text() != content:
+        path.write_text(content)
+
+
+def with_targets(page, text, pages, wanted):
+    """The page's text, and in `wanted` the files that it links to. A link to a folder of the kit becomes plain text."""
+
+    def keep(match):
+        target = os.path.normpath(Path(page).parent / match[1])
+        if target in pages:
+            return match[0]
+        if (ROOT / target).is_file():
+            wanted[target] = ROOT / target
+            return match[0]
+        return "]"
+
+    return LINK.sub(keep, text)
+
+
+# --- notebooks -----------------------------------------------------------------------------------------------------------------
+
+
+def staged(path):
+    """A notebook or lab of the kit as the site shows it."""
+    book = copy.deepcopy(notebook(path))
+    for cell in book["cells"]:
+        if cell["cell_type"] == "code":
+            _stage_cell(cell, ALT.get(path.removesuffix(".ipynb"), {}))
+    called = functions.called(code_of(path))
+    if called:
+        book["cells"].append({"cell_type": "markdown", "id": "site-functions", "metadata": {}, "source": _documented(called)})
+    return book
+
+
+def _stage_cell(cell, alt):
+    tags = cell["metadata"].setdefault("tags", [])
+    if cell["metadata"].get("jupyter", {}).get("outputs_hidden") and cell.get("outputs"):
+        tags.append("hide-output")
+    if cell["id"] in alt:
+        cell["metadata"]["mystnb"] = {"image": {"alt": alt[cell["id"]]}}
+    for output in cell.get("outputs", []):
+        data = output.get("data", {})
+        if data.pop(WIDGET, None):
+            output.clear()
+            output.update({"output_type": "display_data", "metadata": {}, "data": {"text/markdown": NO_WIDGET}})
+        elif "text/html" in data and "text/latex" in data:  # IPython's Code: its colours are for white paper only
+            data["text/markdown"] = f"```python\n{''.join(data['text/plain'])}\n```"
+            del data["text/html"], data["text/latex"]
+
+
+def _documented(called):
+    lines = ["## Functions on this page\n", "In the words of those who wrote them:\n"]
+    for library, names in called.items():
+        lines.append(f"- {library}: " + ", ".join(f"[`{name}`]({url})" for name, url in names.items()))
+    return "\n".join(lines) + "\n"
+
+
+# --- the site's own pages ------------------------------------------------------------------------------------------------------
+
+
+def part_page(number, part):
+    """What one will be able to do, and the way through a part."""
+    paths = pages_of(part)
+    lines = [f"# Part {number} · {part['title']}", ""]
+    lines += [
+        f"{hours(sum(map(minutes_of, paths)))} alone; with an instructor {minutes_of_deck(part['deck'])} min of slides besides.",
+        "",
+    ]
+    lines += [f'<p><a href="../slides/{part["deck"]}.html">Page through the slides</a>; S opens the notes, O shows all.</p>', ""]
+    lines += ["## What you will be able to do", ""]
+    for path in paths:
+        lines += [f"From [{title_of(path)}](../{path}), {minutes_of(path)} min:", ""]
+        lines += [f"- {outcome}" for outcome in outcomes_of(path)] + [""]
+    lines += [f"Then see what stayed: [the quiz](../quiz/{number}.md).", ""]
+    return "\n".join(lines) + _toctree([*(f"../{path}" for path in paths), f"../quiz/{number}.md"])
+
+
+def _toctree(pages, options=":hidden:\n"):
+    return f"```{{toctree}}\n{options}\n" + "\n".join(pages) + "\n```\n"
+
+
+def filled(text):
+    """A page of pages/ with its lists in place of `<!-- name -->`."""
+    lists = {
+        "parts": _parts,
+        "ways": _ways,
+        "quizzes": lambda: ", ".join(f"[{number}](quiz/{number}.md)" for number in range(1, len(PARTS) + 1)),
+        "toctree": lambda: _toctree(
+            [f"{part['short']} <parts/{number}>" for number, part in enumerate(PARTS, start=1)] + OWN_TREE
+        ),
+        "decks": _decks,
+        "measured": lambda: _listed(MEASURED),
+        "docs": lambda: _listed(DOCS),
+        "bibliography": bibliography.markdown,
+    }
+    return re.sub(r"<!-- (\w+) -->", lambda match: lists[match[1]](), text)
+
+
+def _parts():
+    rows = ["| part | notebooks and labs | alone |", "|---|---|---|"]
+    for number, part in enumerate(PARTS, start=1):
+        names = ", ".join(f"[{number_of(path)}]({path})" for path in pages_of(part))
+        time = hours(sum(map(minutes_of, pages_of(part))))
+        rows.append(f"| [{number} · {part['title']}](parts/{number}.md) | {names} | {time} |")
+    return "\n".join(rows)
+
+
+def _ways():
+    rows = ["| way | for whom | time |", "|---|---|---|"]
+    return "\n".join([*rows, *(f"| {way['name']} | {way['why']} | {hours(minutes_of_way(way))} |" for way in WAYS)])
+
+
+def _decks():
+    items = []
+    for number, part in enumerate(PARTS, start=1):
+        page, minutes = f"slides/{part['deck']}", minutes_of_deck(part["deck"])
+        slides, notes = (
+            f'<a href="{page}.html">{number} · {part["title"]}</a>',
+            f'<a href="{page}_notes.html">with what to say</a>',
+        )
+        items.append(f"<li>{slides}, {minutes} min of talking ({notes})</li>")
+    return "\n".join(items)
+
+
+def _listed(paths):
+    titles = {path: re.search(r"^# (.+)$", (ROOT / path).read_text(), re.MULTILINE)[1] for path in paths}
+    return "\n".join(f"- [{title}]({path})" for path, title in titles.items()) + "\n\n" + _toctree(paths)
