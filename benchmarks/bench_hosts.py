@@ -1,79 +1,129 @@
-"""Start, an empty cell and stop of 4, 16 and 64 ranks on two hosts of this machine. Writes benchmarks/hosts.md.
+"""Ranks on two hosts of this machine: start, `%%px` and stop, and what they cost beside the kernel. Writes benchmarks/hosts.md.
 
 python tools/hosts.py -- python benchmarks/bench_hosts.py
 """
 
-import datetime
+import argparse
 import os
-import platform
 import statistics
+import subprocess
 import time
 from pathlib import Path
 
 import psutil
+from bench import conditions, table
+from IPython.core.interactiveshell import InteractiveShell
 
 import pi2zero
+from pi2zero import marks
 
-PAGE = Path(__file__).with_name("hosts.md")
-SIZES, CELLS = (4, 16, 64), 20
-TEXT = """# Ranks on two hosts
-
-`python tools/hosts.py -- python benchmarks/bench_hosts.py`, {when}; {machine}, which both hosts share: so what grows with
-the number of ranks is above all what as many Python processes cost two cores. The kernel is on a third host, without ranks.
-
-| ranks | start, s | `%%px pass`, ms: median (min to max of {cells}) | stop, s | the kernel's memory, MB more |
-|---|---|---|---|---|
-{rows}
-
-**On paper, 1,024 ranks on 32 nodes.** At the kernel a cell costs {cell:.2f} ms a rank (the slope from {few} to {many} ranks):
-{cells_paper:.0f} ms a cell. Memory: {memory:.2f} MB a rank, {memory_paper:.0f} MB. The start is each node's own work, 32 Python
-processes at once, and the registration of all with one controller. What is not known from here: how a site's file system
-stands 1,024 processes that import the same files.
-"""
+HERE = Path(__file__).parent
+NODES = ("node1", "node2")
+RANKS, ROUNDS, REPEATS = [4, 16, 32, 64], 30, 2
+WATCHED = 5  # s of the cell whose watching is measured
+PSS = "cat /proc/[0-9]*/smaps_rollup 2>/dev/null | awk '/^Pss:/ {sum += $2} END {print sum}'"
+HEADER = ("ranks", "start, s", "of it work beside the kernel, s", "`%%px` with `pass`, ms", "watching, % of a core", "stop, s")
+HEADER += ("kernel, MB more", "beside it, MB", "most open files of a process beside it", "a rank on its host, MB")
+FAR = 1024  # ranks, on paper
+PAPER = {"work": "work beside the kernel at the start, s", "px": "`%%px` with `pass`, ms", "watching": "watching, % of a core"}
+PAPER |= {"kernel": "kernel, MB more", "beside": "beside it, MB", "files": "most open files of a process"}
 
 
-def measure(n):
-    """(s of the start, s of each cell, s of the stop, MB that the kernel holds more)"""
-    before = psutil.Process().memory_info().rss
-    start = time.perf_counter()
-    cluster = pi2zero.start(n=n, on={"node1": n // 2, "node2": n // 2})
-    started = time.perf_counter() - start
-    cluster.run("pass")
-    cells = []
-    for _ in range(CELLS):
+def beside() -> list[psutil.Process]:
+    """What the kernel has started on its own host: the controller, mpirun, ssh, the warden."""
+    return [*marks.marked(marks.owner_mark()), *psutil.Process().children(recursive=True)]
+
+
+def work() -> float:
+    """Seconds of processor time that the kernel and what it has started here have used."""
+    return sum(sum(process.cpu_times()[:2]) for process in {psutil.Process(), *beside()})
+
+
+def on_hosts() -> float:
+    """MB that all processes of both hosts hold, shared pages counted once."""
+    return sum(float(subprocess.check_output(["ssh", node, PSS], text=True)) for node in NODES) / 1e3
+
+
+def measure(n, shell) -> dict:
+    """One start, ROUNDS cells, one cell that is watched, and one stop, of n ranks."""
+    memory, hosts, busy = psutil.Process().memory_info().rss, on_hosts(), work()
+    begin = time.perf_counter()
+    cluster = pi2zero.start(n=n, on={node: n // 2 for node in NODES})
+    found = {"start": time.perf_counter() - begin, "work": work() - busy, "cells": []}
+    shell.run_cell("%%px\npass").raise_error()
+    for _ in range(ROUNDS):
         begin = time.perf_counter()
-        cluster.run("pass")
-        cells.append(time.perf_counter() - begin)
-    held = psutil.Process().memory_info().rss - before
-    start = time.perf_counter()
+        shell.run_cell("%%px\npass").raise_error()
+        found["cells"].append(1e3 * (time.perf_counter() - begin))
+    busy = work()
+    shell.run_cell(f"%%px\nimport time\ntime.sleep({WATCHED})").raise_error()
+    found["watching"] = 100 * (work() - busy) / WATCHED
+    found["kernel"] = (psutil.Process().memory_info().rss - memory) / 1e6
+    found["beside"] = sum(process.memory_full_info().pss for process in set(beside())) / 1e6
+    found["files"] = max(process.num_fds() for process in set(beside()))
+    found["rank"] = (on_hosts() - hosts) / n
+    begin = time.perf_counter()
     cluster.stop()
-    return started, cells, time.perf_counter() - start, held / 1e6
+    found["stop"] = time.perf_counter() - begin
+    return found
+
+
+def middle(runs, name):
+    return statistics.median(run[name] for run in runs)
+
+
+def row(n, runs) -> list[str]:
+    starts = " and ".join(f"{run['start']:.1f}" for run in runs)
+    cells = [cell for run in runs for cell in run["cells"]]
+    px = f"{statistics.median(cells):.0f} ({min(cells):.0f} to {max(cells):.0f})"
+    others = [f"{middle(runs, name):.0f}" for name in ("kernel", "beside", "files", "rank")]
+    return [
+        str(n),
+        starts,
+        f"{middle(runs, 'work'):.1f}",
+        px,
+        f"{middle(runs, 'watching'):.0f}",
+        f"{middle(runs, 'stop'):.1f}",
+        *others,
+    ]
+
+
+def paper(measured) -> str:
+    """What FAR ranks would cost on the kernel's host: a line through the fewest and the most ranks that were measured."""
+    (few, a), (many, b) = min(measured.items()), max(measured.items())
+    rows = []
+    for runs in (a, b):
+        for run in runs:
+            run["px"] = statistics.median(run["cells"])
+    for name, words in PAPER.items():
+        each = (middle(b, name) - middle(a, name)) / (many - few)
+        rows.append([words, f"{each:.3g}", f"{middle(b, name) + each * (FAR - many):.0f}"])
+    return table(("on the kernel's host", "for each rank more", f"{FAR:,} ranks"), rows)
 
 
 def main():
-    measured = {n: measure(n) for n in SIZES}
-    rows = [
-        f"| {n} | {started:.1f} | {1e3 * statistics.median(cells):.0f} ({1e3 * min(cells):.0f} to {1e3 * max(cells):.0f}) "
-        f"| {stopped:.1f} | {held:.0f} |"
-        for n, (started, cells, stopped, held) in measured.items()
-    ]
-    few, many = SIZES[0], SIZES[-1]
-    memory = (measured[many][3] - measured[few][3]) / (many - few)
-    cell = 1e3 * (statistics.median(measured[many][1]) - statistics.median(measured[few][1])) / (many - few)
-    text = TEXT.format(
-        when=datetime.date.today(),
-        machine=f"{os.cpu_count()} cores, {platform.system()}",
-        cells=CELLS,
-        rows="\n".join(rows),
-        few=few,
-        many=many,
-        cell=cell,
-        cells_paper=cell * 1024,
-        memory=memory,
-        memory_paper=memory * 1024,
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ranks", type=int, nargs="*", default=RANKS)
+    options = parser.parse_args()
+    shell, measured, load = InteractiveShell.instance(), {}, os.getloadavg()[0]
+    measure(2, shell)  # so that this process has loaded what every start needs
+    for n in options.ranks:
+        measured[n] = [measure(n, shell) for _ in range(REPEATS)]
+        print(*row(n, measured[n]), flush=True)
+    text = "\n\n".join(
+        [
+            "# Ranks on two hosts",
+            f"Written by `python tools/hosts.py -- python benchmarks/bench_hosts.py`. {conditions()} Load before: {load:.1f} (0 "
+            f"is idle). Both hosts share these cores. {REPEATS} starts of each size, both given; of the rest the median, and of "
+            f"the {ROUNDS} cells after each start the least and the most, too.",
+            table(HEADER, [row(n, runs) for n, runs in measured.items()]),
+            f"On paper, from the slopes between {min(measured)} and {max(measured)} ranks:",
+            paper(measured),
+            (HERE / "hosts_explained.md").read_text(),
+        ]
     )
-    PAGE.write_text(text)
-    print(text)
+    (HERE / "hosts.md").write_text(text)
+    print(f"\n{text}\nwritten to benchmarks/hosts.md")
 
 
 if __name__ == "__main__":

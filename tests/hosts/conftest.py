@@ -21,8 +21,15 @@ HERE = Path(__file__).parent
 FOLDER = os.environ.get("PI2ZERO_HOSTS")
 collect_ignore_glob = [] if FOLDER else ["test_*.py"]
 ALL = os.environ.get("PI2ZERO_FAULTS") in ("all", "full")
-# The cases that stand for the others of their table
-SHORT = {"test_a_host_is_lost": ["a cable is cut"]}
+# The cases that stand for the others of their table: MPI, torch, the processes' own ends, what the agents and Slurm do
+SHORT = {
+    "test_ends": ["a ring that all receive first", "a loop that asks for a message", "DDP, one rank has no batch left"],
+    "test_lives": ["others wait in recv for one that sleeps", "all-reduce after all-reduce"],
+    "test_fault": ["exception, others in Barrier", "SIGKILL", "exception on every rank"],
+    "test_a_host_is_lost": ["a cable is cut"],
+    "test_a_job_that_ends_is_told": ["a job is out of time", "a job is requeued"],
+    "test_what_waits_for_files_lives": ["reads a page of a mapped file"],
+}
 NODES = ("node1", "node2")
 START = 'import pi2zero\ncluster = pi2zero.start(n=4, on=["node1:2", "node2:2"])'
 SETUP = "%%px\nfrom mpi4py import MPI\nimport os, socket, time\ncomm = MPI.COMM_WORLD\nrank = comm.rank"

@@ -11,21 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.hosts.conftest import fresh, jobs, on, shown
+from tests.hosts.conftest import SETUP, SUM, SUMS, fresh, jobs, nothing_is_left, on, out, power, shown
 
 ROOT = Path(__file__).resolve().parents[2]
-SETUP = "%%px\nfrom mpi4py import MPI\nimport socket, time\ncomm = MPI.COMM_WORLD\nrank = comm.rank"
-SUM = "%%px\nprint(socket.gethostname(), comm.allreduce(rank))"
-SUMS = "".join(f"[stdout:{rank}] node{1 + rank // 2} 6\n" for rank in range(4))
 TWO_NODES = 'on = "slurm"\nnodes = 2\nranks_per_node = 2\n'
 START = "import pi2zero\ncluster = pi2zero.start(n=4)"
-
-
+NEXT = "the next start has another job"
 AS_ROOT = {f"{family}_ALLOW_RUN_AS_ROOT{more}": "1" for family in ("OMPI", "PRTE") for more in ("", "_CONFIRM")}
-
-
-def out(*words):
-    return subprocess.run(words, capture_output=True, text=True, timeout=30).stdout.strip()
 
 
 @pytest.fixture
@@ -48,47 +40,99 @@ def test_the_notebooks_cell_as_it_is(slurm):
     assert out("squeue", "-h", "-t", "RUNNING,PENDING") == ""
 
 
-@pytest.mark.parametrize(
-    ("ends", "says"),
-    [
-        (lambda job: out("scancel", job), "somebody cancelled it (scancel)"),
-        (lambda job: out("scontrol", "update", f"JobId={job}", "TimeLimit=0:01"), "its time was over"),
-        (lambda job: out("sbatch", "-p", "urgent", "-N2", "--exclusive", "--wrap", "sleep 3", "-o", "/dev/null"), "preempted"),
-    ],
-    ids=["cancelled", "out of time", "preempted"],
-)
-def test_a_job_that_ends_is_told(slurm, ends, says):
+ENDS = {  # what ends it, what is said
+    "a job is cancelled": (lambda job: out("scancel", job), "somebody cancelled it (scancel)"),
+    "a job is out of time": (lambda job: out("scontrol", "update", f"JobId={job}", "TimeLimit=0:01"), "its time was over"),
+    "a job is preempted": (
+        lambda job: out("sbatch", "-p", "urgent", "-N2", "--exclusive", "--wrap", "sleep 3", "-o", "/dev/null"),
+        "another job took its nodes (preempted)",
+    ),
+    "a job is requeued": (lambda job: out("scontrol", "requeue", job), "it was put back into the queue (requeued)"),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_a_job_that_ends_is_told(slurm, site, account, name):
+    ends, says = ENDS[name]
+    if "requeued" in name:
+        site(TWO_NODES + 'options = ["--requeue"]\n')
     assert slurm.run(START).ok and slurm.run(SETUP).ok
-    ends(*jobs())
+    threading.Timer(2, ends, jobs()).start()
     broken = slurm.run("%%px\ncomm.Barrier()\ntime.sleep(300)")
-    assert not broken.ok and says in broken.text, broken.text
+    left = nothing_is_left(60)
+    account("lost", name, f"{broken.seconds - 2:.0f} s", says, NEXT, left or "nothing")
+    assert not broken.ok and "Slurm ended job" in broken.text and says in broken.text, broken.text
+    assert left == {}
     again = slurm.run(START, timeout=120)
-    assert again.ok, again.text
+    assert again.ok and slurm.run(SETUP).ok and slurm.run(SUM).text == SUMS, again.text
 
 
-def test_the_queue_is_seen_and_an_interrupt_takes_the_job_back(slurm):
-    """Another job has the nodes: the cell says why it waits; the stop button cancels."""
+def test_a_rank_that_dies_in_a_job_is_told_at_once(slurm):
+    """Slurm is asked whether it was the job's end, not waited for."""
+    assert slurm.run(START).ok and slurm.run(SETUP).ok
+    broken = slurm.run("%%px\nif rank == 2:\n    os._exit(3)\ncomm.Barrier()")
+    assert "Rank 2 died: its process ended with exit code 3" in broken.text and broken.seconds < 4, broken.seconds
+    assert slurm.run(SETUP).ok and slurm.run(SUM).text == SUMS and len(jobs()) == 1
+
+
+def test_a_node_of_a_job_is_lost(slurm, account):
+    """Slurm or the kit sees it first, as their patience has it."""
+    assert slurm.run(START).ok and slurm.run(SETUP).ok
+    power("node2", "off")
+    try:
+        broken = slurm.run("%%px\ncomm.Barrier()\ntime.sleep(600)")
+        stopped = slurm.run("cluster.stop()")
+    finally:
+        power("node2", "on")
+    left = nothing_is_left(60)
+    says = ("its host node2 is lost", "Slurm lost one of its nodes")
+    said = "; ".join(words for words in says if words in broken.text)
+    account(
+        "lost",
+        "a job's node loses its power",
+        f"{broken.seconds:.0f} s",
+        said,
+        NEXT,
+        left or "nothing",
+    )
+    assert not broken.ok and said and broken.seconds < 60 and stopped.ok, broken.text
+    assert left == {}
+    again = slurm.run(START, timeout=120)
+    assert again.ok and slurm.run(SETUP).ok and slurm.run(SUM).text == SUMS, again.text
+
+
+def test_a_full_queue_is_seen_and_waited_for(slurm, account):
+    """Another job has the nodes: the cell says why it waits, and goes on when they are free."""
+    other = out("sbatch", "--parsable", "-N2", "--exclusive", "--wrap", "sleep 60", "-o", "/dev/null")
+    threading.Timer(6, out, ["scancel", other]).start()
+    reply = slurm.run(START)
+    says = "waits, place 1 of those that wait (Resources)"
+    account("lost", "the queue is full", "at once", f"Slurm's job 12 {says}", "goes on when the nodes are free", "nothing")
+    assert reply.ok and says in shown(reply), shown(reply)
+    assert slurm.run(SETUP).ok and slurm.run(SUM).text == SUMS
+
+
+def test_an_interrupt_takes_the_job_back(slurm):
     other = out("sbatch", "--parsable", "-N2", "--exclusive", "--wrap", "sleep 60", "-o", "/dev/null")
     try:
         time.sleep(1)
-        button = threading.Timer(5, slurm.manager.interrupt_kernel)
-        button.start()
+        threading.Timer(3, slurm.manager.interrupt_kernel).start()
         reply = slurm.run(START)
         assert not reply.ok and "KeyboardInterrupt" in reply.error, reply.text
-        assert "waits, place 1 of those that wait (Resources)" in shown(reply), shown(reply)
         time.sleep(1)
         assert jobs() == [other]
     finally:
         out("scancel", other)
 
 
-def test_a_killed_kernel_takes_its_job_with_it(slurm):
+def test_a_killed_kernel_takes_its_job_with_it(slurm, account):
     assert slurm.run(START).ok
+    start = time.monotonic()
     slurm.kill()
-    deadline = time.monotonic() + 30
-    while jobs() and time.monotonic() < deadline:
-        time.sleep(0.5)
-    assert jobs() == []
+    left = nothing_is_left()
+    seconds = f"{time.monotonic() - start:.0f} s"
+    account("lost", "the kernel of a job's ranks is killed", seconds, "(the kernel is gone)", "", left or "nothing")
+    assert left == {}
 
 
 def test_a_kernel_inside_of_a_job_spans_its_nodes():

@@ -60,43 +60,6 @@ def test_stacks_come_from_all_hosts_without_a_shared_folder(four):
     assert four.run(SETUP).ok and four.run(SUM).text == SUMS
 
 
-@pytest.mark.parametrize(
-    ("cell", "says", "restarts"),
-    [
-        (
-            "%%px --timeout 3\nif rank != 2:\n    comm.Barrier()",
-            ["ranks 0, 1 and 3: cell line 2:  comm.Barrier()", "rank 2: finished the cell"],
-            True,
-        ),
-        ("%%px --timeout 3\ncomm.recv(source=(rank + 1) % 4)", ["nobody was left who could come", "comm.recv"], True),
-        ("%%px\nif rank == 3:\n    raise KeyError('lr')\ncomm.Barrier()", ["Rank 3 raised KeyError", "ranks 0, 1 and 2"], True),
-        ("%%px\nif rank == 2:\n    os.kill(os.getpid(), 9)\ncomm.Barrier()", ["Rank 2 died: signal SIGKILL"], True),
-        ("%%px\nundefined", ["Ranks 0, 1, 2 and 3 raised NameError", "kept their variables"], False),
-    ],
-    ids=["collective left out", "ring of receives", "exception", "killed", "exception everywhere"],
-)
-def test_what_fails_is_told_and_the_next_cell_works(four, cell, says, restarts):
-    broken = four.run(cell)
-    assert not broken.ok and broken.error.startswith("RankError")
-    for words in says:
-        assert words in broken.text, broken.text
-    assert ("being restarted" in broken.text) == restarts
-    assert four.run(SETUP).ok and four.run(SUM).text == SUMS
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        "if rank == 3:\n    time.sleep(7)\ncomm.Barrier()",
-        "end = time.time() + 7\nwhile rank == 2 and time.time() < end: pass\ncomm.Barrier()",
-    ],
-    ids=["one sleeps", "one computes"],
-)
-def test_what_works_elsewhere_lives(four, body):
-    reply = four.run(f"%%px --timeout 2\n{body}\nprint('there')")
-    assert reply.ok and reply.text.count("there") == 4, reply.text
-
-
 def test_strangers_get_nothing(four):
     """Who is on the network, but on none of the ranks' hosts, cannot connect to what ranks and daemons there listen on."""
     subprocess.run(["ip", "addr", "add", "10.77.0.99/24", "dev", "br0"], check=True)

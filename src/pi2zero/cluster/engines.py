@@ -153,14 +153,17 @@ class Engines:
                 )
         self._seal()  # again: a port may have been opened after the first time, and no daemon comes any more
         self.hosts.seal(self.ranks_mark, self.place.friends())
-        found = self.client[fresh].apply_async(enrol.enrol, str(self.folder), self.place.address()).get(self.patience)
+        try:
+            found = self.client[fresh].apply_async(enrol.enrol, str(self.folder), self.place.address()).get(self.patience)
+        except TimeoutError:
+            silent = f"{self.n} ranks arrived, but did not answer within {self.patience:.0f} s"
+            raise ClusterError(f"{silent}: other work keeps the machine busy. Try again, or with fewer ranks.") from None
         order = sorted(range(self.n), key=lambda i: found[i]["rank"])
         self.info = [found[i] for i in order]
         self.ids = [fresh[i] for i in order]
         if len({info["size"] for info in self.info} | {self.n}) > 1:
-            raise ClusterError(
-                f"These {self.n} ranks are not one MPI world: {sorted(info['size'] for info in self.info)} ranks in each."
-            )
+            sizes = sorted(info["size"] for info in self.info)
+            raise ClusterError(f"These {self.n} ranks are not one MPI world: {sizes} ranks in each.")
         self.hosts.watch(self.ranks_mark, self.info, {rank: str(pulse_path(str(self.folder), rank)) for rank in range(self.n)})
 
     def _seal(self, friends: list[str] = ()) -> int:
