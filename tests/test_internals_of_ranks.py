@@ -13,8 +13,8 @@ import pytest
 from leans import leans, python
 
 from pi2zero import mpi
+from pi2zero.cluster.account import exit_reasons
 from pi2zero.cluster.calls import AUTOGRAD, MPI_WAITS, WAITING_FILES
-from pi2zero.cluster.engines import exit_reasons
 
 SITE = Path(psutil.__file__).parents[1]
 
@@ -70,7 +70,7 @@ def test_open_mpi_s_local_rank():
         ("MPI.COMM_WORLD.Abort(7)", "it called MPI_Abort with error code 7"),
     ],
 )
-@leans("src/pi2zero/cluster/engines.py: def exit_reasons(", 'src/pi2zero/marks.py: ("prte", "mpirun", "mpiexec")')
+@leans("src/pi2zero/cluster/account.py: def exit_reasons(", 'src/pi2zero/marks.py: ("prte", "mpirun", "mpiexec")')
 def test_mpirun_s_account_of_a_death(does, why):
     """Open MPI's mpirun says in these words how a rank ended; it is a process of one of these names."""
     mpi.mpi_env()

@@ -7,7 +7,6 @@ import os
 import re
 import secrets
 import shutil
-import signal
 import threading
 import time
 from pathlib import Path
@@ -18,6 +17,7 @@ from traitlets.config import Config
 
 from pi2zero import marks
 from pi2zero.cluster import enrol
+from pi2zero.cluster.account import cut_off, exit_reasons
 from pi2zero.cluster.pulse import pulse_path
 from pi2zero.cluster.report import Frame, parse_stack
 from pi2zero.cluster.warden import ensure_warden
@@ -233,10 +233,18 @@ class Engines:
         if not dead and is_alive(self.mpirun_pid):
             return {} if self.controller_runs() else {0: "the controller is gone, and with it the way to every rank"}
         deadline = time.monotonic() + 2.0
-        while not (notes := exit_reasons(self.output())) and time.monotonic() < deadline:
+        while not (notes := self._account()) and time.monotonic() < deadline:
             time.sleep(0.05)  # mpirun writes its account a moment after the death
         why = "its process is gone" if len(dead) < 2 else "one of them first, and mpirun does not say which"
         return notes or dict.fromkeys(dead or [0], why)
+
+    def _account(self) -> dict[int, str]:
+        """The rank that ended first, as mpirun has it; if that names only one that its end has cut off, as its host saw it."""
+        said = self.output()
+        if (notes := exit_reasons(said)) or not (cut := cut_off(said)):
+            return notes
+        first = self.hosts.ended_first(cut)
+        return {} if first is None else {first: "its process is gone, and how it ended is not known"}
 
     def stacks(self, which: list[int]) -> dict[int, list[Frame]]:
         """Where ranks are now, innermost frame first: also inside an MPI call that will never return."""
@@ -270,31 +278,3 @@ def is_alive(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-def exit_reasons(output: str) -> dict[int, str]:
-    """Read mpirun's account: which rank ended first, and how. (MPICH's tells it of MPI_Abort alone.)"""
-    text = re.sub(r"\s+", " ", output)
-    notes = {}
-    for match in re.finditer(r"process rank (\d+) with PID \d+ on node \S+ exited on signal (\d+)", text):
-        notes[int(match[1])] = f"signal {signal_name(int(match[2]))}"
-    for match in re.finditer(r'process rank (\d+) with PID \d+ on node \S+ calling "abort"', text):
-        notes[int(match[1])] = "it called MPI_Abort"  # the rank's own words, below, are lost at times
-    for match in re.finditer(r"MPI_ABORT was invoked on rank (\d+) .*?[Ee]rrorcode:? (\d+)", text):
-        notes[int(match[1])] = f"it called MPI_Abort with error code {match[2]}"
-    for match in re.finditer(r"Abort\((\d+)\) on node \d+ \(rank (\d+) in comm 0\): application called MPI_Abort", text):
-        notes[int(match[2])] = f"it called MPI_Abort with error code {match[1]}"
-    for match in re.finditer(r"Process name: \[[^\],]*[,@](\d+)\] Exit code: (\d+)", text):
-        notes[int(match[1])] = f"its process ended with exit code {match[2]}"
-    return notes
-
-
-def signal_name(number: int) -> str:
-    """SIGKILL and its like, with the usual cause in words."""
-    causes = {
-        "SIGKILL": " (killed from outside, often because memory ran out)",
-        "SIGSEGV": " (segmentation fault)",
-        "SIGABRT": " (the program aborted itself)",
-    }
-    name = signal.Signals(number).name if number in set(signal.Signals) else str(number)
-    return name + causes.get(name, "")

@@ -19,10 +19,12 @@ from pathlib import Path
 import psutil
 
 from pi2zero import marks
+from pi2zero.hosts.ends import Ends
 from pi2zero.hosts.seal import seal as seal_process
 
 SILENCE = 30.0  # s without a request (they come twice a second), after which the kernel counts as gone
 DAEMONS = ("mpirun", "mpiexec", "prterun", "prted")  # Open MPI's: their children are ranks,
+ENDS = Ends()
 SHELLS = (*DAEMONS, "ssh", "srun", "sh")  # or the way to another host
 
 
@@ -41,10 +43,13 @@ def write(path: str, text: str) -> None:
 
 
 def look(ranks_mark: str, marks_of: dict, samples_of: dict) -> dict:
-    """gone: those ranks whose process has ended; launched: live processes that Open MPI has started here; samples: the text of
-    each rank's last sample. marks_of and samples_of: {rank: its process's mark, the file of its samples}."""
+    """gone: those ranks whose process has ended; ended: when, as far as it is known; launched: live processes that Open MPI has
+    started here; samples: the text of each rank's last sample. marks_of and samples_of: {rank: its process's mark, the file of
+    its samples}."""
+    ENDS.watch({int(rank): mark for rank, mark in marks_of.items()})
     return {
         "gone": [int(rank) for rank, mark in marks_of.items() if marks.owner_is_gone(mark)],
+        "ended": ENDS.times,
         "launched": launched(ranks_mark),
         "samples": {int(rank): read(path) for rank, path in samples_of.items()},
     }

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pi2zero import marks
 from pi2zero.hosts import agent
+from pi2zero.hosts.ends import first_of
 
 EVERY = 0.5  # s between two looks at another host
 LOST = 15.0  # s without an answer, after which a host counts as lost
@@ -37,10 +38,15 @@ class Here:
     def watch(self, ranks_mark: str, marks_of: dict[int, str], samples_of: dict[int, str]) -> None:
         """From now on look at these ranks. samples_of: the file of each one's samples."""
         self.mark, self.marks_of, self._samples_of = ranks_mark, marks_of, samples_of
+        agent.ENDS.watch(marks_of)
 
     def gone(self) -> list[int]:
         """Ranks whose process has ended."""
         return [rank for rank, mark in self.marks_of.items() if marks.owner_is_gone(mark)]
+
+    def ended(self) -> dict[int, float]:
+        """When those ended of which it is known, by this host's clock."""
+        return agent.ENDS.times
 
     def launched(self) -> int:
         """How many processes live that Open MPI has started here."""
@@ -74,7 +80,7 @@ class There:
         self._writing, self._closing = threading.Lock(), threading.Event()
         for hear in (self._hear, self._hear_errors):
             threading.Thread(target=hear, daemon=True).start()
-        self.news = {"gone": [], "launched": 0, "samples": {}}
+        self.news = {"gone": [], "ended": {}, "launched": 0, "samples": {}}
         self._asked = None
         try:
             self.name = self.call("hello", folder, patience=START)
@@ -127,14 +133,15 @@ class There:
     def watch(self, ranks_mark: str, marks_of: dict[int, str], samples_of: dict[int, str]) -> None:
         """From now on look at these ranks."""
         self._asked = ranks_mark, marks_of, samples_of
-        self.news = {"gone": [], "launched": len(marks_of), "samples": {}}
+        self.news = {"gone": [], "ended": {}, "launched": len(marks_of), "samples": {}}
 
     def _look(self):
         while not self._closing.wait(EVERY):
             try:
                 if (asked := self._asked) is not None:
                     news = self.call("look", *asked)
-                    news["samples"] = {int(rank): text for rank, text in news["samples"].items()}
+                    for part in ("ended", "samples"):  # JSON has made words of the ranks
+                        news[part] = {int(rank): value for rank, value in news[part].items()}
                     if asked is self._asked:
                         self.news = news
                 else:
@@ -145,6 +152,9 @@ class There:
 
     def gone(self) -> list[int]:
         return self.news["gone"]
+
+    def ended(self) -> dict[int, float]:
+        return self.news["ended"]
 
     def launched(self) -> int:
         return self.news["launched"]
@@ -220,6 +230,10 @@ class Hosts:
     def gone(self) -> list[int]:
         """Ranks whose process has ended."""
         return sorted(rank for host in self for rank in host.gone())
+
+    def ended_first(self, cut_off: set[int]) -> int | None:
+        """The rank that ended first, if that is known. cut_off: those that ended because they had lost their connection to it."""
+        return first_of([host.ended() for host in self], cut_off)
 
     def lost(self) -> dict[str, str]:
         """Hosts that do not answer any more, and why."""

@@ -1,0 +1,48 @@
+"""In which order ranks of a host ended: when one dies, mpirun ends the others, and does not always say which was first."""
+
+import os
+import re
+import select
+import threading
+import time
+from contextlib import suppress
+
+
+class Ends:
+    """Watches ranks of this host. Only Linux tells the end of a process that is no child (pidfd_open): else nothing is known."""
+
+    def __init__(self):
+        self.times: dict[int, float] = {}  # of the ranks that have ended: when, by this host's clock
+        self._watched: dict[int, str] = {}
+
+    def watch(self, marks_of: dict[int, str]) -> None:
+        """From now on these ranks, each by its process's mark, and no others. Again with the same: nothing changes."""
+        if marks_of == self._watched:
+            return
+        self._watched, self.times = dict(marks_of), {}
+        handles = {}
+        for rank, mark in marks_of.items():
+            with suppress(AttributeError, OSError):  # no Linux; it has ended before
+                handles[os.pidfd_open(int(re.search(r"/(\d+):", mark)[1]))] = rank
+        if handles:
+            threading.Thread(target=self._wait, args=(handles, self.times), daemon=True).start()
+
+    def _wait(self, handles: dict[int, int], times: dict[int, float]) -> None:
+        poll = select.poll()
+        for handle in handles:
+            poll.register(handle, select.POLLIN)
+        while handles and times is self.times:
+            for handle, _ in poll.poll(1000):
+                times[handles.pop(handle)] = time.time()
+                poll.unregister(handle)
+                os.close(handle)
+        for handle in handles:
+            os.close(handle)
+
+
+def first_of(ended: list[dict[int, float]], cut_off: set[int]) -> int | None:
+    """The rank that ended first. ended: of each host, when its ranks ended; cut_off: ranks that themselves ended because they
+    had lost their connection to another. On the host where it began, the first is none of these; None if that is nowhere so."""
+    firsts = [min((when, rank) for rank, when in times.items()) for times in ended if times]
+    began = [first for first in firsts if first[1] not in cut_off]
+    return min(began)[1] if began else None
