@@ -124,6 +124,23 @@ def test_the_file_name_of_a_cell_comes_from_its_text():
     assert Path(elsewhere.strip()).name == Path(get_file_name(source)).name != Path(get_file_name("x = 2\n")).name
 
 
+@leans('src/pi2zero/cluster/report.py: function == "_modified_open"')
+def test_open_in_a_cell_goes_through_ipython():
+    """A cell's open() is a function of IPython's file, which would else count as the end of the learner's code."""
+    shell = InteractiveShell()
+    assert shell.user_ns["open"].__name__ == "_modified_open"
+    assert inspect.getfile(shell.user_ns["open"]).endswith("/IPython/core/interactiveshell.py")
+
+
+@leans("src/pi2zero/cluster/watch.py: client._outstanding_dict")
+def test_a_client_knows_what_each_engine_has_not_answered():
+    """ipyparallel's client keeps the numbers of the messages that are on their way, by the engine's uuid."""
+    from ipyparallel import Client
+
+    source = inspect.getsource(Client)
+    assert "self._outstanding_dict = defaultdict(set)" in source and "self._outstanding_dict[ident].add(msg_id)" in source
+
+
 @leans("src/pi2zero/cluster/enrol.py: kernel._supports_kernel_subshells = False", "src/pi2zero/cluster/enrol.py: parent_thread")
 def test_an_await_asks_for_the_thread_of_subshells():
     """ipykernel asks shell_channel_thread.parent_thread before an await, and _supports_kernel_subshells elsewhere."""

@@ -78,6 +78,8 @@ def frames_of(stack) -> list[Frame]:
     """The frames of (file, line, function), innermost first, without the engine's machinery."""
     frames = []
     for file, line, function in stack:
+        if function == "_modified_open":  # IPython's open(), called by the cell
+            continue
         if any(part in file for part in _MACHINERY):
             break
         frames.append(Frame(file, line, function))
