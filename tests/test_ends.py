@@ -46,7 +46,8 @@ def test_a_rank_that_was_cut_off_is_not_the_cause():
 
 def test_the_first_is_looked_for_where_it_began():
     node1, node2 = {1: 10.0, 0: 10.4}, {3: 10.1, 2: 10.3}
-    assert first_of([node1, node2], {3}) == 1
-    assert first_of([{}, node2], {3}) is None, "the host where it began has not told yet"
-    assert first_of([node1, {2: 10.5}], {3}) == 1
-    assert first_of([], set()) is None
+    assert first_of([node1, node2], {3}) == [1]
+    assert first_of([{}, node2], {3}) == [], "the host where it began has not told yet"
+    assert first_of([node1, {2: 10.5}], {3}) == [1]
+    assert first_of([{1: 10.001, 0: 10.0}, node2], {3}) == [0, 1], "too close to say"
+    assert first_of([], set()) == []

@@ -128,7 +128,7 @@ def test_the_file_name_of_a_cell_comes_from_its_text():
 def test_open_in_a_cell_goes_through_ipython():
     """A cell's open() is a function of IPython's file, which would else count as the end of the learner's code."""
     shell = InteractiveShell()
-    assert shell.user_ns["open"].__name__ == "_modified_open"
+    assert shell.user_ns["open"].__code__.co_name == "_modified_open"
     assert inspect.getfile(shell.user_ns["open"]).endswith("/IPython/core/interactiveshell.py")
 
 
@@ -137,8 +137,9 @@ def test_a_client_knows_what_each_engine_has_not_answered():
     """ipyparallel's client keeps the numbers of the messages that are on their way, by the engine's uuid."""
     from ipyparallel import Client
 
-    source = inspect.getsource(Client)
-    assert "self._outstanding_dict = defaultdict(set)" in source and "self._outstanding_dict[ident].add(msg_id)" in source
+    assert "_outstanding_dict" in Client.class_traits() and "_engines" in Client.class_traits()
+    assert "if ident_str in self._engines.values():" in (source := inspect.getsource(Client._send))
+    assert "self._outstanding_dict[ident_str].add(msg_id)" in source
 
 
 @leans("src/pi2zero/cluster/enrol.py: kernel._supports_kernel_subshells = False", "src/pi2zero/cluster/enrol.py: parent_thread")

@@ -27,7 +27,7 @@ SHORT = {
     "test_lives": ["others wait in recv for one that sleeps", "all-reduce after all-reduce"],
     "test_fault": ["exception, others in Barrier", "SIGKILL", "exception on every rank"],
     "test_a_host_is_lost": ["a cable is cut"],
-    "test_a_job_that_ends_is_told": ["a job is out of time", "a job is requeued"],
+    "test_a_job_that_ends_is_told": ["a job is cancelled", "a job is requeued"],
     "test_what_waits_for_files_lives": ["reads a page of a mapped file"],
 }
 NODES = ("node1", "node2")

@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TWO_NODES = 'on = "slurm"\nnodes = 2\nranks_per_node = 2\n'
 START = "import pi2zero\ncluster = pi2zero.start(n=4)"
 NEXT = "the next start has another job"
+STATE = re.compile(r"JobState=(\w+)")
 AS_ROOT = {f"{family}_ALLOW_RUN_AS_ROOT{more}": "1" for family in ("OMPI", "PRTE") for more in ("", "_CONFIRM")}
 
 
@@ -71,7 +72,8 @@ def test_a_rank_that_dies_in_a_job_is_told_at_once(slurm):
     """Slurm is asked whether it was the job's end, not waited for."""
     assert slurm.run(START).ok and slurm.run(SETUP).ok
     broken = slurm.run("%%px\nif rank == 2:\n    os._exit(3)\ncomm.Barrier()")
-    assert "Rank 2 died: its process ended with exit code 3" in broken.text and broken.seconds < 4, broken.seconds
+    assert re.search(r"Rank 2 died: its process |Ranks 2 and 3 died: one of them first", broken.text), broken.text
+    assert broken.seconds < 4
     assert slurm.run(SETUP).ok and slurm.run(SUM).text == SUMS and len(jobs()) == 1
 
 
@@ -139,19 +141,35 @@ def test_a_kernel_inside_of_a_job_spans_its_nodes():
     program = "import pi2zero\nc = pi2zero.start(n=4)\nc.run('from mpi4py import MPI, rc\\nimport socket\\n"
     program += "print(socket.gethostname(), MPI.COMM_WORLD.allreduce(1))')\nc.stop()\n"
     home = out("sh", "-c", "echo $PI2ZERO_HOSTS")
-    words = ["-N2", "--ntasks-per-node=2", "--wait", "-o", f"{home}/inside.out", "--wrap", f"{sys.executable} {home}/inside.py"]
+    words = ["-N2", "--ntasks-per-node=2", "-o", f"{home}/inside.out", "--wrap", f"{sys.executable} {home}/inside.py"]
     Path(home, "inside.py").write_text(program)
-    subprocess.run(["sbatch", *words], check=True, timeout=120, capture_output=True)
+    batch(*words)
     text = Path(home, "inside.out").read_text()
     assert "4 ranks are up on node1 (2) and node2 (2)" in text, text
     assert "[stdout:3] node2 4" in text
 
 
-def submit(script, *words, wait=("--wait",)):
-    """Submit one of the batch scripts; what it printed, once it is over."""
+def sbatch(*words) -> str:
+    """Submit a job from the clone; its number."""
+    command = ["sbatch", "--parsable", *map(str, words)]
+    return subprocess.run(
+        command, cwd=ROOT, env=os.environ | AS_ROOT, check=True, timeout=60, stdout=subprocess.PIPE, text=True
+    ).stdout.strip()
+
+
+def batch(*words):
+    """Submit a job, and wait until it is over. (`sbatch --wait` looks seldom, and does not see a requeued job's end.)"""
+    job = sbatch(*words)
+    deadline = time.monotonic() + 150
+    while set(STATE.findall(out("scontrol", "show", "job", job))) & {"PENDING", "RUNNING", "COMPLETING", "REQUEUED"}:
+        assert time.monotonic() < deadline, out("scontrol", "show", "job", job)
+        time.sleep(0.5)
+
+
+def submit(script, *words, options=()):
+    """Submit one of the batch scripts; the file with what it printed, once it is over."""
     said = Path(os.environ["PI2ZERO_HOSTS"], f"{script}.out")
-    command = ["sbatch", *wait, "-o", said, f"scripts/slurm/{script}.sh", *words]
-    subprocess.run(command, cwd=ROOT, env=os.environ | AS_ROOT, timeout=150, capture_output=True)
+    batch(*options, "-o", said, f"scripts/slurm/{script}.sh", *words)
     return said
 
 
@@ -184,7 +202,7 @@ def test_a_world_that_is_too_small_is_refused(tmp_path):
     script = (ROOT / "scripts/slurm/mpirun.sh").read_text().replace("$PWD/.venv/bin:", f"{fake.parent}:$PWD/.venv/bin:")
     (tmp_path / "mpirun.sh").write_text(script)
     said = Path(os.environ["PI2ZERO_HOSTS"], "small.out")
-    subprocess.run(["sbatch", "--wait", "-o", said, tmp_path / "mpirun.sh", "x.py"], cwd=ROOT, timeout=60, capture_output=True)
+    batch("-o", said, tmp_path / "mpirun.sh", "x.py")
     assert "mpirun made worlds of 1, not one of 4." in said.read_text()
 
 
@@ -192,8 +210,7 @@ def test_a_job_whose_time_is_nearly_over_goes_on():
     """The real limit, one minute: Slurm warns the script, which asks to be run once more, and the program goes on."""
     folder = Path(os.environ["PI2ZERO_HOSTS"])
     (folder / "count.py").write_text(COUNT)
-    limit = ("--time=1", "--signal=B:USR1@50")
-    said = submit("requeue", folder / "count.py", folder / "count", wait=("--wait", *limit))
+    said = submit("requeue", folder / "count.py", folder / "count", options=["--time=1", "--signal=B:USR1@50"])
     words = said.read_text()
     assert "Start 1: the time is nearly over. The job goes back into the queue." in words, words
     assert re.search(r"start 1 goes on after [1-9]", words) and "counted to the end" in words, words
@@ -224,7 +241,8 @@ def test_a_batch_script_that_is_not_submitted_says_so(script):
 
 
 def test_jupyterlab_on_a_node_is_reached_by_its_token_only():
-    said = submit("jupyterlab", wait=())
+    said = Path(os.environ["PI2ZERO_HOSTS"], "jupyterlab.out")
+    sbatch("-o", said, "scripts/slurm/jupyterlab.sh")
     try:
         deadline = time.monotonic() + 60
         while "JupyterLab extension loaded" not in said.read_text() if said.exists() else True:

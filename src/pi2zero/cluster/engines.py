@@ -27,6 +27,7 @@ from pi2zero.hosts.reach import HostError, Hosts
 from pi2zero.hosts.seal import seal
 from pi2zero.mpi import RUN_DIR, mpi_env, one_host_env
 
+NOT_KNOWN = "one of them first, and mpirun does not say which"
 START_TIMEOUT, PER_RANK = 60.0, 3.0  # s for the ranks to arrive, and more for each: 32 take a minute on two cores
 ELSEWHERE = 180.0  # s more on other hosts: hundreds of files are read over a network
 
@@ -235,7 +236,7 @@ class Engines:
         deadline = time.monotonic() + 2.0
         while not (notes := self._account()) and time.monotonic() < deadline:
             time.sleep(0.05)  # mpirun writes its account a moment after the death
-        why = "its process is gone" if len(dead) < 2 else "one of them first, and mpirun does not say which"
+        why = "its process is gone" if len(dead) < 2 else NOT_KNOWN
         return notes or dict.fromkeys(dead or [0], why)
 
     def _account(self) -> dict[int, str]:
@@ -244,7 +245,8 @@ class Engines:
         if (notes := exit_reasons(said)) or not (cut := cut_off(said)):
             return notes
         first = self.hosts.ended_first(cut)
-        return {} if first is None else {first: "its process is gone, and how it ended is not known"}
+        why = "its process is gone, and how it ended is not known" if len(first) < 2 else NOT_KNOWN
+        return dict.fromkeys(first, why)
 
     def stacks(self, which: list[int]) -> dict[int, list[Frame]]:
         """Where ranks are now, innermost frame first: also inside an MPI call that will never return."""

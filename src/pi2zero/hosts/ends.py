@@ -5,7 +5,8 @@ import re
 import select
 import threading
 import time
-from contextlib import suppress
+
+CLOSE = 0.02  # s: a rank that mpirun ends can be gone before the first one is, which its system still clears away
 
 
 class Ends:
@@ -22,8 +23,12 @@ class Ends:
         self._watched, self.times = dict(marks_of), {}
         handles = {}
         for rank, mark in marks_of.items():
-            with suppress(AttributeError, OSError):  # no Linux; it has ended before
+            try:
                 handles[os.pidfd_open(int(re.search(r"/(\d+):", mark)[1]))] = rank
+            except ProcessLookupError:
+                self.times[rank] = time.time()  # at the latest
+            except (AttributeError, OSError):  # no Linux, an old one
+                return
         if handles:
             threading.Thread(target=self._wait, args=(handles, self.times), daemon=True).start()
 
@@ -40,9 +45,14 @@ class Ends:
             os.close(handle)
 
 
-def first_of(ended: list[dict[int, float]], cut_off: set[int]) -> int | None:
-    """The rank that ended first. ended: of each host, when its ranks ended; cut_off: ranks that themselves ended because they
-    had lost their connection to another. On the host where it began, the first is none of these; None if that is nowhere so."""
-    firsts = [min((when, rank) for rank, when in times.items()) for times in ended if times]
-    began = [first for first in firsts if first[1] not in cut_off]
-    return min(began)[1] if began else None
+def first_of(ended: list[dict[int, float]], cut_off: set[int]) -> list[int]:
+    """The rank that ended first; several, if they ended too close to each other to say which of them it was.
+
+    ended: of each host, when its ranks ended; cut_off: ranks that themselves ended because they had lost their connection to
+    another. On the host where it began, the first is none of these; no rank, if that is nowhere so.
+    """
+    began = [times for times in ended if times and min(times, key=times.get) not in cut_off]
+    if not began:
+        return []
+    times = min(began, key=lambda times: min(times.values()))
+    return sorted(rank for rank, when in times.items() if when - min(times.values()) < CLOSE and rank not in cut_off)

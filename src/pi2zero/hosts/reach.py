@@ -133,6 +133,7 @@ class There:
     def watch(self, ranks_mark: str, marks_of: dict[int, str], samples_of: dict[int, str]) -> None:
         """From now on look at these ranks."""
         self._asked = ranks_mark, marks_of, samples_of
+        self.call("look", *self._asked)  # at once: from here on it sees in which order they end
         self.news = {"gone": [], "ended": {}, "launched": len(marks_of), "samples": {}}
 
     def _look(self):
@@ -231,8 +232,8 @@ class Hosts:
         """Ranks whose process has ended."""
         return sorted(rank for host in self for rank in host.gone())
 
-    def ended_first(self, cut_off: set[int]) -> int | None:
-        """The rank that ended first, if that is known. cut_off: those that ended because they had lost their connection to it."""
+    def ended_first(self, cut_off: set[int]) -> list[int]:
+        """The rank that ended first, as far as it is known. cut_off: those that ended because they had lost their connection."""
         return first_of([host.ended() for host in self], cut_off)
 
     def lost(self) -> dict[str, str]:
