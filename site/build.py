@@ -23,7 +23,7 @@ from setup_packages import Packages
 
 VENV = ROOT / ".venv-site"
 LOCK = HERE / "requirements.lock"
-DECKS = [part["deck"] for part in PARTS]
+DECKS = [part["deck"] for part in PARTS if "deck" in part]
 
 
 def environment(venv=VENV):

@@ -136,11 +136,12 @@ def part_page(number, part):
     """What one will be able to do, and the way through a part."""
     paths = pages_of(part)
     lines = [f"# Part {number} · {part['title']}", ""]
-    lines += [
-        f"{hours(sum(map(minutes_of, paths)))} alone; with an instructor {minutes_of_deck(part['deck'])} min of slides besides.",
-        "",
-    ]
-    lines += [f'<p><a href="../slides/{part["deck"]}.html">Page through the slides</a>; S opens the notes, O shows all.</p>', ""]
+    time = f"{hours(sum(map(minutes_of, paths)))} alone"
+    if deck := part.get("deck"):
+        lines += [f"{time}; with an instructor {minutes_of_deck(deck)} min of slides besides.", ""]
+        lines += [f'<p><a href="../slides/{deck}.html">Page through the slides</a>; S opens the notes, O shows all.</p>', ""]
+    else:
+        lines += [f"{time}.", ""]
     lines += ["## What you will be able to do", ""]
     for path in paths:
         lines += [f"From [{title_of(path)}](../{path}), {minutes_of(path)} min:", ""]
@@ -187,6 +188,8 @@ def _ways():
 def _decks():
     items = []
     for number, part in enumerate(PARTS, start=1):
+        if "deck" not in part:
+            continue
         page, minutes = f"slides/{part['deck']}", minutes_of_deck(part["deck"])
         slides, notes = (
             f'<a href="{page}.html">{number} · {part["title"]}</a>',

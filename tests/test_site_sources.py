@@ -31,7 +31,9 @@ PAPERS = r"https://(?:arxiv\.org|doi\.org|aclanthology\.org|www\.usenix\.org|pap
 def test_every_notebook_lab_and_deck_is_in_one_part():
     there = [path.relative_to(ROOT).as_posix() for folder in ("notebooks", "labs") for path in (ROOT / folder).glob("*.ipynb")]
     assert sorted(all_pages()) == sorted(there)
-    assert sorted(part["deck"] for part in PARTS) == sorted(path.parent.name for path in (ROOT / "slides").glob("*/deck.md"))
+    assert sorted(part["deck"] for part in PARTS if "deck" in part) == sorted(
+        path.parent.name for path in (ROOT / "slides").glob("*/deck.md")
+    )
 
 
 def test_every_page_says_what_one_can_do_afterwards_and_how_long_it_takes():
