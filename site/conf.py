@@ -15,6 +15,7 @@ exclude_patterns = ["scripts", "hub", ".devcontainer"]
 # Notebooks as they are stored. Nothing is executed.
 nb_execution_mode = "off"
 nb_merge_streams = True
+nb_render_error_lexer = "text"  # a report of four ranks is no traceback of Python
 nb_ipywidgets_js = {}
 nb_code_prompt_show = "Guess first. Then show the {type}"
 nb_code_prompt_hide = "Hide the {type}"
@@ -25,7 +26,7 @@ myst_heading_anchors = 3
 myst_heading_slug_func = "words.slug"
 
 # Formats that a page has besides what the site shows; links to folders of the kit that are not here are plain text already.
-# `!ls` in a cell is no Python, and tracebacks of four ranks are not one.
+# `!ls` in a cell is no Python.
 suppress_warnings = ["mystnb.unknown_mime_type", "myst.header", "misc.highlighting_failure"]
 
 # MathJax from its package, as files of the site

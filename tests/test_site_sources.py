@@ -54,7 +54,8 @@ def test_the_readme_has_the_hours_of_parts_and_ways():
 
 def test_the_readme_s_pictures_are_small_and_described():
     readme = (ROOT / "README.md").read_text()
-    shown = dict((path, alt) for alt, path in re.findall(r"!\[([^]]+)\]\((docs/pictures/[^)]+)\)", readme))
+    shown = {path: alt for alt, path in re.findall(r"!\[([^]]+)\]\((docs/pictures/[^)]+)\)", readme)}
+    shown |= dict(re.findall(r'<img src="(docs/pictures/[^"]+)"[^>]* alt="([^"]+)"', readme))
     assert {Path(path).name for path in shown} == {path.name for path in (ROOT / "docs" / "pictures").iterdir()}
     assert all((ROOT / path).stat().st_size < 120_000 and len(alt) > 8 for path, alt in shown.items())
 
