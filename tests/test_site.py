@@ -171,7 +171,7 @@ def test_a_quiz_answers_by_keyboard(site, browser):
     right.locator("summary").focus()
     browser.keyboard.press("Enter")
     assert right.locator("p").is_visible() and not wrong.locator("p").is_visible(), "one at a time"
-    assert browser.locator(".quiz-score").inner_text().startswith("0 of 1 right at the first try")
+    browser.wait_for_function("document.querySelector('.quiz-score').textContent.startsWith('0 of 1 right at the first try')")
 
 
 class Files(http.server.SimpleHTTPRequestHandler):
@@ -194,6 +194,7 @@ def test_search_finds_and_the_skip_link_comes_first(site, browser):
         browser.keyboard.press("Tab")
         assert "Skip" in browser.evaluate("document.activeElement.textContent")
         browser.keyboard.press("Control+k")
+        browser.wait_for_function("document.activeElement.name === 'q'")
         browser.keyboard.type("straggler")
         browser.keyboard.press("Enter")
         browser.wait_for_selector(".search a[href*='04_training_by_hand']")
