@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import http.server
+import os
 import re
 import subprocess
 import sys
@@ -280,7 +281,9 @@ def elsewhere():
 
 
 def links(*options):
-    return subprocess.run([sys.executable, ROOT / "site" / "links.py", *options], capture_output=True, text=True, timeout=300)
+    env = dict(os.environ, NO_PROXY="127.0.0.1", no_proxy="127.0.0.1")
+    command = [sys.executable, ROOT / "site" / "links.py", *options]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
 
 
 def test_without_a_network_no_address_is_asked_for():
