@@ -47,7 +47,7 @@ html_copyright_year = False
 html_copy_source = False
 html_context = {"default_mode": "auto"}
 html_theme_options = {
-    "header_links_before_dropdown": 5,
+    "header_links_before_dropdown": 6,
     "show_prev_next": True,
     "navigation_with_keys": False,
     "show_toc_level": 2,
