@@ -36,9 +36,14 @@ def tagged_cell(path, tag):
     return cells[0]
 
 
+def cell_code(path, tag):
+    """The code of one tagged cell; of a blank's solution, the function without the decorator that only the notebook needs."""
+    return "".join(tagged_cell(path, tag)["source"]).strip("\n").replace("@solution\n", "")
+
+
 def cell_source(path, tags):
     """The code of one tagged cell, or of several (`tag,tag`) with an empty line between them."""
-    return "\n\n".join("".join(tagged_cell(path, tag)["source"]).strip("\n") for tag in tags.split(","))
+    return "\n\n".join(cell_code(path, tag) for tag in tags.split(","))
 
 
 def cell_output(path, tag):

@@ -5,7 +5,7 @@ from queue import Queue
 
 import matplotlib.pyplot as plt
 import numpy as np
-from extract import SlideError, tagged_cell
+from extract import SlideError, cell_code
 
 from pi2zero import costs, plots
 
@@ -18,7 +18,7 @@ def run_cells(path, ids, **names):
     """
     space = {"np": np, "plt": plt, "costs": costs, "plots": plots, "print": lambda *words: None} | names
     for cell in ids.split(","):
-        lines = "".join(tagged_cell(path, cell)["source"]).splitlines()
+        lines = cell_code(path, cell).splitlines()
         code = "\n".join(lines[1:] if lines[0].startswith("%%") else lines)
         try:
             exec(compile(code, f"{path}, cell {cell}", "exec"), space)

@@ -37,11 +37,11 @@ if comm.rank == 0:
 
 
 def cell(cell_id):
-    """The source of a `%%px` cell without its first line."""
+    """The source of a `%%px` cell without its first line and without `@solution`."""
     (found,) = [c for c in NOTEBOOK["cells"] if c["id"] == cell_id]
     magic, source = "".join(found["source"]).split("\n", 1)
     assert magic == "%%px"
-    return source
+    return source.removeprefix("@solution\n")
 
 
 def check_on_ranks(ranks, source, function):

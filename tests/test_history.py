@@ -48,6 +48,12 @@ def test_a_cell_that_does_more_than_define_stays():
     assert len(history("def f(): return 1\nx = f()", "def f(): return 2")) == 2
 
 
+def test_a_decorated_definition_does_more_than_define():
+    """The kit's answer to a blank looks at the learner's: so it comes after it, also when that is written again."""
+    blank, mine, kits = "def f(): raise NotImplementedError", "def f(): return 1", "@solution\ndef f(): return 2"
+    assert told(history(blank, "check.f(f)", kits, mine)) == [mine, "check.f(f)", "@solution"]
+
+
 def test_only_the_latest_value_that_was_sent_is_kept():
     made = history({"a": 1, "b": 2}, {"a": 3}, ({"a": 4}, 1))
     assert made.entries == [Sending({"a": 3, "b": 2}), Sending({"a": 4}, 1)]

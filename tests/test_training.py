@@ -89,10 +89,10 @@ if comm.size == 2:  # one worker is never stale: plain SGD
 
 
 def source(cell_id):
-    """A code cell of the notebook without its %%px line."""
+    """A code cell of the notebook without its %%px line and without `@solution`."""
     [cell] = [cell for cell in json.loads(BOOK.read_text())["cells"] if cell["id"] == cell_id]
     lines = "".join(cell["source"]).splitlines()
-    return "\n".join(line for line in lines if not line.startswith("%%px"))
+    return "\n".join(line for line in lines if not line.startswith(("%%px", "@solution")))
 
 
 # Groups of 1, 2, ... of the ranks, one after the other; those that are not in it sleep, for a rank that waits in MPI spins.

@@ -26,7 +26,7 @@ STEPS = {
         [PY, "-m", "ruff", "check", *CODE, "notebooks", "solutions"],
         [PY, "-m", "ruff", "format", "--check", *CODE],
         # ruff itself passes over %%px cells; names may come from earlier cells on the ranks (F821, F811)
-        [PY, "-m", "nbqa", "ruff check --select E9,F --ignore F821,F811,F704", "notebooks", "solutions", *PX_CELLS],
+        [PY, "-m", "nbqa", "ruff check --select E9,F --ignore F821,F811,F704,F841", "notebooks", "solutions", *PX_CELLS],
     ],
     "labs": [[PY, "tools/labs.py", "--check"]],
     "fast": [[*PACKAGE, "-n3", "-m", "not long", "tests"]],  # three at a time: they wait for processes now and then

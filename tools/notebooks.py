@@ -11,6 +11,7 @@ diff shows what changed. If a cell fails, the file stays as it was, and the mess
 import argparse
 import json
 import os
+import re
 import sys
 import tempfile
 import time
@@ -29,6 +30,11 @@ METADATA = {  # by the kernel's name
     },
     "ir": {"kernelspec": {"display_name": "R", "language": "R", "name": "ir"}, "language_info": {"name": "R"}},
 }
+
+
+PREDICT = re.compile(r"(?<!see )\*\*Predict")  # notebook 00 tells what is meant where you "see **Predict**"
+SOLUTION = "blank-solution"  # the tag of the kit's answer to a blank
+OF_LEARNERS = {"blank", "blank-check", SOLUTION, "guess"}
 
 
 class NotebookFailed(Exception):
@@ -93,7 +99,35 @@ def clean(book):
         if cell.get("outputs"):
             cell.outputs = [nbformat.from_dict(o) for o in json.loads(json.dumps(cell.outputs).replace(f"{ROOT}/", ""))]
         kept = {key: cell.metadata[key] for key in ("tags", "slideshow") if cell.metadata.get(key)}
+        if SOLUTION in kept.get("tags", []):
+            kept["jupyter"] = {"source_hidden": True}
         cell.metadata = nbformat.from_dict(kept)
+    fold(book)
+
+
+def fold(book):
+    """Mark in the metadata which outputs are shown only when the learner has run their cells."""
+    for cell in book.cells:
+        cell.metadata.get("jupyter", {}).pop("outputs_hidden", None)
+        if not cell.metadata.get("jupyter", True):
+            del cell.metadata["jupyter"]
+    for cell in to_fold(book):
+        cell.metadata.setdefault("jupyter", {})["outputs_hidden"] = True
+
+
+def to_fold(book):
+    """The code cells whose output answers a **Predict**: JupyterLab unfolds it when the learner has run the cell.
+
+    From the Predict on, the first run of code cells with an output, up to the next text. Blanks and guesses are not of it.
+    """
+    asked, found = False, []
+    for cell in book.cells:
+        if cell.cell_type == "markdown":
+            asked = bool(PREDICT.search(cell.source)) or (asked and not found)
+            found = []
+        elif asked and cell.get("outputs") and not OF_LEARNERS & set(cell.metadata.get("tags", [])):
+            found.append(cell)
+            yield cell
 
 
 def notebooks(given):
@@ -112,10 +146,16 @@ def main():
     parser.add_argument("notebook", nargs="*", help="path of a notebook (default: all of notebooks/)")
     parser.add_argument("--timeout", type=int, default=300, help="seconds for one cell (default: 300)")
     parser.add_argument("--only-run", action="store_true", help="write nothing")
+    parser.add_argument("--fold", action="store_true", help="run nothing; only fold the outputs that answer a **Predict**")
     options = parser.parse_args()
     os.environ["PI2ZERO_LIVE"] = "0"  # lines for a person who watches are not stored
     try:
         for path in notebooks(options.notebook):
+            if options.fold:
+                book = nbformat.read(path, as_version=4)
+                fold(book)
+                nbformat.write(book, path)
+                continue
             print(f"{path.name} ...", end=" ", flush=True)
             print(run(path, options.timeout, not options.only_run), flush=True)
     except NotebookFailed as error:

@@ -104,6 +104,33 @@ def test_the_unsolved_lab_says_what_is_missing(page):
     close(page)
 
 
+FOLDED = """() => Object.fromEntries(window.jupyterapp.shell.currentWidget.content.widgets.filter(w => w.model.type === 'code')
+    .map(w => [w.model.id, [w.outputHidden, w.inputHidden]]))"""
+RUN = """async (id) => {
+    const app = window.jupyterapp, notebook = app.shell.currentWidget.content;
+    notebook.activeCellIndex = notebook.widgets.findIndex(w => w.model.id === id);
+    await app.commands.execute('notebook:run-cell');
+    notebook.scrollToItem(notebook.activeCellIndex);
+}"""
+
+
+def test_what_answers_a_predict_is_folded_until_its_cell_is_run(page):
+    name = "notebooks/01_monte_carlo_pi"
+    page.evaluate("async path => { await window.jupyterapp.commands.execute('docmanager:open', {path}); }", f"{name}.ipynb")
+    wait_until_open(page, name)
+    opened = page.evaluate(FOLDED)
+    assert opened["darts"][0] and opened["darts-count"][0] and not opened["loop"][0]
+    assert opened["array"][1] and not opened["blank-pi-array"][1], "the kit's answer is folded, the blank is not"
+    screenshot(page, "folded")
+    for cell in ("imports", "guess-inside-guess", "darts", "darts-count"):
+        page.evaluate(RUN, cell)
+    page.get_by_text("793 inside; 785 expected").wait_for()
+    run = page.evaluate(FOLDED)
+    assert not run["darts"][0] and not run["darts-count"][0] and run["loop-time"][0]
+    screenshot(page, "unfolded")
+    close(page)
+
+
 def test_break_a_cell_and_go_on(page):
     open_notebook(page, "notebooks/00_start_here")
     page.evaluate(INSERT, "import pi2zero\ncluster = pi2zero.start(n=4)")

@@ -28,8 +28,12 @@ class Cell:
 
     @property
     def only_defines(self) -> bool:
-        """Is it made of functions and classes alone? Then one that defines them anew takes its place."""
-        return all(isinstance(s, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) for s in statements(self.source))
+        """Is it made of functions and classes alone? Then one that defines them anew takes its place.
+
+        A decorator may do more: `@solution` (checks/blanks) looks at the function that the learner has defined before.
+        """
+        definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+        return all(isinstance(s, definition) and not s.decorator_list for s in statements(self.source))
 
 
 @dataclass

@@ -1,0 +1,98 @@
+"""The checks of the blanks in notebooks 04 to 06 that stay in the notebook's kernel."""
+
+from itertools import pairwise
+
+import numpy as np
+
+from pi2zero.checks.blanks import blank
+from pi2zero.checks.blanks.compare import compare
+from pi2zero.checks.framework.base import CheckFailed, answer, listed
+
+
+@blank
+def momentum_step(function):
+    """momentum_step(w, v, g, lr=0.1, beta=0.9) -> the new (w, v)."""
+
+    def right(w, v, g, lr=0.1, beta=0.9):
+        v = beta * v + g
+        return w - lr * v, v
+
+    mistakes = [
+        (
+            lambda w, v, g: (w - 0.1 * (0.9 * v + 0.1 * g), 0.9 * v + 0.1 * g),
+            "That is a mean of gradients, as Adam's; here g is added whole.",
+        ),
+        (lambda w, v, g: (w - 0.1 * v, 0.9 * v + g), "w moves by the old velocity; take the new one."),
+        (lambda w, v, g: (w - 0.1 * g, 0.9 * v + g), "w moves by the gradient; it moves by the velocity."),
+        (lambda w, v, g: (w + 0.1 * (0.9 * v + g), 0.9 * v + g), "w goes uphill: subtract."),
+        (lambda w, v, g: right(w, v, g)[::-1], "Return w first, then v."),
+    ]
+    w, v, g = np.array([1.0, -2.0]), np.array([0.5, 0.25]), np.array([3.0, 4.0])
+    compare(function, right, [(w, v, g), (v, g, w)], mistakes)
+    return "The velocity keeps 0.9 of itself, and w follows it."
+
+
+@blank
+def bytes_a_step(function):
+    """bytes_a_step(S, n) -> (bytes in and out of the server, of a rank in the ring), for messages of S bytes and n ranks."""
+    mistakes = [
+        (lambda s, n: (2 * s * n, 4 * s * (n - 1) / n), "The server sends itself nothing: it has n - 1 workers."),
+        (
+            lambda s, n: (s * (n - 1), 4 * s * (n - 1) / n),
+            "The server gets a gradient from each worker, and sends each the weights: both count.",
+        ),
+        (
+            lambda s, n: (2 * s * (n - 1), 2 * s * (n - 1) / n),
+            "A rank in the ring sends 2 (n - 1)/n of S, and receives as much: both count.",
+        ),
+        (lambda s, n: (2 * s * (n - 1), 4 * s * (n - 1)), "In the ring a message is one chunk, S / n."),
+        (lambda s, n: (4 * s * (n - 1) / n, 2 * s * (n - 1)), "The server comes first."),
+    ]
+    compare(function, lambda s, n: (2 * s * (n - 1), 4 * s * (n - 1) / n), [(1200, 4), (38_440, 3), (100, 2)], mistakes)
+    return "The server's grows with the ranks, the ring's stays below 4 S."
+
+
+@blank
+def count_messages(function):
+    """count_messages(sent) -> how many messages; sent: (start, stop) of each tensor; those in one message overlap."""
+
+    def right(sent):
+        return 1 + sum(later[0] > earlier[1] for earlier, later in pairwise(sent))
+
+    mistakes = [
+        (len, "That is the number of tensors: those whose times overlap travelled in one message."),
+        (lambda sent: len(set(sent)), "Tensors of one message need not begin in the same microsecond: do their times overlap?"),
+        (lambda sent: right(sent) - 1, "These are the gaps; there is one message more than gaps."),
+    ]
+    fused, single = [(0, 9), (1, 9), (2, 9), (20, 25), (20, 25)], [(0, 2), (3, 5), (7, 9)]
+    compare(function, right, [(fused,), (single,), ([(4, 6)],)], mistakes)
+    return "It is right for fused and for single messages."
+
+
+@blank
+def my_images(function):
+    """my_images(images, rank, size, epoch, seed=0) -> the numbers of the images that a rank sees in an epoch, in their order."""
+
+    def dealt(epoch, seed=0):
+        lists = [answer(function, 40, rank, 4, epoch, seed) for rank in range(4)]
+        if any(mine is None for mine in lists):
+            raise CheckFailed("my_images returned None. Is the `return` missing?")
+        return [[int(image) for image in mine] for mine in lists]
+
+    first, second = dealt(0), dealt(1)
+    seen = sorted(image for mine in first for image in mine)
+    if [len(mine) for mine in first] != [10] * 4:
+        raise CheckFailed(f"40 images on 4 ranks: they get {listed(map(len, first))}; 10 each are due.")
+    if seen != list(range(40)):
+        often = max(set(seen), key=seen.count)
+        raise CheckFailed(
+            f"Together the ranks have to see each image once; image {often} is seen {seen.count(often)} times. "
+            "All ranks have to shuffle with the same seed, and then take different ones."
+        )
+    if first == second:
+        raise CheckFailed("Epochs 0 and 1 are the same, image by image: the seed of the shuffle has to change with the epoch.")
+    if first != dealt(0):
+        raise CheckFailed("The same epoch, asked for twice, has two orders: the ranks would not agree. Seed the shuffle.")
+    if [sorted(mine) for mine in first] == [sorted(mine) for mine in second]:
+        raise CheckFailed("Every rank sees the same images in both epochs, in another order: shuffle first, then deal out.")
+    return "Each image once an epoch, another order and other ranks in the next, and all ranks agree without talking."

@@ -1,0 +1,136 @@
+"""The checks of the blanks in notebooks 09 and 09b that stay in the notebook's kernel."""
+
+from contextlib import suppress
+
+import numpy as np
+
+from pi2zero import costs
+from pi2zero.checks.blanks import blank
+from pi2zero.checks.blanks.compare import compare, shown
+from pi2zero.checks.framework.base import CheckFailed, answer
+
+
+def _adam(w, gradient, m, v, t, lr=0.1, beta1=0.9, beta2=0.999, eps=1e-8, corrected=True, root=True):
+    m[:] = beta1 * m + (1 - beta1) * gradient
+    v[:] = beta2 * v + (1 - beta2) * gradient**2
+    m_hat, v_hat = (m / (1 - beta1**t), v / (1 - beta2**t)) if corrected else (m, v)
+    w -= lr * m_hat / ((np.sqrt(v_hat) if root else v_hat) + eps)
+
+
+@blank
+def adam_step(function):
+    """adam_step(w, gradient, m, v, t, lr=0.1, ...): one step of Adam, in place; t counts from 1."""
+
+    def after(step):
+        def run(t):
+            w, m, v = np.array([3.0, -2.0]), np.array([0.1, -0.2]), np.array([0.3, 0.4])
+            step(w, np.array([6.0, -400.0]), m, v, t)
+            return {"w": w, "m": m, "v": v}
+
+        run.__wrapped__ = step
+        return run
+
+    def mistaken(**options):
+        return after(lambda *given: _adam(*given, **options))
+
+    def squares(w, gradient, m, v, t):
+        _adam(w, gradient, m, v, t)
+        v[:] = v - 0.001 * gradient**2 + 0.001 * gradient
+
+    def only_w(w, gradient, m, v, t):
+        _adam(w, gradient, m.copy(), v.copy(), t)
+
+    mistakes = [
+        (after(lambda *given: None), "Nothing has changed: m[:] = ..., v[:] = ... and w -= ... work in place, m = ... does not."),
+        (after(only_w), "w is right, but m and v are as before: m[:] = ... works in place, m = ... does not."),
+        (mistaken(corrected=False), "The bias correction is missing: divide m by 1 - beta1**t, v by 1 - beta2**t."),
+        (mistaken(root=False), "Divide by the square root of v, the usual size of a gradient, not its square."),
+        (after(squares), "v is a mean of squares: gradient**2."),
+        (mistaken(lr=-0.1), "w goes uphill: subtract."),
+    ]
+    compare(after(function), after(_adam), [(1,), (7,)], mistakes, tolerance=1e-9)
+    return "Parameters and both moments are Adam's, in steps 1 and 7."
+
+
+@blank
+def bytes_on_a_rank(function):
+    """bytes_on_a_rank(psi, n, stage) -> bytes of parameters, gradients and optimizer on one rank."""
+
+    def right(psi, n, stage):
+        return float(costs.zero_total(psi, n, stage))
+
+    mistakes = [
+        (
+            lambda psi, n, stage: 16 * psi / (n if stage else 1),
+            "Each stage divides one thing more: 1 the optimizer's 12 bytes, 2 the gradients, 3 the parameters.",
+        ),
+        (lambda psi, n, stage: 16.0 * psi, "Nothing is divided by n."),
+        (lambda psi, n, stage: right(psi, n, max(stage - 1, 0)), "That is one stage less."),
+        (lambda psi, n, stage: right(psi, n, stage) / 1e9, "That is in GB; bytes are due."),
+        (
+            lambda psi, n, stage: right(psi, n, stage) - 8 * psi / (n if stage else 1),
+            "The optimizer has 12 bytes: master copy, m and v, 4 each.",
+        ),
+        (
+            lambda psi, n, stage: right(psi, n, stage) - 4 * psi / (n if stage else 1),
+            "The optimizer has 12 bytes: master copy, m and v, 4 each.",
+        ),
+        (lambda psi, n, stage: right(psi, n, stage) * (n if stage else 1), "That is on all ranks together."),
+    ]
+    cases = [(7.5e9, 64, stage) for stage in (1, 2, 3, 0)] + [(60.5e6, 1, 3), (1e6, 4, 2)]
+    compare(function, right, cases, mistakes)
+    return "It agrees with the paper's formula at every stage, and with one rank."
+
+
+@blank
+def one_way_seconds(function):
+    """one_way_seconds(parameters, lanes=16) -> s for 2 bytes a parameter over PCIe 3.0."""
+
+    def right(parameters, lanes=16):
+        return 2 * parameters / (lanes * 8e9 * 128 / 130 / 8)
+
+    mistakes = [
+        (lambda p, lanes=16: right(p, lanes) / 8, "8 Gbit/s are 1 GB/s: divide by 8 bits a byte."),
+        (lambda p, lanes=16: right(p, lanes) * 128 / 130, "Of 130 bits on the link only 128 are data."),
+        (
+            lambda p, lanes=16: right(p, lanes) * (128 / 130) ** 2,
+            "128 of 130 bits are data: the link is slower by that, not faster.",
+        ),
+        (lambda p, lanes=16: right(p, lanes) / 2, "Each parameter has 2 bytes."),
+        (lambda p, lanes=16: right(p, 1), "The lanes carry at the same time."),
+    ]
+    compare(function, right, [(13e9,), (1e9, 4)], mistakes)
+    return "It is bytes over bytes a second, 128 of 130 bits being data."
+
+
+@blank
+def first_fit(function):
+    """first_fit(memory, size, kind) -> the slice of the first gap of `size` free cells, filled with `kind`; or MemoryError."""
+
+    def run(cells, size, kind):
+        memory, place = np.array(cells), None
+        with suppress(MemoryError):  # where there is a gap, the memory tells
+            place = function(memory, size, kind)
+        return memory, place
+
+    run.__wrapped__ = function
+    for cells, size, at in (([0, 1, 0, 0, 2, 0, 0, 0], 2, 2), ([1, 1, 0, 0, 0], 3, 2), ([0, 0, 1, 0], 1, 0)):
+        memory, place = answer(run, cells, size, 3)
+        due = np.array(cells)
+        due[at : at + size] = 3
+        if not np.array_equal(memory, due):
+            raise CheckFailed(
+                f"{size} cells in {cells}: memory is {memory.tolist()} afterwards; it has to be {due.tolist()}.\n"
+                "The first place where all `size` cells are FREE counts, also the last place in memory."
+            )
+        if not isinstance(place, slice) or (place.start, place.stop) != (at, at + size):
+            raise CheckFailed(
+                f"{size} cells in {cells}: it returned {shown(place)}, not slice({at}, {at + size}), for freeing them later."
+            )
+    try:
+        function(np.array([0, 0, 1, 0, 0]), 3, 3)
+    except MemoryError:
+        return "It takes the first gap that is large enough, and raises MemoryError where there is none."
+    except Exception as error:
+        raise CheckFailed(f"3 cells in [0, 0, 1, 0, 0]: it raised {type(error).__name__}: {error}; MemoryError is due.") from None
+    raise CheckFailed("3 cells in [0, 0, 1, 0, 0]: 4 are free, but no 3 together; it has to raise MemoryError.")

@@ -1,0 +1,234 @@
+"""Answers to the notebooks' blanks: the kit's own, with one of its pieces replaced.
+
+RIGHT: {blank: [(piece, other piece)]}, still right. WRONG: {blank: [(piece, other piece, words of the check's message)]}.
+"""
+
+RIGHT = {
+    "pi_array": [("rng.random((2, samples))", "rng.random((samples, 2)).T"), ("< 1)", "<= 1)")],
+    "error_bar": [("4 * np.sqrt(share * (1 - share) / n)", "float(np.sqrt(16 * share * (1 - share) / n))")],
+    "pi_midpoint": [("(np.arange(slices) + 0.5) / slices", "np.linspace(0.5, slices - 0.5, slices) / slices")],
+    "break_even": [("start_up / saved", "start_up * ranks / ((ranks - 1) * per_slice)")],
+    "partial_pi": [("np.arange(rank, n, size)", "np.array_split(np.arange(n), size)[rank]")],
+    "deal_out": [
+        (
+            "comm.Scatter(everything, mine, root=0)",
+            "mine = comm.scatter(np.split(everything, comm.size) if comm.rank == 0 else None)",
+        )
+    ],
+    "naive_allreduce": [("comm.Gather(x, everything, root=0)", "everything = comm.gather(x)")],
+    "ring_allreduce": [
+        ("for step in range(p - 1):  # all-gather", "for step in reversed(range(1 - p, 0)):\n        step = -1 - step")
+    ],
+    "bus_bandwidth": [("algorithm * 2 * (ranks - 1) / ranks", "algorithm * (2 - 2 / ranks)")],
+    "momentum_step": [("w = w - lr * v", "w = w - v * lr"), ("return w, v", "return [w, v]")],
+    "parallel_gradient": [
+        ("np.array_split(np.arange(len(x)), comm.size)[comm.rank]", "np.arange(len(x))[comm.rank :: comm.size]")
+    ],
+    "bytes_a_step": [("4 * S * (n - 1) / n", "4 * S - 4 * S / n")],
+    "warmed_up": [("lr * min(1, reached)", "lr if step + 1 >= steps else lr * reached")],
+    "count_messages": [("1 + gaps", "gaps + min(1, len(sent))")],
+    "train_step": [("hvd.allreduce(loss.detach()).item()", "hvd.allreduce(loss.detach(), op=hvd.Sum).item() / hvd.size()")],
+    "my_images": [
+        ("seed + epoch", "1000 * seed + epoch"),
+        ("order[rank::size]", "order[rank * images // size : (rank + 1) * images // size]"),
+    ],
+    "accumulate": [("i < parts - 1", "i + 1 < parts")],
+    "read_own_part": [("if size < end", "if end > size")],
+    "step_seconds": [("compute + max(0, ring - overlap * compute)", "max(compute, compute + ring - overlap * compute)")],
+    "lars_gradient": [("gradient * trust * long / short", "trust * long * gradient / short")],
+    "efficiency_range": [("return lowest, highest", "return [lowest, highest]")],
+    "three_numbers": [
+        ("total // (passes * ranks)", "int(total / passes / ranks)"),
+        ("return total, micro, passes", "return [total, micro, passes]"),
+    ],
+    "clip": [("gradient * limit / norm", "gradient * (limit / norm)"), ("limit == 0 or", "not limit or")],
+    "through_fp16": [("(gradient * scale).half()", "gradient.mul(scale).to(torch.float16)")],
+    "adam_step": [("gradient**2", "gradient * gradient"), ("np.sqrt(v_hat)", "v_hat**0.5")],
+    "bytes_on_a_rank": [("2 * psi / (n if stage >= 3 else 1)", "2 * psi / n ** (stage == 3)")],
+    "one_way_seconds": [("lanes * 8e9 * 128 / 130 / 8", "lanes * 1e9 * (1 - 2 / 130)")],
+    "first_fit": [("(memory[start : start + size] == FREE).all()", "not memory[start : start + size].any()")],
+    "zero1_step": [("reduce_scatter(gradient) / me.world_size", "reduce_scatter(gradient / me.world_size)")],
+    "compress": [("v + error", "error + v")],
+    "rouge1": [("(a & b).total()", "sum(min(a[word], b[word]) for word in a)")],
+    "oracle": [("len(chosen) < 3", "len(chosen) != 3")],
+    "loss_of": [("* mine * me.world_size / total", "* (mine / total) * dist.get_world_size()")],
+}
+
+WRONG = {
+    "pi_array": [
+        ("x * x + y * y < 1", "x + y < 1", "a triangle"),
+        ("float(4 * ", "float(1 * ", "the share that is inside"),
+        ("default_rng(seed)", "default_rng()", "The same seed gives two different estimates"),
+        (
+            "np.count_nonzero(x * x + y * y < 1)",
+            "sum([1 for i in range(samples) if x[i] ** 2 + y[i] ** 2 < 1])",
+            "a loop of Python's",
+        ),
+        ("return float", "float", "Is the `return` missing?"),
+    ],
+    "error_bar": [
+        ("4 * np.sqrt", "np.sqrt", "the error of the share"),
+        ("np.sqrt(share", "(share", "Is the square root missing?"),
+        (" * (1 - share)", "", "outside with 1 - p"),
+    ],
+    "pi_midpoint": [
+        (" + 0.5", "", "left edges"),
+        (" / slices\n    return", " / slices\n    return slices *", "1 / slices wide"),
+        ("4 / (1", "1 / (1", "a quarter of it"),
+    ],
+    "break_even": [
+        (" * (1 - 1 / ranks)", "", "the ranks need time for theirs"),
+        ("per_slice * (1 - 1 / ranks)", "per_slice / ranks", "Compare with one rank"),
+    ],
+    "partial_pi": [
+        ("np.arange(rank, n, size)", "np.arange(n)", "Every rank computes all slices"),
+        (" / n\n    return np.sum(4 / (1 + x * x)) / n", " / n\n    return np.sum(4 / (1 + x * x))", "divide by n"),
+        ("np.arange(rank, n, size)", "np.arange(rank * (n // size), (rank + 1) * (n // size))", "the last ones are lost"),
+        ("return ", "", "Is the `return` missing?"),
+    ],
+    "deal_out": [
+        ("return mine", "", "Is the `return` missing?"),
+        ("comm.Scatter(everything, mine, root=0)", "mine = comm.bcast(everything)", "has the whole array"),
+        (
+            "np.empty((each, 2))\n    comm.Scatter(everything, mine, root=0)",
+            "np.zeros((each, 2))\n    comm.Scatter(everything, np.empty((each, 2)), root=0)",
+            "Has Scatter written to this array?",
+        ),
+    ],
+    "naive_allreduce": [
+        ("comm.Bcast(x, root=0)", "", "does it reach the others"),
+        ("comm.Gather(x, everything, root=0)", "comm.Allreduce(x.copy(), x)", "Allreduce is what you are to replace"),
+        ("out=x)", ")", "No rank has the sum"),
+    ],
+    "ring_allreduce": [
+        ("(rank - step + 1)", "(rank - step)", "rank r has finished chunk r + 1"),
+        ("range(p - 1):  # all", "range(p - 2):  # all", "chunks are finished"),
+        ("recvbuf=take, source=left)", "recvbuf=(got := take.copy()), source=left)\n        take += got", "it is not added"),
+    ],
+    "bus_bandwidth": [
+        (" * 2 * (ranks - 1) / ranks", "", "the algorithm's bandwidth"),
+        (" * 2 * (", " * (", "twice: in the reduce-scatter and in the all-gather"),
+    ],
+    "momentum_step": [
+        ("beta * v + g", "beta * v + (1 - beta) * g", "here g is added whole"),
+        ("lr * v", "lr * g", "it moves by the velocity"),
+        ("w - lr", "w + lr", "uphill"),
+    ],
+    "parallel_gradient": [
+        ("return gradient / len(x)", "return gradient", "divide once"),
+        ('reduction="sum"', 'reduction="mean"', "off by up to"),
+        ("comm.Allreduce(MPI.IN_PLACE, gradient, op=MPI.SUM)", "comm.Barrier()", "Allreduce is missing"),
+        ("comm.Allreduce(MPI.IN_PLACE, gradient, op=MPI.SUM)", "comm.rank or comm.Barrier()", "On 4 ranks"),
+    ],
+    "bytes_a_step": [
+        ("2 * S * (n - 1)", "2 * S * n", "The server sends itself nothing"),
+        ("4 * S", "2 * S", "and receives as much"),
+        ("return server, ring", "return ring, server", "The server comes first"),
+    ],
+    "warmed_up": [
+        ("min(1, reached)", "reached", "It goes on rising"),
+        ("(step + 1)", "step", "count from 1"),
+    ],
+    "count_messages": [
+        ("1 + gaps", "gaps", "one message more than gaps"),
+        ("1 + gaps", "len(sent)", "the number of tensors"),
+        ("1 + gaps", "len(set(sent))", "need not begin in the same microsecond"),
+    ],
+    "train_step": [
+        ("optimizer.zero_grad()\n    loss", "loss", "set to zero in each step"),
+        ("hvd.allreduce(loss.detach()).item()", "hvd.allreduce(loss.detach(), op=hvd.Sum).item()", "hvd.allreduce takes a mean"),
+        ("optimizer.step()", "optimizer.synchronize()", "is optimizer.step() called"),
+    ],
+    "my_images": [
+        ("seed + epoch", "seed", "has to change with the epoch"),
+        ("seed + epoch", "seed + epoch + rank", "shuffle with the same seed"),
+        ("order[rank::size]", "order", "10 each are due"),
+    ],
+    "accumulate": [
+        ("i < parts - 1", "False", "4 all-reduces were made"),
+        ("i < parts - 1", "True", "no all-reduce was made"),
+        (" / parts)", ")", "divide each loss by their number"),
+    ],
+    "read_own_part": [
+        ("Read_at_all(comm.rank * mine.nbytes", "Read_at_all(comm.rank * mine.size", "The offset counts bytes"),
+        ("if size < end", "if False", "raises no ValueError"),
+        ("Read_at_all(comm.rank * mine.nbytes", "Read_at_all(0 * mine.nbytes", "it read from at number 0"),
+    ],
+    "step_seconds": [
+        ("max(0, ring - overlap * compute)", "ring - overlap * compute", "max(0, ...)"),
+        ("2 * (p - 1) * alpha + 2 *", "(p - 1) * alpha +", "A ring goes round twice"),
+        ("nbytes * beta", "nbytes * beta * p", "one chunk"),
+    ],
+    "lars_gradient": [
+        (" / short", "", "divide by gradient.norm()"),
+        (" * trust", "", "`trust` is missing"),
+        ("if long == 0 or short == 0", "if False", "0 / 0"),
+    ],
+    "efficiency_range": [
+        ("(base + 0.5)", "(base - 0.5)", "has to be"),
+        ("return lowest, highest", "return highest, lowest", "The lowest comes first"),
+    ],
+    "three_numbers": [
+        (" * ranks", "", "The ranks are a factor, too"),
+        ("passes = total // (micro * ranks)", "passes = 1", "passes is not always 1"),
+        ("return total, micro, passes", "return passes, micro, total", "The order is"),
+    ],
+    "clip": [
+        ("if limit == 0 or norm <= limit", "if False", "Short gradients are not made longer"),
+        ("[gradient * limit / norm", "[gradient * limit / gradient.norm()", "one norm, of all of them together"),
+        ("[gradient * limit / norm", "[gradient.clamp(-limit, limit)", "cuts each value"),
+    ],
+    "through_fp16": [
+        ("stored.float() / scale", "(stored / scale).float()", "scale, .half(), .float(), divide"),
+        (" / scale", "", "Divide by the scale"),
+        ("(gradient * scale).half()", "gradient.half() * scale", "scale, .half(), .float(), divide"),
+    ],
+    "adam_step": [
+        ("m[:] =", "m =", "has to be"),
+        ("m / (1 - beta1**t), v / (1 - beta2**t)", "m, v", "bias correction is missing"),
+        ("np.sqrt(v_hat)", "v_hat", "square root of v"),
+        ("w -=", "w +=", "uphill"),
+    ],
+    "bytes_on_a_rank": [
+        (" / (n if stage >= 1 else 1)", "", "has to be"),
+        ("12 * psi", "8 * psi", "12 bytes"),
+        ("stage >= 1", "stage >= 2", "has to be"),
+        ("return parameters", "return 0 * parameters", "has to be"),
+    ],
+    "one_way_seconds": [
+        (" / 8  #", "  #", "8 bits a byte"),
+        (" * 128 / 130", "", "only 128 are data"),
+        ("2 * parameters", "parameters", "has 2 bytes"),
+    ],
+    "first_fit": [
+        ("range(len(memory) - size + 1)", "range(len(memory) - size)", "also the last place in memory"),
+        ("return slice(start, start + size)", "return start", "for freeing them later"),
+        ("    raise MemoryError", "    return MemoryError", "it has to raise MemoryError"),
+    ],
+    "zero1_step": [
+        (" / me.world_size", "", "That is the sum over the ranks"),
+        ("all_gather(mine.detach(), flat)", "flat.chunk(me.world_size)[me.rank].copy_(mine.detach())", "brings them to all"),
+        ("reduce_scatter(gradient)", "gradient.chunk(me.world_size)[me.rank]", "reduce_scatter adds up the ranks'"),
+        ("adam.step()", "pass", "as before"),
+    ],
+    "compress": [
+        ("u = v + error", "u = v", "is added first"),
+        ("u - unpack", "unpack", "it has to be"),
+        ("feedback * (u - unpack(message, len(u)))", "u - unpack(message, len(u))", "Without feedback"),
+    ],
+    "rouge1": [
+        ("2 * common / (a.total() + b.total())", "common / a.total()", "That is the recall"),
+        ("2 * common / (a.total() + b.total())", "common / b.total()", "That is the precision"),
+        ("(a & b).total()", "len(a & b)", "has to be"),
+    ],
+    "oracle": [
+        ("if rouge1(", "if False and rouge1(", "it may be fewer than three"),
+        ("[*chosen, part]", "[part]", "has to be"),
+        ("< 3", "< 1", "Up to three sentences"),
+    ],
+    "loss_of": [
+        (" * mine * me.world_size / total", "", "weight it by its share"),
+        (" * me.world_size", "", "once more, so times me.world_size"),
+        ("loss, int(mine + inputs", "loss.item(), int(mine + inputs", "no .item()"),
+    ],
+}

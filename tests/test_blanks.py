@@ -1,0 +1,166 @@
+"""The notebooks' blanks, guesses and folded outputs: each is complete, checks that need no ranks know right from wrong."""
+
+import ast
+import importlib
+import re
+import sys
+from collections import Counter
+from itertools import pairwise
+
+import nbformat
+import numpy as np
+import pytest
+import torch
+from blank_mistakes import RIGHT, WRONG
+from nbclient import NotebookClient
+from notebook_blanks import BLANKS, BOOKS, PARTS, ROOT, TAUGHT, code, tags
+
+from pi2zero.checks.framework.base import CheckFailed
+
+sys.path.insert(0, str(ROOT / "tools"))
+import notebooks
+
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+IN_KERNEL = [blank for blank in BLANKS if not blank.on_ranks]
+
+
+def answers(blanks, table):
+    """Arguments of parametrize: (blank, *what the table says of an answer to it)."""
+    return [pytest.param(blank, *entry, id=f"{blank}-{i}") for blank in blanks for i, entry in enumerate(table[blank.name])]
+
+
+def replaced(blank, piece, other):
+    assert piece in blank.kits, (blank, piece)
+    return blank.kits.replace(piece, other, 1)
+
+
+def check(blank, source):
+    """Define an answer from its text, and check it."""
+    names = {"np": np, "torch": torch, "pairwise": pairwise, "re": re, "Counter": Counter, "FREE": 0, "largest": len}
+    names |= {"sentences": None, "rouge1": None}  # the check lends them
+    exec(source, names)
+    getattr(importlib.import_module(f"pi2zero.checks.blanks.{blank.module}"), blank.name)(names[blank.name])
+
+
+@pytest.mark.parametrize("book", TAUGHT)
+def test_a_taught_notebook_has_blanks_and_says_which_are_left(book):
+    cells = BOOKS[book].cells
+    assert 3 <= sum("blank" in tags(cell) for cell in cells) <= 4
+    last = max(at for at, cell in enumerate(cells) if "blank-solution" in tags(cell))
+    assert any(cell.source == "blanks_left()" for cell in cells[last:])
+
+
+@pytest.mark.parametrize("blank", BLANKS, ids=repr)
+def test_a_blank_is_complete(blank):
+    stub, asked, kits = blank.cells
+    assert [part in tags(cell) for part, cell in zip(PARTS, blank.cells, strict=True)] == [True] * 3
+    head, _, end = code(stub).partition("    raise NotImplementedError(")
+    assert end.count("\n") == 0, "the blank ends with its raise"
+    assert ast.get_docstring(ast.parse(code(stub)).body[0]), "it says what the function has to do"
+    given = [line for line in head.splitlines() if '"""' not in line]
+    assert [line for line in blank.kits.splitlines() if line in given] == given, "the answer begins as the blank does"
+    (function,) = ast.parse(blank.kits).body
+    docstring = ast.get_docstring(function) is not None
+    body = function.end_lineno - function.lineno - docstring - (len(given) - 1)
+    assert 2 <= body <= 8, f"{body} lines to write"
+    assert code(asked) == f"check.{blank.name}({blank.name})"
+    assert code(kits).startswith("@solution\ndef ") and kits.metadata.jupyter.source_hidden
+    assert len({cell.source.startswith("%%px\n") for cell in blank.cells}) == 1
+
+
+def test_every_blank_has_wrong_answers_and_another_right_one():
+    names = [blank.name for blank in BLANKS]
+    assert len(names) == len(set(names)) and set(names) == set(WRONG) == set(RIGHT)
+    assert all(len(WRONG[name]) >= 2 for name in names)
+
+
+@pytest.mark.parametrize("blank", IN_KERNEL, ids=repr)
+def test_the_kits_answer_is_right(blank, capsys):
+    check(blank, blank.kits)
+    assert capsys.readouterr().out.startswith(f"{blank.name} is right. ")
+
+
+@pytest.mark.parametrize(("blank", "piece", "other"), answers(IN_KERNEL, RIGHT))
+def test_another_right_answer_is_right(blank, piece, other, capsys):
+    check(blank, replaced(blank, piece, other))
+    assert capsys.readouterr().out.startswith(f"{blank.name} is right. ")
+
+
+@pytest.mark.parametrize(("blank", "piece", "other", "words"), answers(IN_KERNEL, WRONG))
+def test_a_wrong_answer_is_told_its_mistake(blank, piece, other, words):
+    with pytest.raises(CheckFailed) as refused:
+        check(blank, replaced(blank, piece, other))
+    assert str(refused.value).startswith(f"{blank.name} is not right yet.\n")
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize("book", BOOKS)
+def test_the_output_under_a_predict_is_folded_and_no_other(book):
+    due = [cell.id for cell in notebooks.to_fold(BOOKS[book])]
+    folded = [cell.id for cell in BOOKS[book].cells if cell.metadata.get("jupyter", {}).get("outputs_hidden")]
+    assert folded == due, f"python tools/notebooks.py --fold notebooks/{book}.ipynb"
+    asked = any(notebooks.PREDICT.search(cell.source) for cell in BOOKS[book].cells if cell.cell_type == "markdown")
+    assert bool(due) == asked
+
+
+@pytest.mark.parametrize("book", TAUGHT)
+def test_every_guess_comes_back(book):
+    cells = BOOKS[book].cells
+    places = [at for at, cell in enumerate(cells) if "guess" in tags(cell)]
+    assert 1 <= len(places) <= 5
+    for at in places:
+        name = re.fullmatch(r"(\w+_guess) = None  # .+", cells[at].source)[1]
+        assert sum(f"guessed({name}, " in cell.source for cell in cells[at:]) == 1
+        assert notebooks.PREDICT.search(cells[at - 1].source), "a guess is asked for by a Predict"
+
+
+def test_clean_keeps_folds(tmp_path):
+    """What `make notebooks` stores folds outputs under a Predict and the kit's answers, and nothing else."""
+    cell = nbformat.v4.new_code_cell
+    output = nbformat.v4.new_output("stream", text="1\n")
+    asks = nbformat.v4.new_markdown_cell("**Predict**: what?")
+    cells = [
+        asks,
+        cell("x = None", metadata={"tags": ["guess"]}),
+        cell("1", outputs=[output]),
+        nbformat.v4.new_markdown_cell("So."),
+        cell("2", outputs=[output]),
+    ]
+    cells += [cell("3", metadata={"tags": ["blank-solution"], "collapsed": True}, outputs=[output])]
+    book = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}})
+    notebooks.clean(book)
+    assert [c.metadata.get("jupyter", {}) for c in cells] == [{}, {}, {"outputs_hidden": True}, {}, {}, {"source_hidden": True}]
+
+
+@pytest.mark.long
+def test_left_right_wrong_and_misspelt_in_a_kernel():
+    """Notebook 01's first blank in a real kernel, filled in four ways, and a guess."""
+    blank = next(blank for blank in BLANKS if blank.name == "pi_array")
+    stub, asked, kits = (cell.source for cell in blank.cells)
+    written = blank.kits + "\n"
+    ways = [stub, written, written.replace("x * x + y * y", "x + y"), written.replace("return float(", "return float((")]
+    sources = ["import numpy as np\nfrom pi2zero.checks.blanks import blanks_left, guessed, solution, pi as check"]
+    sources += [source for way in ways for source in (way, asked, kits, "blanks_left()")]
+    sources += ["guessed(None, 793)", "guessed(800, 793, 'darts')", "guessed('many', 793)", "check.pi_array(pi_array(10))"]
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
+    NotebookClient(book, timeout=120, allow_errors=True).execute()
+    said = [
+        ANSI.sub("", "".join(o.get("text") or "\n".join(o.get("traceback", [])) for o in cell.outputs)) for cell in book.cells
+    ]
+    left, right, wrong, misspelt, (none, number, word, called) = (said[at : at + 4] for at in range(1, len(said), 4))
+    kits = "The kit's pi_array is used from here on"
+    assert left[1].startswith("Left: pi_array is still to be written.") and left[2:] == [
+        f"{kits}.\n",
+        "Blanks of this notebook: 1. Left: pi_array.\n",
+    ]
+    assert right[1].startswith("pi_array is right.") and right[2] == "Your pi_array is used from here on.\n"
+    assert right[3] == "You have written all 1 blanks of this notebook.\n"
+    assert "a triangle" in wrong[1] and "Traceback" not in wrong[1]
+    assert wrong[2] == f"{kits}, because the check has not accepted yours.\n"
+    assert "SyntaxError" in misspelt[0] and misspelt[2] == f"{kits}.\n"  # the kit's of before is what the name stands for
+    assert (none, number, word) == (
+        "You made no guess.\n",
+        "You guessed 800 darts; it is 793 darts.\n",
+        "You guessed 'many'; it is 793.\n",
+    )
+    assert "without brackets" in called
