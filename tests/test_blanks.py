@@ -4,6 +4,7 @@ import ast
 import importlib
 import re
 import sys
+import tempfile
 from collections import Counter
 from itertools import pairwise
 
@@ -12,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 from blank_mistakes import RIGHT, WRONG
-from nbclient import NotebookClient
 from notebook_blanks import BLANKS, BOOKS, PARTS, ROOT, TAUGHT, code, tags
 
 from pi2zero.checks.framework.base import CheckFailed
@@ -143,7 +143,10 @@ def test_left_right_wrong_and_misspelt_in_a_kernel():
     sources += [source for way in ways for source in (way, asked, kits, "blanks_left()")]
     sources += ["guessed(None, 793)", "guessed(800, 793, 'darts')", "guessed('many', 793)", "check.pi_array(pi_array(10))"]
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
-    NotebookClient(book, timeout=120, allow_errors=True).execute()
+    with tempfile.TemporaryDirectory() as sockets:
+        client = notebooks.Client(book, timeout=120, allow_errors=True)
+        client.sockets = sockets
+        client.execute()
     said = [
         ANSI.sub("", "".join(o.get("text") or "\n".join(o.get("traceback", [])) for o in cell.outputs)) for cell in book.cells
     ]
@@ -157,7 +160,8 @@ def test_left_right_wrong_and_misspelt_in_a_kernel():
     assert right[3] == "You have written all 1 blanks of this notebook.\n"
     assert "a triangle" in wrong[1] and "Traceback" not in wrong[1]
     assert wrong[2] == f"{kits}, because the check has not accepted yours.\n"
-    assert "SyntaxError" in misspelt[0] and misspelt[2] == f"{kits}.\n"  # the kit's of before is what the name stands for
+    assert "SyntaxError" in misspelt[0] and misspelt[2] == f"{kits}.\n"
+    assert misspelt[1].startswith("pi_array is the kit's now.")
     assert (none, number, word) == (
         "You made no guess.\n",
         "You guessed 800 darts; it is 793 darts.\n",
