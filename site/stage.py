@@ -1,7 +1,7 @@
 """The site's source tree: the kit's own notebooks, labs and pages as they are, and what a page needs beside them.
 
-A notebook gets alternative texts for its pictures (alt.toml), a fold over outputs that are to be guessed first, and the
-documentation of what it calls. Nothing is executed: outputs are those that are stored in the kit.
+A notebook gets alternative texts for its pictures (alt.toml), a fold over outputs that are to be guessed first and over
+answers, and the documentation of what it calls. Nothing is executed: outputs are those that are stored in the kit.
 """
 
 import copy
@@ -108,8 +108,11 @@ def staged(path):
 
 def _stage_cell(cell, alt):
     tags = cell["metadata"].setdefault("tags", [])
-    if cell["metadata"].get("jupyter", {}).get("outputs_hidden") and cell.get("outputs"):
+    hidden = cell["metadata"].get("jupyter", {})
+    if hidden.get("outputs_hidden") and cell.get("outputs"):
         tags.append("hide-output")
+    if hidden.get("source_hidden"):  # the kit's answer to a blank
+        tags.append("hide-input")
     if cell["id"] in alt:
         cell["metadata"]["mystnb"] = {"image": {"alt": alt[cell["id"]]}}
     for output in cell.get("outputs", []):
