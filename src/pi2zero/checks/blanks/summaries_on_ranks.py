@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import torch
 from mpi4py import MPI
 
+from pi2zero import ranks
 from pi2zero.checks.blanks import blank
 from pi2zero.checks.blanks.compare import same, shown
 from pi2zero.checks.framework.agree import agree
@@ -14,15 +15,16 @@ from pi2zero.checks.framework.base import CheckFailed, answer, hint
 @blank
 def loss_of(function):
     """loss_of(engine, inputs) -> (this rank's loss, whose mean over the ranks is that of all tokens; tokens read and written)."""
-    comm = MPI.COMM_WORLD
+    comm, device = MPI.COMM_WORLD, ranks.join().device
     tokens = [2 + 3 * rank for rank in range(comm.size)]  # of each rank
     labels = torch.full((1, 3 * comm.size), -100)
     labels[0, : tokens[comm.rank]] = 7
     inputs = {"input_ids": torch.ones(1, 5, dtype=int), "attention_mask": torch.ones(1, 5, dtype=int), "labels": labels}
+    inputs = {name: tensor.to(device) for name, tensor in inputs.items()}
     own = 1.0 + comm.rank
 
     def engine(**given):
-        return SimpleNamespace(loss=torch.tensor(own, requires_grad=True))
+        return SimpleNamespace(loss=torch.tensor(own, requires_grad=True, device=device))
 
     result = agree(lambda: answer(function, engine, inputs))
     agree(_judge, result, own, tokens)
@@ -37,7 +39,7 @@ def _judge(result, own, tokens):
     due = own * tokens[rank] * size / total
     if not isinstance(loss, torch.Tensor) or not loss.requires_grad:
         raise CheckFailed("the loss has to stay a tensor with a gradient: no .item() on it.")
-    if not same(loss.detach(), due):
+    if not same(loss.detach().cpu(), due):
         known = [
             (own, "That is the mean of this rank's tokens: weight it by its share of all tokens."),
             (due / size, "DeepSpeed divides by the ranks once more, so times me.world_size."),

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from mpi4py import MPI
 from torch import nn
 
+from pi2zero import ranks
 from pi2zero.checks.blanks import blank
 from pi2zero.checks.blanks.compare import compare, same, shown
 from pi2zero.checks.blanks.names import with_names
@@ -154,7 +155,8 @@ def accumulate(function):
     model, images, labels = _problem(32 * dist.get_world_size())
     whole = _gradient(model, images, labels, np.arange(len(images)), "mean")
 
-    calls, net = [], DistributedDataParallel(_problem(1)[0])
+    device = ranks.join().device
+    calls, net = [], DistributedDataParallel(_problem(1)[0].to(device))
 
     def hook(state, bucket):
         calls.append(bucket.index())
@@ -163,9 +165,9 @@ def accumulate(function):
 
     net.register_comm_hook(None, hook)
     rows = slice(dist.get_rank(), None, dist.get_world_size())
-    agree(lambda: answer(function, net, images[rows], labels[rows], 4))
+    agree(lambda: answer(function, net, images[rows].to(device), labels[rows].to(device), 4))
     gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in net.parameters()]
-    agree(_judge_accumulated, len(calls), torch.cat([gradient.flatten() for gradient in gradients]).numpy(), whole)
+    agree(_judge_accumulated, len(calls), torch.cat([gradient.flatten() for gradient in gradients]).cpu().numpy(), whole)
     return "One all-reduce for 4 micro-batches, and the gradient of all images."
 
 

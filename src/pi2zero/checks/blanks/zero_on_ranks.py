@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from mpi4py import MPI
 from torch import nn
 
+from pi2zero import ranks
 from pi2zero.checks.blanks import blank
 from pi2zero.checks.blanks.compare import same, shown
 from pi2zero.checks.blanks.names import with_names
@@ -111,7 +112,7 @@ def compress(function):
     """compress(v, error, feedback=1) -> (the message of v + error, what it leaves out times feedback)."""
     space = function.__globals__
     pack, unpack = space["pack"], space["unpack"]
-    v, error = torch.tensor([3.0, -1.0, 0.5, -0.5]), torch.tensor([0.25, 0.5, -1.0, 0.0])
+    v, error = torch.tensor([[3.0, -1.0, 0.5, -0.5], [0.25, 0.5, -1.0, 0.0]], device=ranks.join().device)
 
     def said(message):
         return unpack(message, 4).cpu()
@@ -121,8 +122,8 @@ def compress(function):
         if not isinstance(result, tuple | list) or len(result) != 2:
             raise CheckFailed(f"compress returned {shown(result)}; (message, error) is due.")
         message, left = result
-        u = v + error
-        due = pack(u)
+        u = (v + error).cpu()
+        due = pack(v + error)
         if not isinstance(message, torch.Tensor) or message.dtype != torch.uint8 or message.shape != due.shape:
             raise CheckFailed("the message has to be what pack() makes: bytes.")
         if not torch.equal(message.cpu(), due.cpu()):
@@ -136,7 +137,7 @@ def compress(function):
         if same(torch.as_tensor(left).cpu() * torch.ones(4), rest * torch.ones(4), 1e-5):
             continue
         known = [
-            (v - said(due), "What is left out is that of v + error, not of v."),
+            (v.cpu() - said(due), "What is left out is that of v + error, not of v."),
             (said(due) - u, "It has the wrong sign: what was wanted, minus what the message says."),
             (u - said(due), "Without feedback (0) nothing is kept: multiply."),
             (u, "Subtract what the message says, unpack(message, len(u))."),
