@@ -10,13 +10,17 @@ from extract import SlideError, cell_code
 from pi2zero import costs, plots
 
 
+def _silent(*words):
+    """In place of what prints."""
+
+
 def run_cells(path, ids, **names):
     """Run code cells of a notebook, in the order of `ids`, and return the names they leave. Raises SlideError.
 
     ids: cell ids or tags, separated by commas; a first line such as `%%px --local` is left out, so give only cells
     that need no ranks. names: what earlier cells would have defined; np, plt, costs and plots are there.
     """
-    space = {"np": np, "plt": plt, "costs": costs, "plots": plots, "print": lambda *words: None} | names
+    space = {"np": np, "plt": plt, "costs": costs, "plots": plots, **dict.fromkeys(["print", "guessed"], _silent)} | names
     for cell in ids.split(","):
         lines = cell_code(path, cell).splitlines()
         code = "\n".join(lines[1:] if lines[0].startswith("%%") else lines)

@@ -78,7 +78,7 @@ def batch_sizes():
 
 def stale():
     """Losses of serial trainings whose gradients are late, at the learning rate where it hurts: notebook 04's functions."""
-    names = run_cells(NOTEBOOK_4, f"{BEGIN},count,gradient-of,loss-of,delayed")
+    names = run_cells(NOTEBOOK_4, f"{BEGIN},guess-parameters-guess,count,gradient-of,loss-of,delayed")
     model, fill = names["new_model"](), names["vector_to_parameters"]
 
     def loss(weights):
