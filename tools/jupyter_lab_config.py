@@ -12,7 +12,10 @@ c.ServerApp.log_level = "WARN"  # the address is still printed
 nbgrader = ["nbgrader"] + [f"nbgrader.server_extensions.{name}" for name in
                            ("assignment_list", "course_list", "formgrader", "validate_assignment")]  # fmt: skip
 c.ServerApp.jpserver_extensions = dict.fromkeys([*nbgrader, "ipyparallel"], False) | {"jupyterlab": True}
-c.LabApp.app_settings_dir = str(Path(__file__).parent / "lab_settings")
+SETTINGS = str(Path(__file__).parent / "lab_settings")
+c.LabApp.app_settings_dir = SETTINGS
+c.LabApp.custom_css = True
+c.ServerApp.tornado_settings = {"static_custom_path": [SETTINGS]}  # where custom.css is
 c.LabApp.check_for_updates_class = "jupyterlab.NeverCheckForUpdate"  # works without a network
 c.LabApp.news_url = None
 c.LabApp.extension_manager = "readonly"

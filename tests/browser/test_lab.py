@@ -121,10 +121,12 @@ def test_what_answers_a_predict_is_folded_until_its_cell_is_run(page):
     opened = page.evaluate(FOLDED)
     assert opened["darts"][0] and opened["darts-count"][0] and not opened["loop"][0]
     assert opened["array"][1] and not opened["blank-pi-array"][1], "the kit's answer is folded, the blank is not"
+    answer = page.get_by_text("793 inside; 785 expected")
+    assert not answer.first.is_visible(), "JupyterLab's own fold shows the first line"
     screenshot(page, "folded")
     for cell in ("imports", "guess-inside-guess", "darts", "darts-count"):
         page.evaluate(RUN, cell)
-    page.get_by_text("793 inside; 785 expected").wait_for()
+    answer.wait_for()
     run = page.evaluate(FOLDED)
     assert not run["darts"][0] and not run["darts-count"][0] and run["loop-time"][0]
     screenshot(page, "unfolded")
@@ -155,7 +157,7 @@ def test_a_slider_moves_the_sentence_and_the_picture(page):
     page.get_by_text("64 x 32 GB at stage 1").wait_for()
     picture = page.locator("img.widget-image").last
     before = picture.get_attribute("src")
-    page.get_by_role("button", name="3", exact=True).click()
+    page.get_by_role("feed", name="Cells").get_by_role("button", name="3", exact=True).click()
     page.get_by_text("64 x 32 GB at stage 3").wait_for()
     ranks = page.locator(".widget-hslider, .jupyter-widget-hslider").filter(has_text="ranks").locator(".noUi-handle")
     ranks.press("ArrowRight")
