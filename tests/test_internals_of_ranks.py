@@ -142,6 +142,32 @@ def test_a_dtensor_s_own_shard():
     assert "_local_tensor" in DTensor.__annotations__
 
 
+PIPELINE = """
+import json, sys, torch
+import torch.distributed as dist
+from torch.distributed import pipelining
+dist.init_process_group("gloo", store=dist.FileStore(sys.argv[1], 1), rank=0, world_size=1)
+parts = [pipelining.PipelineStage(torch.nn.Linear(2, 2), s, 2, torch.device("cpu")) for s in range(2)]
+plans = {}
+for name in ("Interleaved1F1B", "DualPipeV"):
+    made = pipelining.schedules.get_schedule_class(name)(parts, n_microbatches=2, loss_fn=torch.nn.functional.mse_loss)
+    row = [part for entry in made.pipeline_order[0] if entry for part in entry.sub_actions or [entry]]
+    plans[name] = sorted([a.stage_index, a.computation_type.value, a.microbatch_index] for a in row)
+print(json.dumps(plans))
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.long
+@leans("notebooks/11_model_parallel.ipynb: schedule.pipeline_order", "notebooks/11_model_parallel.ipynb: entry.sub_actions")
+def test_torch_s_plans_of_pipelines(tmp_path):
+    """torch's schedules show each rank's actions in pipeline_order, as (stage, F, B, I or W, micro-batch), or groups of them."""
+    plans = json.loads(python(PIPELINE, str(tmp_path / "store")))
+    whole = sorted([s, kind, i] for s in range(2) for kind in "FB" for i in range(2))
+    assert plans["Interleaved1F1B"] == whole
+    assert {kind for _, kind, _ in plans["DualPipeV"]} <= set("FBIW") and len(plans["DualPipeV"]) >= len(whole)
+
+
 # --- what is built on torch ----------------------------------------------------------------------------------------------
 
 ENGINES = """
