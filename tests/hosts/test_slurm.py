@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hosts.conftest import SETUP, SUM, SUMS, fresh, jobs, nothing_is_left, on, out, power, shown
+from tests.hosts.conftest import NODES, SETUP, SUM, SUMS, fresh, jobs, nothing_is_left, on, out, power, shown
 
 ROOT = Path(__file__).resolve().parents[2]
 TWO_NODES = 'on = "slurm"\nnodes = 2\nranks_per_node = 2\n'
@@ -265,6 +265,8 @@ def test_worlds_of_one_are_refused():
     words = ["srun", "-N2", "-n4", "--mpi=none", sys.executable, "-c", program]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert done.returncode and "srun has started 4 tasks, and each is an MPI world of its own" in done.stderr, done.stderr
+    for node in NODES:  # srun ended the others when the first had failed: they could not take their files away
+        on(node, "rm -rf /tmp/ompi.* /dev/shm/sm_segment.*")
 
 
 @pytest.mark.parametrize(

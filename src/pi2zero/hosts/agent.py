@@ -23,6 +23,7 @@ from pi2zero.hosts.ends import Ends
 from pi2zero.hosts.seal import seal as seal_process
 
 SILENCE = 30.0  # s without a request (they come twice a second), after which the kernel counts as gone
+CLEARING = 3.0  # s that Open MPI's daemon gets to do so
 DAEMONS = ("mpirun", "mpiexec", "prterun", "prted")  # Open MPI's: their children are ranks,
 ENDS = Ends()
 SHELLS = (*DAEMONS, "ssh", "srun", "sh")  # or the way to another host
@@ -74,6 +75,13 @@ def daemons(ranks_mark: str) -> set[psutil.Process]:
     return found
 
 
+def name_of(process: psutil.Process) -> str:
+    """Its name; nothing if it has ended."""
+    with contextlib.suppress(psutil.Error):
+        return process.name()
+    return ""
+
+
 def is_rank(process: psutil.Process) -> bool:
     """Whether a daemon's child is a rank that lives, and not the way to another host (in_job.py becomes srun in a moment)."""
     with contextlib.suppress(psutil.Error):
@@ -109,8 +117,11 @@ def seal(mark: str, friends: list[str]) -> int:
 
 
 def end(mark: str) -> None:
-    """End what carries this mark on this host."""
+    """End what carries this mark on this host. Open MPI's daemon then ends by itself and takes its files away: a job that is
+    given back before would have it killed."""
+    theirs = [daemon for daemon in daemons(mark) if name_of(daemon).startswith("prted")]
     marks.end_marked(mark)
+    psutil.wait_procs(theirs, CLEARING)
 
 
 def clean(folder: str) -> None:

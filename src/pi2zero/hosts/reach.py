@@ -272,8 +272,9 @@ class Hosts:
             found |= dict(zip(ranks, host.call("read_all", [str(paths[rank]) for rank in ranks]), strict=True))
 
     def end(self, mark: str) -> None:
-        """End what carries this mark, on all hosts."""
-        side_by_side(lambda host: self._end_on(host, mark), self)
+        """End what carries this mark, on all hosts; here last: with mpirun the way to its daemons ends, and Slurm kills them."""
+        side_by_side(lambda host: self._end_on(host, mark), self.others)
+        self._end_on(self.here, mark)
 
     @staticmethod
     def _end_on(host, mark):
@@ -282,8 +283,9 @@ class Hosts:
                 host.call("end", mark)
 
     def close(self) -> None:
-        """End everything of this cluster on all hosts, and remove its files."""
-        side_by_side(lambda host: host.close(self.mark, self.folder), self)
+        """End everything of this cluster on all hosts, here last, and remove its files."""
+        side_by_side(lambda host: host.close(self.mark, self.folder), self.others)
+        self.here.close(self.mark, self.folder)
 
 
 def side_by_side(function, items) -> None:
