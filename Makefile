@@ -3,7 +3,7 @@ PY := .venv/bin/python
 .DEFAULT_GOAL := help
 # Modules of clusters set these for another Python.
 unexport PYTHONPATH PYTHONHOME
-.PHONY: help lab test test-fast cluster-test two-hosts gpu labs notebooks slides site links browser bench doctor reset clean set-up horovod r mpi-libraries
+.PHONY: help lab test test-fast cluster-test two-hosts gpu labs notebooks slides site links handout browser bench doctor reset clean set-up horovod r mpi-libraries
 .PHONY: tensorflow lock hub bench-room containers
 
 help:           ## this list
@@ -62,6 +62,9 @@ bench-room: set-up ## ten simulated attendees at once in notebook 02, by the hub
 	@$(PY) tools/hub.py install
 	@$(PY) benchmarks/bench_room.py
 
+handout: set-up ## the kit as one file for attendees, without the labs' solutions: build/pi2zero-handout.zip
+	@$(PY) tools/handout.py
+
 containers: set-up ## run the containers' recipes in a bare Debian 12 (root, mmdebstrap, an hour)
 	@for recipe in docker apptainer devcontainer binder; do $(PY) tools/bare_tree.py $$recipe || exit 1; done
 
@@ -88,7 +91,7 @@ reset: set-up   ## end what the kit has started from this clone on this host, an
 
 clean:          ## remove what can be made again: .venv, built slides, caches
 	@if $(PY) -c 'import pi2zero' 2>/dev/null; then $(PY) -m pi2zero reset; $(PY) -m pi2zero built --stop; fi
-	@rm -rf .venv .venv-tensorflow .venv-mpich .venv-openmpi4 .venv-site slides/build site/build .pytest_cache .ruff_cache src/*.egg-info
+	@rm -rf .venv .venv-tensorflow .venv-mpich .venv-openmpi4 build .venv-site slides/build site/build .pytest_cache .ruff_cache src/*.egg-info
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 
 # Quick when .venv is there already. PYTHON=/path/to/python3.11 chooses the interpreter. SITE=1 builds on a site's torch and MPI.
