@@ -1,4 +1,4 @@
-"""`python -m pi2zero doctor [--json]`, `... built [--wait]`, `... site [--write]` and `... reset`."""
+"""`python -m pi2zero doctor [--json] [--short] [--seats FOLDER]`, `... built [--wait]`, `... site [--write]` and `... reset`."""
 
 import argparse
 import contextlib
@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from dataclasses import asdict
+from pathlib import Path
 
 
 def main() -> int:
@@ -15,6 +16,10 @@ def main() -> int:
     doctor.add_argument("--json", action="store_true", help="for programs: one JSON object")
     doctor.add_argument("--quick", action="store_true", help="only what takes no time: starts no ranks, loads no torch")
     doctor.add_argument("--beside", action="store_true", help="patiently, beside other work; one line at the end")
+    doctor.add_argument("--short", action="store_true", help="one line: GREEN, or RED and what failed")
+    doctor.add_argument(
+        "--seats", metavar="FOLDER", help="one table of what --json wrote at all seats of a room, FOLDER/SEAT.json"
+    )
     commands.add_parser("reset", help="end what the kit has started from this clone on this host, and nothing else")
     built = commands.add_parser("built", help="how far what is compiled in the background is: Horovod, operators")
     built.add_argument("names", nargs="*", help="horovod, deepspeed; none: all", metavar="NAME")
@@ -36,7 +41,14 @@ def look(options) -> int:
     """Exit status 1 if something failed, else 0."""
     from pi2zero import doctor
     from pi2zero.built import builder
+    from pi2zero.doctor import seats
 
+    if options.seats:
+        try:
+            return int(seats.show(Path(options.seats)) > 0)
+        except FileNotFoundError as error:
+            print(error)
+            return 2
     start = time.monotonic()
     if options.quick:
         results = doctor.quick()
@@ -44,8 +56,10 @@ def look(options) -> int:
         results = doctor.beside()
     else:
         builder.start()  # if it was interrupted
-        results = doctor.run() if options.json else doctor.show()
+        results = doctor.run() if options.json or options.short else doctor.show()
     status = doctor.status(results)
+    if options.short:
+        print(seats.code(results))
     if options.json:
         seconds = round(time.monotonic() - start, 2)
         print(json.dumps({"status": status, "seconds": seconds, "checks": [asdict(r) for r in results]}, indent=1))
