@@ -132,6 +132,14 @@ def test_open_in_a_cell_goes_through_ipython():
     assert inspect.getfile(shell.user_ns["open"]).endswith("/IPython/core/interactiveshell.py")
 
 
+@leans("src/pi2zero/cluster/trees.py: /IPython/core/compilerop.py")
+def test_ipython_builds_a_cell_s_tree_in_one_file():
+    """IPython compiles cells to syntax trees in core/compilerop.py."""
+    from IPython.core import compilerop
+
+    assert "PyCF_ONLY_AST" in inspect.getsource(compilerop) and compilerop.__file__.endswith("/IPython/core/compilerop.py")
+
+
 @leans("src/pi2zero/cluster/watch.py: client._outstanding_dict")
 def test_a_client_knows_what_each_engine_has_not_answered():
     """ipyparallel's client keeps the numbers of the messages that are on their way, by the engine's uuid."""

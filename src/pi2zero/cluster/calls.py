@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 
+from pi2zero.cluster.trees import parsed
+
 # Calls of mpi4py that end only when other ranks do their part. Not Spawn, Accept, Connect and files: they wait for processes
 # and disks, which may take long and still come.
 MPI_WAITS = {
@@ -59,7 +61,7 @@ def call_of(frame) -> Call:
     """The call that a frame is making now; an empty Call if it makes none that can be seen."""
     text = _expression(frame)
     try:
-        node = ast.parse(f"({text}\n)", mode="eval").body  # in parentheses: a chain of calls may go over several lines
+        node = parsed(f"({text}\n)", mode="eval").body  # in parentheses: a chain of calls may go over several lines
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return Call()
     if not isinstance(node, ast.Call):
@@ -180,7 +182,7 @@ class _Loop:
 def _polling_loops(file: str) -> list[_Loop]:
     """Innermost first. Once for a file: a large one takes 50 ms, in which the rank's own thread stands still."""
     try:
-        tree = ast.parse("".join(linecache.getlines(file)))
+        tree = parsed("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     found = []

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from pi2zero.cluster.calls import IDLE, call_of, polls, waiting_call
+from pi2zero.cluster.trees import builds_a_tree
 
 PERIOD = 0.5  # s between two looks
 
@@ -82,7 +83,7 @@ class Pulse(threading.Thread):
 
     def _look(self):
         frame = sys._current_frames().get(self._main.ident)
-        if frame is None:
+        if frame is None or builds_a_tree(frame):
             return
         moved = self._moved()
         call = call_of(frame)
