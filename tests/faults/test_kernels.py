@@ -18,7 +18,7 @@ WORKS_OUTPUT = "[stdout:0] 2\n[stdout:1] 2\n"
 
 
 def test_interrupt_while_computing_keeps_the_variables(notebook, account):
-    notebook.run(START)
+    assert (reply := notebook.run(START)).ok, reply.text
     notebook.run(SETUP)
     before = len(notebook.processes())
     cell = "%%px\nimport time\nprint('on', flush=True)\nwhile True:\n    time.sleep(0.01)"
@@ -40,7 +40,7 @@ def test_interrupt_while_computing_keeps_the_variables(notebook, account):
 
 
 def test_interrupt_while_ranks_wait_in_mpi(notebook, account):
-    notebook.run(START)
+    assert (reply := notebook.run(START)).ok, reply.text
     notebook.run(SETUP)
     before = len(notebook.processes())
     reply = notebook.run("%%px\nprint('on', flush=True)\nif comm.rank == 0:\n    comm.recv(source=1)", interrupt_after=0.5)
@@ -63,7 +63,7 @@ def test_interrupt_while_ranks_wait_in_mpi(notebook, account):
 
 @pytest.mark.parametrize("how", ["restart", "kill", "shutdown"])
 def test_a_kernel_that_ends_leaves_nothing(notebook, account, how):
-    notebook.run(START)
+    assert (reply := notebook.run(START)).ok, reply.text
     notebook.run(SETUP)
     owner = notebook.owner
     assert len(notebook.processes()) >= 3  # mpirun and the ranks, at least
@@ -79,7 +79,7 @@ def test_a_kernel_that_ends_leaves_nothing(notebook, account, how):
 
 
 def test_a_kernel_killed_while_its_ranks_hang_leaves_nothing(notebook, account):
-    notebook.run(START)
+    assert (reply := notebook.run(START)).ok, reply.text
     notebook.run(SETUP)
     message = notebook.client.execute("%%px\nif comm.rank == 0:\n    comm.recv(source=1)")
     assert message
@@ -108,7 +108,7 @@ def test_two_kernels_do_not_meet(notebook):
 
 
 def test_stop_leaves_nothing_and_says_so_afterwards(notebook):
-    notebook.run(START)
+    assert (reply := notebook.run(START)).ok, reply.text
     assert notebook.run("cluster.stop()").ok
     assert not notebook.processes()
     assert "This cluster is stopped. Start one" in notebook.run("%%px\n1").error
@@ -144,14 +144,14 @@ def test_a_wrong_number_of_ranks(notebook, n):
 
 
 def test_wrong_targets_and_timeouts(notebook):
-    notebook.run(START)
+    assert (reply := notebook.run(START)).ok, reply.text
     assert "there are ranks 0 to 1" in notebook.run("%%px --targets 2\n1").text
     assert "more than 0" in notebook.run("%%px --timeout 0\n1").text
     assert notebook.run("%%px --targets 1\nprint('only me')").text == "[stdout:1] only me\n"
 
 
 def test_a_stop_button_while_ranks_restart_is_only_a_pause(notebook):
-    notebook.run(START)
+    assert (reply := notebook.run(START)).ok, reply.text
     assert "died" in notebook.run("%%px\nimport os\nos._exit(1)").error
     hurry = "print('on', flush=True)\nget_ipython().run_cell_magic('px', '', 'print(1)')"
     assert "KeyboardInterrupt" in notebook.run(hurry, interrupt_after=0.2).error
@@ -164,14 +164,14 @@ def test_a_stop_button_while_ranks_restart_is_only_a_pause(notebook):
 def test_a_start_that_was_interrupted_leaves_nothing_behind_the_next(notebook):
     early = "import pi2zero\nprint('on', flush=True)\ncluster = pi2zero.start(n=2)"
     assert "KeyboardInterrupt" in notebook.run(early, interrupt_after=0.7).error
-    notebook.run(START)
+    assert (reply := notebook.run(START)).ok, reply.text
     assert notebook.run(f"{SETUP}\nprint(comm.allreduce(1))").text == WORKS_OUTPUT
     notebook.run("cluster.stop()")
     assert not notebook.processes()
 
 
 def test_a_wrong_start_leaves_the_running_cluster_alone(notebook):
-    notebook.run(START)
+    assert (reply := notebook.run(START)).ok, reply.text
     notebook.run(SETUP)
     assert "n is the number of ranks" in notebook.run("pi2zero.start(n=0)").error
     assert notebook.run("%%px\nprint(x)").text == "[stdout:0] 5\n[stdout:1] 6\n"
@@ -193,14 +193,14 @@ def test_one_warden_for_many_starts(notebook):
 
 
 def test_a_view_tells_of_a_death_too(notebook):
-    notebook.run(START)
+    assert (reply := notebook.run(START)).ok, reply.text
     notebook.run("import os, signal\nos.kill(cluster.info[1]['pid'], signal.SIGKILL)\nimport time; time.sleep(0.5)")
     assert "rank 1 died: signal SIGKILL" in notebook.run("cluster.view['x'] = 1").error
     assert notebook.run("cluster.view['x'] = 1\nprint(cluster[1]['x'])").text.endswith("1\n")
 
 
 def test_replay_runs_a_cell_again_for_each_of_its_targets(notebook):
-    notebook.run(START)
+    assert (reply := notebook.run(START)).ok, reply.text
     notebook.run("%%px --targets 0\ny = 2")
     notebook.run("%%px --targets 1\ny = 2")
     notebook.run("%%px\n")
