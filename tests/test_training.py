@@ -4,13 +4,10 @@ The cells are taken from the notebook by their ids, so what is tested is what a 
 """
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-from pi2zero.mpi import mpi_env
+from worlds import told
 
 pytestmark = pytest.mark.long
 
@@ -119,17 +116,7 @@ def checks(sizes, text):
     cells = [source(cell).replace("MPI.COMM_WORLD", "group") for cell in CELLS]
     assert any("comm = group" in cell for cell in cells)
     program = GROUPS.format(sizes=sizes, text="\n\n".join([*cells, TELL, text]))
-    mpi_env()
-    command = ["mpirun", "-n", str(max(sizes)), "-x", "OMP_NUM_THREADS=1", sys.executable, "-m", "mpi4py", "-c", program]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
-    found = [{} for _ in sizes]
-    for line in done.stdout.splitlines():
-        if line.startswith("CHECK "):
-            _, size, rest = line.split(" ", 2)
-            name, _, held = rest.rpartition(" ")
-            found[sizes.index(int(size))][name] = held == "True"
-    return found
+    return told(program, sizes)
 
 
 @pytest.fixture(scope="module")

@@ -61,6 +61,11 @@ def checks(sizes, text, folder):
     text: a program in which `me` is this rank of the world. folder: an empty one, where the ranks meet.
     """
     program = PROGRAM.format(sizes=sizes, folder=folder, scripts=str(ROOT / "scripts"), text=text)
+    return told(program, sizes)
+
+
+def told(program, sizes):
+    """Run a program on as many ranks as the largest world has; what its lines "CHECK size name held" say, as `checks` has it."""
     mpi_env()
     command = ["mpirun", "-n", str(max(sizes)), "-x", "OMP_NUM_THREADS=1", sys.executable, "-m", "mpi4py", "-c", program]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=240)
