@@ -4,7 +4,7 @@ PY := .venv/bin/python
 # Modules of clusters set these for another Python.
 unexport PYTHONPATH PYTHONHOME
 .PHONY: help lab test test-fast cluster-test two-hosts gpu labs notebooks slides site links handout browser bench doctor reset clean set-up horovod r mpi-libraries
-.PHONY: tensorflow lock hub bench-room containers
+.PHONY: audit tensorflow lock hub bench-room containers
 
 help:           ## this list
 	@echo "From π to ZeRO. make TARGET, where TARGET is one of:"
@@ -76,6 +76,9 @@ horovod: set-up ## try again to compile Horovod and DeepSpeed's operators, if th
 
 lock: set-up    ## write requirements.lock, the pins of requirements.txt with their hashes
 	@$(PY) tools/lock.py
+
+audit: set-up   ## licences into docs/licences.md, a bill of materials into build/sbom.json, known vulnerabilities (network)
+	@$(PY) tools/audit.py
 
 r: set-up       ## optional: R with Rmpi, and its kernel in JupyterLab, for notebook A1 (Debian as root; half a minute)
 	@$(PY) tools/r.py

@@ -90,7 +90,7 @@ def answers(text):
     found = ADDRESS.search(text)
     with contextlib.suppress(OSError):
         if found:
-            with urllib.request.urlopen(f"{found[1]}/lab?token={found[2]}", timeout=5) as reply:
+            with urllib.request.urlopen(f"{found[1]}/lab?token={found[2]}", timeout=5) as reply:  # noqa: S310  (its own server)
                 return reply.status == 200
     return False
 

@@ -54,9 +54,8 @@ def load(folder):
         raise SlideError(f"{source}: no such deck. A deck is a folder in slides/ with deck.md and figures.py.")
     figures = load_figures(folder)
     # Other delimiters than {{ }}, which LaTeX and f-strings use.
-    jinja = jinja2.Environment(
-        undefined=jinja2.StrictUndefined, variable_start_string="<<", variable_end_string=">>", autoescape=False
-    )
+    signs = {"variable_start_string": "<<", "variable_end_string": ">>"}
+    jinja = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False, **signs)  # noqa: S701  (the decks' own text)
     try:
         text = jinja.from_string(source.read_text(encoding="utf-8")).render(figures.facts())
     except jinja2.UndefinedError as error:

@@ -25,7 +25,7 @@ def run_cells(path, ids, **names):
         lines = cell_code(path, cell).splitlines()
         code = "\n".join(lines[1:] if lines[0].startswith("%%") else lines)
         try:
-            exec(compile(code, f"{path}, cell {cell}", "exec"), space)
+            exec(compile(code, f"{path}, cell {cell}", "exec"), space)  # noqa: S102  (a notebook's own cell)
         except Exception as error:
             raise SlideError(f"{path}, cell {cell!r}: {type(error).__name__}: {error}") from error
     return space

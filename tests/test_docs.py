@@ -1,14 +1,20 @@
 """What the pages and notebooks point to is there, and the README names every notebook, lab and make target that it promises."""
 
-import json
+import getpass
 import re
+import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import nbformat
 import pytest
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+
+from notebooks import nameless  # noqa: E402
+
 TRACKED = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
 NOT_PAGES = (
     "slides/",
@@ -60,8 +66,32 @@ def test_every_make_target_that_a_page_names_is_there():
     assert named and named <= targets
 
 
-@pytest.mark.parametrize("name", [name for name in PAGES if name.endswith(".ipynb")])
-def test_no_output_tells_where_a_clone_or_its_python_lies(name):
-    outputs = [cell.get("outputs", []) for cell in nbformat.read(ROOT / name, as_version=4).cells]
-    plain = re.sub(r"\\u001b\[[0-9;]*m", "", json.dumps(outputs))  # without a terminal's colours
-    assert not re.findall(r"(?<![\w.])/[\w./-]+/(?:site-packages|lib/python3)[^\s\"\\]*", plain)
+BOOKS = {name: nbformat.read(ROOT / name, as_version=4).cells for name in PAGES if name.endswith(".ipynb")}
+TELLING = [re.compile(r"(?<![\w.:/~<-])/(?!dev/null)(?:[\w.~@-]+/)+[\w.~@-]*"), re.compile(r"\btoken=\w{8,}")]
+
+
+def said(cells):
+    """The text of all outputs, without a terminal's colours; pictures are none."""
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    texts = [output.get("text", "") + "\n".join(output.get("traceback", [])) for output in outputs]
+    texts += [str(value) for output in outputs for kind, value in output.get("data", {}).items() if not kind.startswith("image/")]
+    return re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(texts))
+
+
+@pytest.mark.parametrize("name", BOOKS)
+def test_no_output_tells_a_path_a_token_or_whose_machine_it_was(name):
+    text, sources = said(BOOKS[name]), "\n".join(cell.source for cells in BOOKS.values() for cell in cells)
+    found = [hit for telling in TELLING for hit in telling.findall(text)]
+    for own in {socket.gethostname(), getpass.getuser(), Path.home().name}:
+        word = re.compile(rf"(?<![\w.-]){re.escape(own)}(?![\w-])")
+        if not word.search(sources):  # a word of the notebooks' own, such as root, tells nothing
+            found += word.findall(text)
+    assert not found, "`make notebooks` writes them so that nobody's machine is named"
+
+
+def test_what_is_told_would_be_noticed():
+    """And what writes the notebooks takes the host's and the home's name away."""
+    lost = f"on box-7, {Path.home()}/kit/a.py, http://127.0.0.1:1/lab?token=0123456789abcdef"
+    assert [telling.search(lost) is not None for telling in TELLING] == [True, True]
+    (kept,) = {nameless({"text": lost}, "box-7")["text"], nameless({"data": {"text/plain": lost}}, "box-7")["data"]["text/plain"]}
+    assert kept.startswith("on this-host, ~/kit/a.py")

@@ -73,7 +73,7 @@ def answers(server):
     """Whether the server with this pid has written where it is, and answers there."""
     with contextlib.suppress(OSError, ValueError):
         told = json.loads(Path(jupyter_runtime_dir(), f"jpserver-{server}.json").read_text())
-        with urllib.request.urlopen(f"{told['url']}api?token={told['token']}", timeout=5) as reply:
+        with urllib.request.urlopen(f"{told['url']}api?token={told['token']}", timeout=5) as reply:  # noqa: S310  (its own server)
             return reply.status == 200
     return False
 

@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import re
+import socket
 import sys
 import tempfile
 import time
@@ -92,17 +93,27 @@ def kernel_of(book):
 
 
 def clean(book):
-    """Remove what is different on every machine and at every run: also where this clone lies, which tracebacks tell."""
+    """Remove what is different on every machine and at every run: also where this clone lies and what this host is called."""
     kept = {key: book.metadata[key] for key in ("needs",) if key in book.metadata}
     book.metadata = nbformat.from_dict(METADATA[kernel_of(book)] | kept)
     for cell in book.cells:
         if cell.get("outputs"):
-            cell.outputs = [nbformat.from_dict(o) for o in json.loads(json.dumps(cell.outputs).replace(f"{ROOT}/", ""))]
+            cell.outputs = [nbformat.from_dict(nameless(o)) for o in json.loads(json.dumps(cell.outputs).replace(f"{ROOT}/", ""))]
         kept = {key: cell.metadata[key] for key in ("tags", "slideshow") if cell.metadata.get(key)}
         if SOLUTION in kept.get("tags", []):
             kept["jupyter"] = {"source_hidden": True}
         cell.metadata = nbformat.from_dict(kept)
     fold(book)
+
+
+def nameless(output, host=None):
+    """An output in whose text this machine is called "this-host", and the home "~"."""
+    name = re.compile(rf"(?<![\w.-]){re.escape(host or socket.gethostname())}(?![\w-])")
+    output = json.loads(json.dumps(output).replace(f"{Path.home()}/", "~/"))
+    for holder, key in ((output, "text"), (output.get("data", {}), "text/plain")):
+        if key in holder:
+            holder[key] = name.sub("this-host", holder[key])
+    return output
 
 
 def fold(book):

@@ -27,7 +27,8 @@ SCOPE = "PI2ZERO_SCOPE"
 
 def scope_mark() -> str:
     """The beginning of all marks of this host and scope: `<host>/<scope>/`."""
-    scope = os.environ.get(SCOPE) or f"clone-{hashlib.sha1(str(Path(__file__).resolve().parent).encode()).hexdigest()[:8]}"
+    clone = hashlib.sha1(str(Path(__file__).resolve().parent).encode(), usedforsecurity=False).hexdigest()[:8]
+    scope = os.environ.get(SCOPE) or f"clone-{clone}"
     if job := os.environ.get("SLURM_JOB_ID"):
         scope += f".job-{job}"
     return "/".join(re.sub(r"[^\w.-]", "-", part) for part in (socket.gethostname(), scope)) + "/"

@@ -57,7 +57,7 @@ def _reader(stories, words):
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
-    made = Tokenizer(models.BPE(unk_token="<unk>"))
+    made = Tokenizer(models.BPE(unk_token="<unk>"))  # noqa: S106  (no password: a word)
     cuts = [pre_tokenizers.Metaspace(), pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.Punctuation()]
     made.pre_tokenizer, made.decoder = pre_tokenizers.Sequence(cuts), decoders.Metaspace()
     texts = (f"{story['article']} {story['highlights']}" for story in stories.select(range(min(2000, len(stories)))))

@@ -32,7 +32,8 @@ def use_folder() -> None:
     folder = Path(sys.prefix) / "torch_extensions"
     if not os.access(sys.prefix, os.W_OK):
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        folder = cache / "pi2zero" / f"extensions-{hashlib.sha1(sys.prefix.encode()).hexdigest()[:8]}"
+        environment = hashlib.sha1(sys.prefix.encode(), usedforsecurity=False).hexdigest()[:8]
+        folder = cache / "pi2zero" / f"extensions-{environment}"
     os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(folder))
 
 

@@ -83,7 +83,7 @@ class _Sieve:
         if not isinstance(item["id"], str):
             return f"'id' is not a string but {readers.kind(item['id'])}"
         try:
-            digest = hashlib.sha1(" ".join(item["article"].split()).encode()).digest()
+            digest = hashlib.sha1(" ".join(item["article"].split()).encode(), usedforsecurity=False).digest()
             (item["id"] + item["highlights"]).encode()
         except UnicodeEncodeError as error:
             return f"not UTF-8: it has half a character ({error.object[error.start]!a})"
@@ -160,6 +160,8 @@ def _lists(root, split):
 
 def _single(file: Path) -> tuple[str, list]:
     """The same for one file; the split of its items is None."""
+    if not file.is_file():
+        raise ValueError(f"{file} is neither a file nor a folder. {EXPECTED}")
     for form, suffixes in readers.TABLES.items():
         if file.suffix in suffixes:
             split = "80 % of it for training, 10 % for validation, 10 % for the test, by the hash of the id"
@@ -169,7 +171,7 @@ def _single(file: Path) -> tuple[str, list]:
 
 def _split_of(key: str) -> str:
     """The split of a story in a single file, the same each time."""
-    tenth = int.from_bytes(hashlib.sha1(key.encode()).digest()[:8]) % 10
+    tenth = int.from_bytes(hashlib.sha1(key.encode(), usedforsecurity=False).digest()[:8]) % 10
     return {0: "test", 1: "validation"}.get(tenth, "train")
 
 

@@ -66,7 +66,7 @@ def _parquet(file, root):
     import pyarrow as pa
     from pyarrow import parquet
 
-    name = file.relative_to(root).as_posix()
+    name = _place(file, root)
     try:
         with parquet.ParquetFile(file) as table:
             columns = table.schema_arrow.names
@@ -92,7 +92,7 @@ def _row(batch, index, file, row):
 
 
 def _json_lines(file, root):
-    name = file.relative_to(root).as_posix()
+    name = _place(file, root)
     with file.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             if number == 1 and line.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
@@ -124,7 +124,10 @@ def _with_id(story, file, number):
 
 
 def _story(file, root):
-    name = file.relative_to(root).as_posix()
+    name = _place(file, root)
+    if not file.is_file():  # a pipe or a device would be read for ever
+        yield f"{name}:1", "not a file, or a link that leads to none"
+        return
     try:
         article, highlights = parse_story(file.read_bytes())
     except Bad as bad:
@@ -137,15 +140,21 @@ def _story(file, root):
 
 def _listed(urls, root):
     """The stories of a list of URLs, in its order."""
-    name, places = urls.relative_to(root).as_posix(), " or ".join(f"{paper}/stories" for paper in PAPERS)
+    name, places = _place(urls, root), " or ".join(f"{paper}/stories" for paper in PAPERS)
     for number, line in enumerate(urls.read_bytes().splitlines(), 1):
         if url := line.strip():
-            key = hashlib.sha1(url).hexdigest()
+            key = hashlib.sha1(url, usedforsecurity=False).hexdigest()
             file = next((file for paper in PAPERS if (file := root / paper / "stories" / f"{key}.story").exists()), None)
             if file:
                 yield from _story(file, root)
             else:
                 yield f"{name}:{number}", f"no story for {url.decode(errors='replace')} (expected: {key}.story in {places})"
+
+
+def _place(file, root):
+    """A file's name in a report. What a terminal would obey, and what is no UTF-8, is written as Python writes it."""
+    name = file.relative_to(root).as_posix()
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
 
 
 def _with_end(line):
