@@ -38,13 +38,13 @@ def joined(cluster):
 def check(joined, capsys):
     """Run a task's check with an answer on all ranks; what rank 0 prints."""
 
-    def run(number, function):
+    def run(number, function, timeout=30):
         capsys.readouterr()
         given = function.__name__
         if number == 2:
             about_rows = "order" in inspect.signature(function).parameters
             given = f"{given}, summed_with_gather" if about_rows else f"every_nth, {given}"
-        joined.run(f"{source_of(function)}\ncheck.task{number}({given})")
+        joined.run(f"{source_of(function)}\ncheck.task{number}({given})", timeout=timeout)
         return capsys.readouterr().out
 
     return run

@@ -265,3 +265,4 @@ def test_deepspeeds_own_launcher(tmp_path, two):
     assert [json.loads(line) for line in done.stdout.splitlines()] == two["stage 1"]["records"]
     assert not done.stderr.strip()
     assert (tmp_path / "digits" / "latest").read_text() == "epoch3"
+    assert not list(Path("/dev/shm").glob(f"deepspeed_*_{port}_*")), "DeepSpeed's shared memory is left: 69 MB of each rank"

@@ -18,7 +18,7 @@ CODE = ["src", "tests", "tools", "scripts", "benchmarks", "slides", "hub", "site
 
 PX_CELLS = ["--nbqa-process-cells", "px"]
 SLOWEST = "--durations=20"
-PYTEST = [PY, "-m", "pytest", "-q", SLOWEST, "--durations-min=0.5"]
+PYTEST = [PY, "-m", "pytest", "-q", "--tb=short", SLOWEST, "--durations-min=0.5"]
 PACKAGE = [*PYTEST, "--dist=loadfile", "--no-loadscope-reorder", "--ignore=tests/faults", "--ignore=tests/browser"]
 STEPS = {
     "bytecode": [[PY, "-m", "pi2zero.built.bytecode"]],  # else each of a thousand processes may compile torch for itself
