@@ -118,7 +118,7 @@ def end_marked(prefix: str | None = None) -> int:
             break
         done.update(batch)
         # mpirun first: told to stop, it ends its ranks and takes their shared-memory files away.
-        end([p for p in batch if _name(p).startswith(("prte", "mpirun", "mpiexec"))], patience=2.0)
+        end([p for p in batch if _name(p).startswith(("prte", "mpirun", "mpiexec"))], patience=5.0)
         end([p for p in batch if p.is_running()], patience=0.3)
     return len(done)
 

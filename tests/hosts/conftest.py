@@ -36,7 +36,8 @@ SETUP = "%%px\nfrom mpi4py import MPI\nimport os, socket, time\ncomm = MPI.COMM_
 SUM = "%%px\nprint(socket.gethostname(), comm.allreduce(rank))"
 SUMS = "".join(f"[stdout:{rank}] node{1 + rank // 2} 6\n" for rank in range(4))
 # ssh's and Slurm's own, this check, and the kernel's daemons of namespaces: what every node has
-EVERYWHERE = ("/tmp:", "/dev/shm:", "torchinductor_root")  # the last is torch's own cache, which it keeps
+# Torch keeps its cache, torchrun an empty folder (elastic/multiprocessing/api.py of torch 2.13 makes it, nobody removes it).
+EVERYWHERE = ("/tmp:", "/dev/shm:", "torchinductor_root", "torchelastic_")
 LOOK = "ps -eo pid=,args= | grep -v -e sshd -e 'ps -eo' -e slurm -e 'grep -v' ; ls -A /tmp /dev/shm"
 
 
@@ -57,7 +58,7 @@ def on(node: str, line: str) -> str:
 
 def left_on(node: str) -> str:
     """Processes of the kit and files in /tmp and /dev/shm of a node, in words; empty if there are none."""
-    lines = [line for line in on(node, LOOK).splitlines() if line and line not in EVERYWHERE]
+    lines = [line for line in on(node, LOOK).splitlines() if line and not line.startswith(EVERYWHERE)]
     return "\n".join(lines)
 
 

@@ -23,7 +23,7 @@ from pi2zero.hosts.ends import Ends
 from pi2zero.hosts.seal import seal as seal_process
 
 SILENCE = 30.0  # s without a request (they come twice a second), after which the kernel counts as gone
-CLEARING = 3.0  # s that Open MPI's daemon gets to do so
+CLEARING = 5.0  # s that Open MPI's daemon gets to do so
 DAEMONS = ("mpirun", "mpiexec", "prterun", "prted")  # Open MPI's: their children are ranks,
 ENDS = Ends()
 SHELLS = (*DAEMONS, "ssh", "srun", "sh")  # or the way to another host
