@@ -9,6 +9,7 @@ import socket
 import struct
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -46,7 +47,7 @@ def test_words_of_a_place():
 
 def test_this_machine_is_the_default():
     assert place.find() == place.find("local") == Place()
-    assert Place().mpi_args(4, {}) == [] and Place().address() == "" and Place().friends() == []
+    assert Place().mpi_args(4, {}, Path()) == [] and Place().address() == "" and Place().friends() == []
 
 
 def test_hosts_with_slots():

@@ -17,6 +17,7 @@ import re
 import shutil
 import socket
 import tempfile
+from itertools import chain
 from pathlib import Path
 
 import psutil
@@ -132,6 +133,7 @@ def _name(process: psutil.Process) -> str:
 
 # --- folders in the temporary folder: pi2zero-<kind>@<host>@<scope>@<pid>:<start>@<random> ---------------------------
 
+SEGMENTS = Path("/dev/shm")  # there Open MPI has what ranks on several hosts share: in a folder of the cluster's name
 RUN, STORIES, MEETING = "run", "stories", "meeting"  # kinds: of a cluster, of the summarizer, of torch's ranks
 
 
@@ -161,7 +163,8 @@ def remove_run_dirs(owner: str | None = None) -> None:
 
 def _folders(kind: str, prefix: str = "") -> list[Path]:
     found = []
-    for folder in Path(tempfile.gettempdir()).iterdir():
+    places = [place for place in (Path(tempfile.gettempdir()), SEGMENTS) if place.is_dir()]
+    for folder in chain.from_iterable(place.iterdir() for place in places):
         with contextlib.suppress(OSError):
             if folder.name.startswith(_folder_name(kind, prefix)) and folder.lstat().st_uid == os.getuid():
                 found.append(folder)

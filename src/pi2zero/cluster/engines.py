@@ -129,7 +129,7 @@ class Engines:
         environment = {marks.MARK: self.ranks_mark, "OMP_NUM_THREADS": threads, RUN_DIR: str(self.folder)}
         environment |= own_variables() | environment if self.place.slots else one_host_env()
         self.ipp.config.EngineLauncher.environment = environment
-        self.ipp.config.MPILauncher.mpi_args = self.place.mpi_args(self.n, environment)
+        self.ipp.config.MPILauncher.mpi_args = self.place.mpi_args(self.n, environment, self.folder)
         self.ipp.start_engines_sync(self.n)
 
     def _await_ranks(self, progress=lambda what: None) -> None:

@@ -20,6 +20,7 @@ import psutil
 
 from pi2zero import marks
 from pi2zero.hosts.ends import Ends
+from pi2zero.hosts.place import segments
 from pi2zero.hosts.seal import seal as seal_process
 
 SILENCE = 30.0  # s without a request (they come twice a second), after which the kernel counts as gone
@@ -30,8 +31,9 @@ SHELLS = (*DAEMONS, "ssh", "srun", "sh")  # or the way to another host
 
 
 def hello(folder: str) -> str:
-    """Make the private folder for this cluster's files; this host's name."""
-    Path(folder).mkdir(mode=0o700, exist_ok=True)
+    """Make the private folders for this cluster's files and shared memory; this host's name."""
+    for path in (folder, segments(folder)):
+        Path(path).mkdir(mode=0o700, exist_ok=True)
     return socket.gethostname()
 
 
@@ -126,7 +128,8 @@ def end(mark: str) -> None:
 
 def clean(folder: str) -> None:
     """Remove the cluster's files on this host."""
-    shutil.rmtree(folder, ignore_errors=True)
+    for path in (folder, segments(folder)):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 DOES = {one.__name__: one for one in (hello, write, look, clear, read_all, seal, end, clean)}

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import psutil
 
+from pi2zero import marks
+
 SSH = ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"]
 
 
@@ -84,8 +86,8 @@ class Place:
         others = [socket.gethostbyname(host) for host in self.slots if host != socket.gethostname()]
         return [*others, self.address()] if others else []
 
-    def mpi_args(self, n: int, environment: dict[str, str]) -> list[str]:
-        """What mpirun needs to start n ranks here, with these variables."""
+    def mpi_args(self, n: int, environment: dict[str, str], folder: Path) -> list[str]:
+        """What mpirun needs to start n ranks here, with these variables. folder: of the cluster's files, on each host."""
         if not self.slots:
             return []
         shares = {host: ranks for host, ranks in self.shares(n).items() if ranks}
@@ -95,9 +97,17 @@ class Place:
         if address := self.address():
             network = network_of(address)
             args += ["--prtemca", "prte_if_include", network, "--mca", "btl_tcp_if_include", network]
+            # What Open MPI keeps there goes where nobody else looks, and with the folder, also if its daemon is killed.
+            args += ["--prtemca", "prte_remote_tmpdir_base", str(folder)]
+            args += ["--mca", "btl_sm_backing_directory", segments(folder)]
         for name in environment:
             args += ["-x", name]
         return args
+
+
+def segments(folder: str | Path) -> str:
+    """Where a cluster's ranks have their shared memory on a host, by the folder of the cluster's files."""
+    return str(marks.SEGMENTS / Path(folder).name)
 
 
 def facing(host: str) -> str:
