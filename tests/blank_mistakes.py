@@ -46,12 +46,22 @@ RIGHT = {
     "adam_step": [("gradient**2", "gradient * gradient"), ("np.sqrt(v_hat)", "v_hat**0.5")],
     "bytes_on_a_rank": [("2 * psi / (n if stage >= 3 else 1)", "2 * psi / n ** (stage == 3)")],
     "one_way_seconds": [("lanes * 8e9 * 128 / 130 / 8", "lanes * 1e9 * (1 - 2 / 130)")],
+    "activation_bytes": [("layers * 16 * h + words", "words + 16 * h * layers")],
     "first_fit": [("(memory[start : start + size] == FREE).all()", "not memory[start : start + size].any()")],
     "zero1_step": [("reduce_scatter(gradient) / me.world_size", "reduce_scatter(gradient / me.world_size)")],
     "compress": [("v + error", "error + v")],
     "rouge1": [("(a & b).total()", "sum(min(a[word], b[word]) for word in a)")],
     "oracle": [("len(chosen) < 3", "len(chosen) != 3")],
     "loss_of": [("* mine * me.world_size / total", "* (mine / total) * dist.get_world_size()")],
+    "backward_once": [("dist.send(x.grad, dst=before)", "dist.send(x.grad.clone(), before)")],
+    "bubble": [("(p - 1) / whole", "1 - m / whole")],
+    "one_f_one_b": [("min(stages - 1 - stage, micro)", "sorted([0, stages - 1 - stage, micro])[1]")],
+    "parallel_attention": [("y = attention(Enter.apply(x),", "x = Enter.apply(x)\n    y = attention(x,")],
+    "by_blocks": [("return o / total", "return float(o) / float(total)")],
+    "balance": [("probabilities.mean(0)", "probabilities.sum(0) / len(probabilities)"), ("return n *", "return f.numel() *")],
+    "payload_rate": [("frames * payload", "bits * payload / frame / 8")],
+    "on_the_wire": [("max((leaves.count(host) for host in hosts), default=0)", "max(leaves.count(host) for host in set(hosts))")],
+    "two_level_allreduce": [("host.Allgatherv(mine, [x, sizes])", "np.concatenate(host.allgather(mine), out=x)")],
 }
 
 WRONG = {
@@ -230,5 +240,56 @@ WRONG = {
         (" * mine * me.world_size / total", "", "weight it by its share"),
         (" * me.world_size", "", "once more, so times me.world_size"),
         ("loss, int(mine + inputs", "loss.item(), int(mine + inputs", "no .item()"),
+    ],
+    "activation_bytes": [
+        (" + words", "", "The logits are missing"),
+        ("layers * 16", "16", "Each layer saves its 16 h"),
+        ("return each * tokens", "return tokens", "the bytes of one"),
+    ],
+    "backward_once": [
+        ("y.backward(gradient)", "y.sum().backward()", "It began with ones"),
+        ("dist.recv(gradient, src=after)", "pass", "receives nothing"),
+        ("dist.send(x.grad", "dist.send(gradient", "the rank before needs the one of this stage's input"),
+        ("dst=before", "dst=after", "goes to the rank before"),
+        ("if before is not None", "if True", "there is nobody before it"),
+    ],
+    "bubble": [
+        ("(p - 1) / whole", "m / whole", "a rank is busy"),
+        ("m + p - 1", "m + p", "the first rank begins at once"),
+        ("m + p - 1", "m", "Divide by the whole time"),
+    ],
+    "one_f_one_b": [
+        ("stages - 1 - stage", "stages - stage", "4 are enough"),
+        ("stages - 1 - stage", "0 * stage", "meanwhile it waits"),
+        ("micro - ahead, micro", "ahead, micro", "8 backwards are due"),
+        ("return row", "row", "Is the `return` missing?"),
+    ],
+    "parallel_attention": [
+        ("Enter.apply(x)", "x", "this rank's part of the gradient only"),
+        ("Leave.apply(y)", "y", "its heads' part of the sum only"),
+        ("return ", "", "Is the `return` missing?"),
+    ],
+    "by_blocks": [
+        ("total * scale + weights.sum(), o * scale +", "total + weights.sum(), o +", "scale the sum and o"),
+        ("total * scale + weights.sum(), o * scale +", "weights.sum(), 0 +", "Only the last block"),
+        ("return o / total", "return o", "Divide by the sum"),
+    ],
+    "balance": [
+        ("return n *", "return", "1 is even"),
+        ("(f * probabilities.mean(0))", "probabilities.mean(0).square()", "f is what the router does"),
+        ("probabilities.mean(0)", "probabilities.detach().mean(0)", "has no gradient"),
+    ],
+    "payload_rate": [
+        ("bits / 8", "bits", "A byte has 8 bits"),
+        ("frames * payload", "frames * frame", "Not all of a frame is payload"),
+    ],
+    "on_the_wire": [
+        ("hosts[:1]", "hosts[-1:]", "The ring closes"),
+        ("2 * (len(order) - 1)", "(len(order) - 1)", "two halves"),
+        ("max((leaves.count(host) for host in hosts), default=0)", "len(leaves)", "a wire of its own"),
+    ],
+    "two_level_allreduce": [
+        ("ring_allreduce(between, mine)", "pass", "between the hosts, is missing"),
+        ("host.Allgatherv(mine, [x, sizes])", "host.Barrier()", "does Allgatherv"),
     ],
 }

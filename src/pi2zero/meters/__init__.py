@@ -1,12 +1,13 @@
-"""What is measured on live ranks: time, bytes sent (traffic.py), bytes held (memory.py).
+"""What is measured on live ranks: time, bytes sent (traffic.py), bytes held (memory.py), a profiled step (traces.py).
 
 Nothing here wraps or patches a library: a meter counts what the program hands to it, in lines that the reader sees.
 `Memory` looks at all living tensors; it changes none.
 """
 
+from pi2zero.meters.traces import activities
 from pi2zero.meters.traffic import Timeline, Traffic, now
 
-__all__ = ["Memory", "Timeline", "Traffic", "now"]
+__all__ = ["Memory", "Timeline", "Traffic", "activities", "now"]
 
 
 def __getattr__(name):

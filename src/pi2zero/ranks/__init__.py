@@ -48,6 +48,7 @@ def join(deepspeed: bool = False) -> Rank:
     import torch.distributed as dist
 
     global _me
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else torch.profiler writes a line whenever it starts and stops
     if not dist.is_initialized():
         _me = _enter(meeting.by_variables() if meeting.has_launcher() else meeting.by_mpi())
     me = _me or _as_it_is()

@@ -134,3 +134,22 @@ def first_fit(function):
     except Exception as error:
         raise CheckFailed(f"3 cells in [0, 0, 1, 0, 0]: it raised {type(error).__name__}: {error}; MemoryError is due.") from None
     raise CheckFailed("3 cells in [0, 0, 1, 0, 0]: 4 are free, but no 3 together; it has to raise MemoryError.")
+
+
+@blank
+def activation_bytes(function):
+    """activation_bytes(tokens, h, layers, words, each=4) -> bytes that forward saves."""
+
+    def right(tokens, h, layers, words, each=4):
+        return each * tokens * (16 * h * layers + words)
+
+    mistakes = [
+        (lambda t, h, n, w, each=4: each * t * 16 * h * n, "The logits are missing: one value for each word, for each token."),
+        (lambda t, h, n, w, each=4: each * t * n * (16 * h + w), "There is one table of logits, at the end, not one a layer."),
+        (lambda t, h, n, w, each=4: each * t * (16 * h + w), "Each layer saves its 16 h."),
+        (lambda t, h, n, w, each=4: each * (16 * h * n * t + w), "Each token has logits of its own."),
+        (lambda t, h, n, w, each=4: right(t, h, n, w, 1), "Those are values; multiply by `each`, the bytes of one."),
+        (lambda t, h, n, w, each=4: right(t, h, n, w, 4), "`each` says how many bytes a value has; it is not always 4."),
+    ]
+    compare(function, right, [(256, 256, 1, 1024), (256, 256, 4, 8192), (100, 64, 2, 50, 2)], mistakes)
+    return "Both grow with the tokens; the logits do not care how many layers there are."

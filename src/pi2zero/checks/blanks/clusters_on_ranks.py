@@ -1,0 +1,58 @@
+"""The checks of the blanks in notebook 12 that run on its ranks."""
+
+import numpy as np
+from mpi4py import MPI
+
+from pi2zero.checks.blanks import blank
+from pi2zero.checks.blanks.compare import shown
+from pi2zero.checks.blanks.names import with_names
+from pi2zero.checks.framework.agree import agree
+from pi2zero.checks.framework.base import CheckFailed, answer
+
+
+def _part_of(rank, length):
+    return 2.0**rank * (np.arange(length) % 3 + 1)
+
+
+def _ring(comm, x):
+    """Stands for the notebook's ring_allreduce, and is known to be right."""
+    comm.Allreduce(MPI.IN_PLACE, x)
+
+
+@blank
+def two_level_allreduce(function):
+    """two_level_allreduce(x): x becomes the sum over all ranks, in place: inside the hosts, between them, inside."""
+    world = MPI.COMM_WORLD
+    hosts = [rank * 2 // world.size for rank in range(world.size)]  # as if on two hosts
+    host = world.Split(hosts[world.rank])
+    between = world.Split(host.rank)
+
+    def run(length):
+        x = _part_of(world.rank, length)
+        with with_names(function, host=host, between=between, ring_allreduce=_ring):
+            returned = answer(function, x)
+        return x, returned
+
+    try:
+        for length in (8, 1001, 3, 1):
+            _judge(length, hosts, world.allgather(agree(run, length)))
+    finally:
+        host.Free()
+        between.Free()
+    return "All ranks have the sum, of 1, 3, 8 and 1,001 numbers."
+
+
+def _judge(length, hosts, results):
+    parts = [_part_of(rank, length) for rank in range(len(hosts))]
+    for rank, (x, returned) in enumerate(results):
+        if np.array_equal(x, sum(parts)):
+            continue
+        mine = sum(part for part, host in zip(parts, hosts, strict=True) if host == hosts[rank])
+        why = ""
+        if np.array_equal(x, mine):
+            why = "That is the sum of its own host's ranks: step 2, between the hosts, is missing."
+        elif isinstance(returned, np.ndarray) and np.array_equal(returned, sum(parts)):
+            why = "You returned the sum; it has to be in x itself, which Allgatherv can fill."
+        elif np.array_equal(x, parts[rank]):
+            why = "x is as it was: does Allgatherv, step 3, write into x?"
+        raise CheckFailed(f"{length} numbers: x of rank {rank} is {shown(x[:8])}; the sum is {shown(sum(parts)[:8])}.\n{why}")
