@@ -62,6 +62,9 @@ RIGHT = {
     "payload_rate": [("frames * payload", "bits * payload / frame / 8")],
     "on_the_wire": [("max((leaves.count(host) for host in hosts), default=0)", "max(leaves.count(host) for host in set(hosts))")],
     "two_level_allreduce": [("host.Allgatherv(mine, [x, sizes])", "np.concatenate(host.allgather(mine), out=x)")],
+    "margin": [("end - mine[1]", "end + 0 - mine[1]"), ("out[0] * stride - padding", "-padding + stride * out[0]")],
+    "halo_backward": [("part.add_(came)", "part += came"), ("-above, -below", "-lacks[line.place][0], -below")],
+    "largest_side": [("(limit - fixed) * ranks / per_pixel", "(limit / per_pixel - fixed / per_pixel) * ranks")],
 }
 
 WRONG = {
@@ -291,5 +294,21 @@ WRONG = {
     "two_level_allreduce": [
         ("ring_allreduce(between, mine)", "pass", "between the hosts, is missing"),
         ("host.Allgatherv(mine, [x, sizes])", "host.Barrier()", "does Allgatherv"),
+    "margin": [
+        ("(out[1] - 1) * stride", "out[1] * stride", "out[1] is one behind it"),
+        ("mine[0] - first, end - mine[1]", "end - mine[1], mine[0] - first", "Above comes first"),
+        ("mine[0] - first, end - mine[1]", "padding, padding", "not the padding on both sides"),
+        ("out[0] * stride - padding", "out[0] * stride", "Padding: output row 0 begins"),
+    ],
+    "halo_backward": [
+        ("part.add_(came)", "part.copy_(came)", "not put in its place"),
+        ("part.add_(came)", "pass", "has to come, and be added"),
+        ("return mine", "return gradient", "the strip of rank"),
+        ("return mine", "", "Is the `return` missing?"),
+    ],
+    "largest_side": [
+        ("(limit - fixed)", "limit", "comes off the limit"),
+        ("int(pixels**0.5)", "int(pixels)", "its square root"),
+        (" * ranks", "", "That is for one rank"),
     ],
 }

@@ -12,6 +12,7 @@ IMPORTS = """
 import torch, torch.distributed as dist, torch.nn.functional as F
 import numpy as np
 from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from mpi4py import MPI
 from torch import nn
 from pi2zero import ranks
@@ -29,7 +30,11 @@ def gradient_of(model, x, y, reduction="mean"):
 
 flat = torch.zeros(4, device=me.device)
 """
-NEEDED = {"09_zero": ["px-ring", "px-gather"], "09b_zero_further": ["px-pack", "px-unpack"]}  # cells whose functions blanks call
+NEEDED = {  # cells whose functions blanks call
+    "09_zero": ["px-ring", "px-gather"],
+    "09b_zero_further": ["px-pack", "px-unpack"],
+    "11b_space_and_hybrids": ["px-line", "px-swap", "px-ends"],
+}
 
 
 @pytest.fixture(scope="module")

@@ -28,6 +28,8 @@ PICTURES = {
     "amdahl": lambda **k: plots.amdahl([0.01, 0.1], 64, **k),
     "spans": lambda **k: plots.spans({"1 rank": {"start-up": 1, "computing": 2}, "2 ranks": {"computing": 1}}, **k),
     "collective": lambda **k: plots.collective("Bcast", [["N"], [], []], [["N"], ["N"], ["N"]], **k),
+    "strips": lambda **k: plots.strips([0, 3, 6, 10], [(1, 1), (1, -1), (2, 0)], **k),
+    "regions": lambda **k: plots.regions([1, 10, 100], [1, 10], [[0, 0, 1], [0, 1, 1]], ["near", "far"], **k),
     "pipeline": lambda **k: plots.pipeline([[((0, "F", 0), 0, 1)], [((1, "F", 0), 1, 2), ((1, "B", 0), 2, 4)]], **k),
     **TRAINING,
     **ZERO,

@@ -8,6 +8,7 @@ from pi2zero.plots.collectives import *  # noqa: F403
 from pi2zero.plots.pi import *  # noqa: F403
 from pi2zero.plots.pipeline import *  # noqa: F403
 from pi2zero.plots.scaling import *  # noqa: F403
+from pi2zero.plots.space import *  # noqa: F403
 from pi2zero.plots.speedup import *  # noqa: F403
 from pi2zero.plots.style import *  # noqa: F403
 from pi2zero.plots.summaries import *  # noqa: F403

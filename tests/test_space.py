@@ -1,0 +1,142 @@
+"""Notebook 11b's own cells on 1, 2 and 4 ranks: a network on an image that is dealt out gives one process's output and gradients.
+
+The cells are taken from the notebook by their ids, so what is tested is what a learner reads. In double precision, so that what
+is not rounding shows. Tolerance: a relative error of 1e-10.
+"""
+
+import matplotlib
+import pytest
+import worlds
+from worlds import definitions
+
+matplotlib.use("Agg")
+
+from pi2zero import plots
+
+BOOK = "11b_space_and_hybrids"
+SIZES = [1, 2, 3, 4]
+CELLS = ["px-join", "px-edges", "px-margin", "px-margins", "px-line", "px-swap", "px-ends", "px-halo-forward", "px-halo-backward"]
+CELLS += ["px-halo", "px-network", "px-layer", "px-sum", "px-classify", "px-gradients", "px-off", "px-tiles", "px-filters"]
+CELLS += ["px-filters-run", "px-mesh", "px-data-space", "px-data-pipeline"]
+CHECKS = """
+n = me.world_size
+for height, width in ((128, 96), (101, 67), (77, 45), (64, 9)):
+    images, labels = slides(2, height, width)
+    alone, lines = serial(images, labels), strips(height, range(n))
+    tell(f"strips: {height} x {width}", off(in_space(images, labels, lines), alone, lines) < 1e-10)
+    if n == 4:
+        lines = [line_of(tiles, "down", 2, height), line_of(tiles, "across", 3, width)] if width > 9 else lines
+        tell(f"tiles: {height} x {width}", off(in_space(images, labels, lines), alone, lines) < 1e-10)
+odd, even = [(3, 1, 1), (5, 1, 2), (3, 2, 1), (5, 2, 2), (1, 1, 0), (1, 2, 0), (3, 1, 0), (7, 3, 3)], [(2, 2, 0), (4, 2, 1)]
+for kernel, stride, padding in odd + even:
+    for layer in (PreConv(3, 4, kernel, stride, padding), nn.MaxPool2d(kernel, stride, min(padding, kernel // 2))):
+        for height in (40, 41, 43):
+            x = slides(2, height, 11)[0].requires_grad_()
+            lines = strips(height, range(n))
+            y = layer(x)
+            weights = torch.arange(y.numel()).reshape(y.shape) % 7 - 3.0
+            (y * weights).sum().backward()
+            part = mine(x.detach(), lines).requires_grad_()
+            ours, after_it = on_lines(layer, part, lines)
+            (ours * mine(weights, after_it)).sum().backward()
+            same = torch.allclose(ours, mine(y, after_it), rtol=0, atol=1e-10)
+            same &= torch.allclose(part.grad, mine(x.grad, lines), rtol=0, atol=1e-10)
+            tell(f"{type(layer).__name__} {kernel} {stride} {padding}: {height}", same)
+try:
+    strips_of = margins(edges_of(5, n), 5, 1, 2)
+    tell("a strip thinner than its halo", n < 3)
+except ValueError as error:
+    tell("a strip thinner than its halo", n >= 3 and "Take fewer ranks" in str(error))
+for channels, filters in ((5, 10), (3, 7)):
+    shapes, draw = ((2, channels, 9, 11), (filters, channels, 3, 3), (4, filters, 3, 3)), torch.Generator().manual_seed(3)
+    x, first, second = (torch.rand(shape, generator=draw) for shape in shapes)
+    theirs, ours = gradients(pair, x, first, second), gradients(split_pair, x, share(first, 0), share(second, 1))
+    theirs = [*theirs[:2], share(theirs[2], 0), share(theirs[3], 1)]
+    tell(f"filters: {filters} of {channels}", all(torch.allclose(a, b, rtol=1e-10, atol=1e-10) for a, b in zip(ours, theirs)))
+if n % 2 == 0:
+    mesh = init_device_mesh("cpu", (2, n // 2), mesh_dim_names=("data", "space"))
+    for count in (2, 7):
+        images, labels = slides(count, 101, 67)
+        tell(f"data x space: {count} slides", apart(data_and_space(images, labels, mesh), serial(images, labels)[2:]) < 1e-10)
+if n > 1 and n % 2 == 0:
+    pipes = init_device_mesh("cpu", (n // 2, 2), mesh_dim_names=("data", "pipeline"))
+    images, labels = slides(8, 51, 67)
+    for micro in (1, 2):
+        part, alone = data_and_pipeline(images, labels, pipes, micro), Network()
+        F.cross_entropy(alone(images), labels).backward()
+        its = stages_of(alone)[pipes.get_local_rank("pipeline")]
+        near = apart([p.grad for p in part.parameters()], [p.grad for p in its.parameters()]) < 1e-10
+        tell(f"data x pipeline: {micro} micro-batches", near)
+"""
+WRONG = {
+    "nothing comes": ("px-halo-forward", "part.copy_(came)", "pass"),
+    "the halo's gradient stays": ("px-halo-backward", "part.add_(came)", "pass"),
+    "it replaces mine": ("px-halo-backward", "part.add_(came)", "part.copy_(came)"),
+    "the layer pads the seams, too": ("px-layer", "0 if dim in dealt else shape[2]", "shape[2]"),
+    "a maximum over padding of zeros": ("px-layer", "-math.inf if", "0.0 if"),
+    "a mean of weights' gradients": (
+        "px-gradients",
+        "dist.all_reduce(p.grad, group=group)",
+        "dist.all_reduce(p.grad.div_(2), group=group)",
+    ),
+}
+TOLD = """
+images, labels = slides(2, 61, 35)
+alone, lines = serial(images, labels), strips(61, range(2))
+below_zero, pool = images - 2, nn.MaxPool2d(3, 2, 1)
+
+
+def told(name):
+    try:
+        pooled, its = on_lines(pool, mine(below_zero, lines), lines)
+        same = torch.equal(pooled, mine(pool(below_zero), its))
+        tell(name, same and off(in_space(images, labels, lines), alone, lines) < 1e-10)
+    except Exception:  # shapes that do not fit
+        tell(name, False)
+"""
+
+
+def program(text):
+    cells = "\n\n".join(definitions(BOOK, cell, values=False) for cell in CELLS)
+    made = 'tiles = init_device_mesh("cpu", (2, 2), mesh_dim_names=("down", "across")) if me.world_size == 4 else None'
+    return "\n".join([cells.replace("@solution", ""), "torch.set_default_dtype(torch.float64)", made, text])
+
+
+@pytest.mark.usefixtures("close_pictures")
+def test_a_strip_s_box_has_its_own_rows_and_the_paler_one_the_rows_that_its_layer_needs():
+    ax = plots.strips([0, 4, 10], [(1, 2), (3, -1)])
+    boxes = [(box.get_y(), box.get_y() + box.get_height()) for box in ax.patches]
+    assert boxes == [(-1, 6), (0, 4), (1, 9), (4, 10)] and [text.get_text() for text in ax.texts] == ["+1\n+2", "+3\n−1"]
+    with pytest.raises(ValueError, match="margins: 1 pairs for 2 strips"):
+        plots.strips([0, 4, 10], [(1, 2)])
+
+
+@pytest.mark.usefixtures("close_pictures")
+def test_a_region_has_the_colour_of_what_is_chosen_there():
+    ax = plots.regions([1, 10, 100], [1, 10], [[0, 0, 1], [0, 1, 1]], ["near", "far"])
+    assert ax.collections[0].get_array().tolist() == [[0, 0, 1], [0, 1, 1]]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["near", "far"]
+
+
+@pytest.fixture(scope="module")
+def by_size(tmp_path_factory):
+    return dict(zip(SIZES, worlds.checks(SIZES, program(CHECKS), tmp_path_factory.mktemp("worlds")), strict=True))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("n", SIZES)
+def test_an_image_that_is_dealt_out_gives_one_process_s_output_and_gradients(by_size, n):
+    found = by_size[n]
+    assert [name for name, held in found.items() if not held] == []
+    assert len(found) == 4 + 60 + 1 + 2 + (4 if n == 4 else 0) + (4 if n % 2 == 0 else 0)
+
+
+@pytest.mark.long
+def test_a_wrong_exchange_is_told_from_the_right_one(tmp_path):
+    lines = [TOLD, "told('right')"]
+    for name, (cell, was, becomes) in WRONG.items():
+        right = definitions(BOOK, cell, values=False).replace("@solution", "")
+        assert was in right, name
+        lines += [right.replace(was, becomes), f"told({name!r})", right]
+    (found,) = worlds.checks([2], program("\n".join(lines)), tmp_path)
+    assert found == {"right": True} | dict.fromkeys(WRONG, False)
