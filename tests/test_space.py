@@ -61,7 +61,7 @@ if n % 2 == 0:
 if n > 1 and n % 2 == 0:
     pipes = init_device_mesh("cpu", (n // 2, 2), mesh_dim_names=("data", "pipeline"))
     images, labels = slides(8, 51, 67)
-    for micro in (1, 2):
+    for micro in (2, 4):
         part, alone = data_and_pipeline(images, labels, pipes, micro), Network()
         F.cross_entropy(alone(images), labels).backward()
         its = stages_of(alone)[pipes.get_local_rank("pipeline")]
@@ -89,8 +89,8 @@ below_zero, pool = images - 2, nn.MaxPool2d(3, 2, 1)
 def told(name):
     try:
         pooled, its = on_lines(pool, mine(below_zero, lines), lines)
-        same = torch.equal(pooled, mine(pool(below_zero), its))
-        tell(name, same and off(in_space(images, labels, lines), alone, lines) < 1e-10)
+        right = off(in_space(images, labels, lines), alone, lines) < 1e-10
+        tell(name, right and torch.equal(pooled, mine(pool(below_zero), its)))
     except Exception:  # shapes that do not fit
         tell(name, False)
 """
