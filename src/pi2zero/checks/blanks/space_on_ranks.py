@@ -29,7 +29,7 @@ def margin(function):
             "The last output row is out[1] - 1: out[1] is one behind it.",
         ),
         (
-            lambda mine, out, k, s, q: _margin(mine, [edge * s for edge in out[:1]] + [(out[1] - 1) * s + 1], k, 1, 0),
+            lambda mine, out, k, s, q: (mine[0] - out[0] * s, _margin(mine, out, k, s, q)[1]),
             "Padding: output row 0 begins `padding` rows above the image.",
         ),
         (lambda mine, out, k, s, q: (q, q), "With a stride, or an even kernel, it is not the padding on both sides."),
