@@ -294,6 +294,7 @@ WRONG = {
     "two_level_allreduce": [
         ("ring_allreduce(between, mine)", "pass", "between the hosts, is missing"),
         ("host.Allgatherv(mine, [x, sizes])", "host.Barrier()", "does Allgatherv"),
+    ],
     "margin": [
         ("(out[1] - 1) * stride", "out[1] * stride", "out[1] is one behind it"),
         ("mine[0] - first, end - mine[1]", "end - mine[1], mine[0] - first", "Above comes first"),
