@@ -4,7 +4,7 @@ PY := .venv/bin/python
 # Modules of clusters set these for another Python.
 unexport PYTHONPATH PYTHONHOME
 .PHONY: help lab test test-fast cluster-test two-hosts gpu labs notebooks slides site links handout browser bench doctor reset clean set-up horovod r mpi-libraries
-.PHONY: audit tensorflow lock hub bench-room containers
+.PHONY: audit faults tensorflow lock hub bench-room containers
 
 help:           ## this list
 	@echo "From π to ZeRO. make TARGET, where TARGET is one of:"
@@ -21,6 +21,10 @@ test-fast: set-up ## lint, labs in step and the package tests that start no rank
 
 cluster-test: set-up ## ranks on several hosts: makes two hosts and a Slurm on this machine (root, Linux), tests, removes them
 	@$(PY) tools/check.py hosts
+
+faults: set-up  ## every named fault of tests/faults.toml, injected for real; writes docs/faults.md (about ten minutes)
+	@$(PY) -m pi2zero built --wait
+	@$(PY) -m pytest -q -p tests.fault_page -n2 --dist=loadfile --no-loadscope-reorder tests --ignore=tests/hosts
 
 two-hosts: set-up ## JupyterLab at notebook 12, amid two hosts and a Slurm made on this machine (root, Linux)
 	@$(PY) tools/two_hosts.py

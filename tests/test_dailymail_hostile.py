@@ -37,6 +37,7 @@ def stories(tmp_path):
         ("right \u202e to left.story".encode(), r"train/right \u202e to left.story:1: "),
         (b"; rm -rf $HOME `id` %s {0}.story", r"train/; rm -rf $HOME `id` %s {0}.story:1: "),
     ],
+    ids=["escapes", "two lines", "another encoding", "right to left", "shell"],
 )
 def test_hostile_names_are_shown_not_obeyed(stories, name, shown):
     Path(os.fsdecode(os.fsencode(stories / "train") + b"/" + name)).write_text("cut")

@@ -18,6 +18,8 @@ import pytest
 import requests
 import websocket
 
+from pi2zero import marks
+
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[1]
@@ -68,14 +70,16 @@ def kernel(server):
     assert started.status_code == 201, started.text
     url = f"{base}/api/kernels/{started.json()['id']}"
     yield url, headers
-    requests.delete(url, headers=headers)
+    with contextlib.suppress(requests.ConnectionError):  # the last test has stopped the server
+        requests.delete(url, headers=headers)
 
 
 @contextlib.contextmanager
-def channel(kernel):
-    """A websocket to the kernel."""
+def channel(kernel, session="s"):
+    """A websocket to the kernel, of a browser's session."""
     url, headers = kernel
-    line = websocket.create_connection(url.replace("http", "ws") + "/channels", header=headers, timeout=30)
+    address = f"{url.replace('http', 'ws')}/channels?session_id={session}"
+    line = websocket.create_connection(address, header=headers, timeout=30)
     try:
         yield line
     finally:
@@ -128,6 +132,17 @@ def test_cells_run_can_be_interrupted_and_the_kernel_restarted(kernel):
         assert reply(line, send(line, "x"))[1]["ename"] == "NameError"  # a fresh one
 
 
+def test_a_browser_that_comes_back_gets_what_it_missed(kernel):
+    with channel(kernel, "browser") as line:
+        running = send(line, "import time\nprint('soon', flush=True)\ntime.sleep(2)\nx = 7\nprint('late')")
+        while json.loads(line.recv())["msg_type"] != "stream":
+            pass
+    time.sleep(3)  # the cell ends while nobody listens
+    with channel(kernel, "browser") as line:
+        assert reply(line, running)[0].endswith("late\n")
+        assert reply(line, send(line, "print(x)"))[0] == "7\n"
+
+
 def test_kernels_speak_through_a_private_folder(server, kernel):
     *_, log, pid = server
     kernels = [p for p in psutil.Process(pid).children() if "ipykernel_launcher" in " ".join(p.cmdline())]
@@ -154,6 +169,23 @@ def test_the_doctor_looks_beside_it_and_says_so_in_the_terminal(server):
         assert time.monotonic() < deadline
         time.sleep(0.5)
     assert not [child for child in psutil.Process(pid).children() if child.status() == psutil.STATUS_ZOMBIE]
+
+
+def test_a_server_stopped_in_mid_cell_leaves_nothing(server, kernel):
+    """After all that need it: Ctrl-C twice in its terminal is this signal."""
+    *_, pid = server
+    (running,) = [p for p in psutil.Process(pid).children() if "ipykernel_launcher" in " ".join(p.cmdline())]
+    with channel(kernel) as line:
+        line.settimeout(100)
+        assert reply(line, send(line, "import pi2zero\ncluster = pi2zero.start(n=2)"))[1]["status"] == "ok"
+        send(line, "%%px\nimport time\nprint('in mid-cell', flush=True)\ntime.sleep(300)")
+        while "in mid-cell" not in line.recv():
+            pass
+    owner = marks.owner_mark(running.pid)
+    assert len(marks.marked(owner)) >= 3
+    psutil.Process(pid).terminate()
+    _, alive = psutil.wait_procs([running, *marks.marked(owner)], timeout=60)
+    assert not alive and not marks.marked(owner) and not marks.run_dirs(owner)
 
 
 def test_a_private_folder_is_not_taken_on_trust(tmp_path, monkeypatch):

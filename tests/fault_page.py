@@ -1,0 +1,141 @@
+"""`make faults`: a plugin of pytest that runs the tests of faults.toml alone, and writes docs/faults.md from what came of them.
+
+Seconds are those of the test, the injection included. After each file's tests the processes that they have left are counted, by
+the scope in their environment; at the end what is in the temporary folder, which is this run's own, and in /dev/shm.
+"""
+
+import os
+import platform
+import shutil
+import tempfile
+import time
+import tomllib
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "faults.md"
+FAULTS = {
+    test: (layer, name, sees, then)
+    for layer, faults in tomllib.loads(Path(__file__).with_name("faults.toml").read_text()).items()
+    for name, (test, sees, then) in faults.items()
+}
+HEADER = ("fault", "the learner sees", "s", "afterwards", "processes left")
+SHARED = 0.05  # s: a test that is shorter reads what a start that many tests share has given
+HEAD = """# Faults
+
+Each is injected for real, in real kernels, ranks, file systems and checkpoints: `tests/faults.toml` names it. `make faults`
+runs them and writes this page; `make test` runs them among all others. A test fails if the words are not seen (in brackets:
+told in our words) or what holds afterwards does not. "s": the seconds of the test, with the injection, beside
+another test on two cores; "-": one start served many faults. Rows of "hosts and Slurm" are written by
+`python tools/hosts.py -- python -m pytest -p tests.fault_page tests/hosts`.
+"""
+NOT_YET = """
+## Not injected
+
+A notebook edited by two at once: JupyterLab's browser side asks then, nothing of the kit takes part. On macOS, nothing was tried.
+"""
+done: dict[str, tuple[str, str, str]] = {}  # by test: what came of it, seconds, processes left
+of_file: dict[str, str] = {}  # by file: processes left
+before: set[Path] = set()
+SHM = Path("/dev/shm")
+
+
+def pytest_configure(config):
+    if not hasattr(config, "workerinput"):
+        os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="f", dir="/tmp")  # short: it holds sockets
+        Path(tempfile.tempdir).chmod(0o1777)  # as /tmp: tests try what another user may
+        before.update(SHM.glob("*"))
+
+
+def pytest_collection_modifyitems(config, items):
+    kept = [item for item in items if item.nodeid in FAULTS]
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in FAULTS])
+    items[:] = kept
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item, nextitem):
+    result = yield
+    if nextitem is None or nextitem.path != item.path:
+        item.user_properties.append(("left", len(left())))
+    return result
+
+
+def left():
+    """The processes of this run's scope, but for its own and those of ranks that files share; they get 20 s to end."""
+    from pi2zero import marks
+
+    deadline = time.monotonic() + 20
+    while True:
+        own, found = {os.getpid(), *(p.pid for p in psutil.Process().parents())}, []
+        for process in psutil.process_iter():
+            try:
+                env, line = process.environ(), " ".join(process.cmdline())
+            except psutil.Error:
+                continue
+            shared = marks.owner_mark() in env.get(marks.MARK, "") + line
+            if env.get(marks.SCOPE) == os.environ[marks.SCOPE] and process.pid not in own and not shared:
+                found.append(line)
+        if not found or time.monotonic() > deadline:
+            return found
+        time.sleep(0.2)
+
+
+def pytest_runtest_logreport(report):
+    for name, value in report.user_properties:
+        if name == "left" and report.when == "teardown":
+            of_file[report.nodeid.partition("::")[0]] = str(value)
+    if report.nodeid in FAULTS and (report.when == "call" or not report.passed):
+        seconds = f"{report.duration:.1f}" if report.duration > SHARED else "-"
+        done[report.nodeid] = ("passed" if report.passed else "skipped" if report.skipped else "FAILED", seconds, "")
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    segments = [path for path in SHM.glob("*") if path not in before and path.exists() and not is_mapped(path)]
+    files = [path.name for path in Path(tempfile.gettempdir()).iterdir() if not path.name.startswith("pytest-of-")]
+    counts = {state: sum(what == state for what, *_ in done.values()) for state in ("passed", "skipped", "FAILED")}
+    end = f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {platform.system()}, one run: {counts['passed']} faults clear, "
+    end += f"{counts['skipped']} skipped, {counts['FAILED']} FAILED; "
+    end += f"left in the temporary folder: {len(files)}, in /dev/shm: {len(segments)}."
+    PAGE.write_text(page(PAGE.read_text() if PAGE.exists() else "", end))
+    terminalreporter.section("faults")
+    for line in (end, *files, *map(str, segments)):
+        terminalreporter.write_line(line)
+    shutil.rmtree(tempfile.gettempdir(), ignore_errors=True)
+
+
+def is_mapped(path):
+    """Whether a process still uses that piece of memory."""
+    for process in psutil.process_iter():
+        try:
+            if str(path) in Path(f"/proc/{process.pid}/maps").read_text():
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def page(former, end):
+    """The page, with the rows of a former one for faults that this run has not injected."""
+    rows = {line.split(" | ")[0]: line for line in former.splitlines() if line.startswith("| ")}
+    if len(done) < len(FAULTS) / 2:  # a few run again: the line of the whole run stays
+        end = next((line for line in former.splitlines() if " faults clear, " in line), end)
+    text, layers = [HEAD, end, ""], dict.fromkeys(layer for layer, *_ in FAULTS.values())
+    for layer in layers:
+        text += [f"## {layer}", "", f"| {' | '.join(HEADER)} |", "|" + "---|" * len(HEADER)]
+        text += [row(test, rows) for test, (where, *_) in FAULTS.items() if where == layer]
+        text += [""]
+    return "\n".join(text) + NOT_YET
+
+
+def row(test, former):
+    _, name, sees, then = FAULTS[test]
+    sees = sees if sees.startswith("(") else f"`{sees}`"
+    if test not in done:
+        return former.get(f"| {name}", f"| {name} | {sees} | not run yet | {then} | |")
+    state, seconds, _ = done[test]
+    gone = of_file.get(test.partition("::")[0], "?")
+    return f"| {name} | {sees} | {seconds} | {then if state == 'passed' else state} | {gone} |"
