@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -276,3 +277,20 @@ def test_limits_of_a_container(tmp_path):
 def test_unknown_command_is_explained():
     done = subprocess.run([sys.executable, "-m", "pi2zero", "doctr"], capture_output=True, text=True)
     assert done.returncode == 2 and "doctor" in done.stderr
+
+
+@pytest.mark.long
+def test_a_probe_leaves_no_shared_memory(monkeypatch):
+    """Open MPI's ranks without mpirun leave theirs: it lies in a folder that goes with the probe."""
+    removed = {}
+
+    def rmtree(folder, **how):
+        removed[Path(folder)] = [file.name for file in Path(folder).iterdir()]
+        real(folder, **how)
+
+    real = shutil.rmtree
+    monkeypatch.setattr(shutil, "rmtree", rmtree)
+    found, why = Probe(time.monotonic() + 60)("spawn")
+    assert found, why
+    ((folder, files),) = removed.items()
+    assert not folder.exists() and files and all(name.startswith("sm_segment") for name in files), files

@@ -142,6 +142,12 @@ def make_run_dir() -> Path:
     return Path(tempfile.mkdtemp(prefix=_folder_name(RUN, owner_mark())))
 
 
+def make_segments_dir() -> Path:
+    """The same where Open MPI keeps what ranks share; in the temporary folder where there is no such place."""
+    place = SEGMENTS if SEGMENTS.is_dir() else None
+    return Path(tempfile.mkdtemp(prefix=_folder_name(RUN, owner_mark()), dir=place))
+
+
 def temporary_folder(kind: str) -> tempfile.TemporaryDirectory:
     """A private folder (0700) that goes when this process ends by itself. What a killed one left, the next call clears away."""
     for folder in _folders(kind):
