@@ -19,6 +19,7 @@ import pytest
 import pi2zero
 from pi2zero import marks
 from pi2zero.cluster import engines
+from pi2zero.hosts import place
 from pi2zero.hosts.seal import ports_of
 
 pytestmark = [
@@ -142,6 +143,7 @@ def test_no_port_is_open_to_all(ranks, tries, monkeypatch):
         assert tries("knock", ports=ports) == [port for _, port in ports]
     finally:
         unsealed.stop()
+    assert not Path(place.segments(unsealed.folder)).exists() and not unsealed.folder.exists()
     tries("knock", ports=listening(ranks._engines))
     ranks.run("dist.all_reduce(x)\nassert x.item() == 4")
 
@@ -152,10 +154,10 @@ def test_signals_environments_and_files(ranks, tries, user):
     assert len(tries("look", pids=pids)) == 1, "its own"
     assert len(tries("kill", pids=pids)) == 1, "its own"
     folder = ranks._engines.folder
-    segments = [path for path in Path("/dev/shm").glob("sm_segment.*") if path.stat().st_uid == os.getuid()]
+    segments = list(Path(place.segments(folder)).iterdir())
     of_mpi = [folder.parent / f"ompi.{ranks._engines.mpirun_pid}", *segments]
     assert of_mpi[0].is_dir() and len(of_mpi) >= 1 + 4
     with tempfile.TemporaryDirectory(dir=folder.parent) as own:
         os.chown(own, user, -1)
-        assert tries("remove", paths=[own, *map(str, (folder, *folder.rglob("*"), *of_mpi))]) == [own]
+        assert tries("remove", paths=[own, *map(str, (folder, segments[0].parent, *folder.rglob("*"), *of_mpi))]) == [own]
     ranks.run("assert secret_number == 4711")

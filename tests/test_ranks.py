@@ -53,6 +53,7 @@ def test_mpi_ranks_join_torch_distributed(n, tmp_path):
 
 def test_what_is_set_already_wins(monkeypatch):
     monkeypatch.delenv("OMPI_MCA_btl", raising=False)
-    assert one_host_env() == {"OMPI_MCA_btl": "self,sm"}
+    where = {"OMPI_MCA_btl_sm_backing_directory": "/dev/shm/ours"}
+    assert one_host_env("/dev/shm/ours") == where | {"OMPI_MCA_btl": "self,sm"}
     monkeypatch.setenv("OMPI_MCA_btl", "self,sm,tcp")
-    assert one_host_env() == {"OMPI_MCA_btl": "self,sm,tcp"}
+    assert one_host_env("/dev/shm/ours") == where | {"OMPI_MCA_btl": "self,sm,tcp"}

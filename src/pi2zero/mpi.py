@@ -40,9 +40,10 @@ def mpi_settings() -> None:
         os.environ["PATH"] = os.pathsep.join([bin_dir, *path])
 
 
-def one_host_env() -> dict[str, str]:
+def one_host_env(folder: str) -> dict[str, str]:
     """What keeps the messages of ranks that all run on this host in its memory: no rank listens on a port.
 
+    folder: for the files of that memory, which goes with the cluster: a rank that is killed leaves its own behind.
     Values that are already set win. (Ranks that spawn others need TCP for it: set OMPI_MCA_btl to self,sm,tcp before the
     start. Spawned from a kernel, processes have it.)
     """
@@ -50,7 +51,8 @@ def one_host_env() -> dict[str, str]:
     if words and "Open MPI" not in words:  # MPICH and its family, over UCX or libfabric: they listen, on loopback alone
         wanted = {"UCX_NET_DEVICES": "lo", "FI_TCP_IFACE": "lo"}
     else:
-        wanted = {"OMPI_MCA_btl": "self,vader" if "Open MPI) 4" in words else "self,sm"}
+        by = "vader" if "Open MPI) 4" in words else "sm"
+        wanted = {"OMPI_MCA_btl": f"self,{by}", f"OMPI_MCA_btl_{by}_backing_directory": folder}
     return {name: os.environ.get(name, value) for name, value in wanted.items()}
 
 

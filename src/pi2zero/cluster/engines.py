@@ -22,7 +22,7 @@ from pi2zero.cluster.pulse import pulse_path
 from pi2zero.cluster.report import Frame, parse_stack
 from pi2zero.cluster.warden import ensure_warden
 from pi2zero.hosts.agent import is_rank
-from pi2zero.hosts.place import Place, own_variables
+from pi2zero.hosts.place import Place, own_variables, segments
 from pi2zero.hosts.reach import HostError, Hosts
 from pi2zero.hosts.seal import seal
 from pi2zero.mpi import RUN_DIR, mpi_env, one_host_env
@@ -127,7 +127,7 @@ class Engines:
         # One thread a rank, as torchrun has it, unless the user says otherwise: ranks share the cores.
         threads = os.environ.get("OMP_NUM_THREADS", "1")
         environment = {marks.MARK: self.ranks_mark, "OMP_NUM_THREADS": threads, RUN_DIR: str(self.folder)}
-        environment |= own_variables() | environment if self.place.slots else one_host_env()
+        environment |= own_variables() | environment if self.place.slots else one_host_env(segments(self.folder))
         self.ipp.config.EngineLauncher.environment = environment
         self.ipp.config.MPILauncher.mpi_args = self.place.mpi_args(self.n, environment, self.folder)
         self.ipp.start_engines_sync(self.n)

@@ -189,8 +189,7 @@ class Hosts:
     def _starting(self, place) -> None:
         """The agents, all at once."""
         names = [host for host in place.slots if host != self.here.name]
-        if names:
-            agent.hello(self.folder)
+        agent.hello(self.folder)
         failed = []
 
         def start(host):
