@@ -26,7 +26,7 @@ SIZES = [1, 2, 3, 4]
 def paper():
     """What the notebook's cells on schedules define."""
     space = {"np": np, "costs": costs, "expected": {}}
-    for cell in ("gpipe", "gpipe-draw", "bubble", "f1b1", "held", "gems"):
+    for cell in ("gpipe", "gpipe-draw", "bubble", "idle", "one-f-one-b", "held", "gems"):
         exec(definitions(BOOK, cell), space)
     return space
 
@@ -104,7 +104,7 @@ CELLS = [
     "px-run",
     "px-run-check",
 ]
-CELLS += ["gpipe", "f1b1", "px-spend", "px-takes", "px-slow", "px-trace", "px-stages", "px-curves", "px-curves-by-hand"]
+CELLS += ["gpipe", "one-f-one-b", "px-spend", "px-takes", "px-slow", "px-trace", "px-stages", "px-curves", "px-curves-by-hand"]
 CELLS += ["px-curves-serial", "px-torch", "px-two-ways", "px-gems-check", "gpipe-draw", "gems"]
 MORE = """
 def off(ours, serial):

@@ -99,7 +99,7 @@ def told(name):
 def program(text):
     cells = "\n\n".join(definitions(BOOK, cell, values=False) for cell in CELLS)
     made = 'tiles = init_device_mesh("cpu", (2, 2), mesh_dim_names=("down", "across")) if me.world_size == 4 else None'
-    return "\n".join([cells.replace("@solution", ""), "torch.set_default_dtype(torch.float64)", made, text])
+    return "\n".join([cells, "torch.set_default_dtype(torch.float64)", made, text])
 
 
 @pytest.mark.usefixtures("close_pictures")
@@ -135,7 +135,7 @@ def test_an_image_that_is_dealt_out_gives_one_process_s_output_and_gradients(by_
 def test_a_wrong_exchange_is_told_from_the_right_one(tmp_path):
     lines = [TOLD, "told('right')"]
     for name, (cell, was, becomes) in WRONG.items():
-        right = definitions(BOOK, cell, values=False).replace("@solution", "")
+        right = definitions(BOOK, cell, values=False)
         assert was in right, name
         lines += [right.replace(was, becomes), f"told({name!r})", right]
     (found,) = worlds.checks([2], program("\n".join(lines)), tmp_path)

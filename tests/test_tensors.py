@@ -11,7 +11,17 @@ pytestmark = pytest.mark.long
 
 BOOK = "11a_tensors_and_experts"
 SIZES = [1, 2, 3, 4]
-CELLS = ["px-f-g", "px-g", "px-mlp", "px-check", "px-attention", "px-block", "px-all-to-all", "px-halves"]
+CELLS = [
+    "px-f-g",
+    "px-g",
+    "px-mlp",
+    "px-check",
+    "px-attention",
+    "px-parallel-attention",
+    "px-block",
+    "px-all-to-all",
+    "px-halves",
+]
 CELLS += ["px-sp-ends", "px-sp-exit", "px-sp", "px-rotate", "px-swap", "px-announce"]
 CELLS += ["px-ring-tools", "px-ring-forward", "px-ring-backward", "px-ring", "px-ring-check", "px-ulysses", "px-ulysses-check"]
 CELLS += ["px-exchange", "px-moe", "px-moe-check"]

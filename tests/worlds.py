@@ -46,12 +46,15 @@ for n in {sizes}:
 
 
 def definitions(book, cell_id, values=True):
-    """What a notebook's cell defines, without what it runs, and without magics. values: also what it assigns."""
+    """What a notebook's cell defines, without what it runs, magics and `@solution`. values: also what it assigns."""
     cells = json.loads((ROOT / "notebooks" / f"{book}.ipynb").read_text())["cells"]
     [cell] = [cell for cell in cells if cell["id"] == cell_id]
     kept = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, *((ast.Assign, ast.AugAssign) if values else ()))
     tree = ast.parse("".join(line for line in cell["source"] if not line.startswith("%")))
     tree.body = [node for node in tree.body if isinstance(node, kept)]
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            node.decorator_list = [each for each in node.decorator_list if ast.unparse(each) != "solution"]
     return ast.unparse(tree)
 
 
