@@ -133,19 +133,17 @@ def _name(process: psutil.Process) -> str:
 
 # --- folders in the temporary folder: pi2zero-<kind>@<host>@<scope>@<pid>:<start>@<random> ---------------------------
 
-SEGMENTS = Path("/dev/shm")  # there Open MPI has what ranks on several hosts share: in a folder of the cluster's name
+# What ranks share on a host, Open MPI keeps here: in a folder of the cluster's name.
+SEGMENTS = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
 RUN, STORIES, MEETING = "run", "stories", "meeting"  # kinds: of a cluster, of the summarizer, of torch's ranks
 
 
-def make_run_dir() -> Path:
-    """A private folder (0700) for one cluster's files; its name carries the owner. `remove_run_dirs` takes it away."""
-    return Path(tempfile.mkdtemp(prefix=_folder_name(RUN, owner_mark())))
+def make_run_dir(within: Path | None = None) -> Path:
+    """A private folder (0700) for one cluster's files; its name carries the owner. `remove_run_dirs` takes it away.
 
-
-def make_segments_dir() -> Path:
-    """The same where Open MPI keeps what ranks share; in the temporary folder where there is no such place."""
-    place = SEGMENTS if SEGMENTS.is_dir() else None
-    return Path(tempfile.mkdtemp(prefix=_folder_name(RUN, owner_mark()), dir=place))
+    within: SEGMENTS, or by default the temporary folder.
+    """
+    return Path(tempfile.mkdtemp(prefix=_folder_name(RUN, owner_mark()), dir=within))
 
 
 def temporary_folder(kind: str) -> tempfile.TemporaryDirectory:
@@ -169,8 +167,7 @@ def remove_run_dirs(owner: str | None = None) -> None:
 
 def _folders(kind: str, prefix: str = "") -> list[Path]:
     found = []
-    places = [place for place in (Path(tempfile.gettempdir()), SEGMENTS) if place.is_dir()]
-    for folder in chain.from_iterable(place.iterdir() for place in places):
+    for folder in chain.from_iterable(place.iterdir() for place in {Path(tempfile.gettempdir()), SEGMENTS}):
         with contextlib.suppress(OSError):
             if folder.name.startswith(_folder_name(kind, prefix)) and folder.lstat().st_uid == os.getuid():
                 found.append(folder)

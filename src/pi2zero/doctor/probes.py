@@ -149,7 +149,7 @@ class Probe:
         command = [sys.executable, "-m", "pi2zero.doctor.probes", name]
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         # A process that uses MPI without mpirun leaves 16 MB of shared memory behind (Open MPI 5.0): here, in a folder that goes.
-        folder = marks.make_segments_dir()
+        folder = marks.make_run_dir(marks.SEGMENTS)
         environment = os.environ | {"OMPI_MCA_btl_sm_backing_directory": str(folder)}
         process = subprocess.Popen(command, **pipes, start_new_session=True, env=environment)
         mark = marks.owner_mark(process.pid)  # its children carry it, see mpi.mpi_env

@@ -107,7 +107,7 @@ class Place:
 
 def segments(folder: str | Path) -> str:
     """Where a cluster's ranks have their shared memory on a host, by the folder of the cluster's files."""
-    return str(marks.SEGMENTS / Path(folder).name) if marks.SEGMENTS.is_dir() else str(folder)
+    return str(marks.SEGMENTS / Path(folder).name)
 
 
 def facing(host: str) -> str:
