@@ -1,6 +1,7 @@
 """What many tests share."""
 
 import os
+from unittest import mock
 
 import pytest
 from fault_tables import account, pytest_addoption, pytest_terminal_summary  # noqa: F401  (hooks and a fixture)
@@ -40,6 +41,14 @@ def cluster(end_of_ranks):
     own ends these, and then the next file gets new ones."""
     ranks = current()
     return ranks if ranks and ranks.runs() and ranks.n == 4 else pi2zero.start(n=4)
+
+
+@pytest.fixture(scope="module")
+def mpi_set():
+    """For files that start programs by mpirun: the kit's settings, and one thread a rank; taken back afterwards."""
+    with mock.patch.dict(os.environ, OMP_NUM_THREADS="1"):
+        pi2zero.mpi_env()
+        yield
 
 
 @pytest.fixture

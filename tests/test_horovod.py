@@ -7,12 +7,9 @@ import re
 import runpy
 import subprocess
 import sys
-from unittest import mock
 
 import pytest
 from many_runs import SCRIPTS, many_runs
-
-import pi2zero
 
 SINGLE, HOROVOD, KERAS = (SCRIPTS / f"train_{name}.py" for name in ("single", "horovod", "keras"))
 LAUNCHERS = {"python": [], "horovodrun": ["horovodrun", "--gloo", "-np", "2"]}
@@ -30,11 +27,7 @@ def needs_horovod(test):
     return pytest.mark.long(pytest.mark.usefixtures("horovod")(test))
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _mpi():
-    with mock.patch.dict(os.environ, OMP_NUM_THREADS="1"):  # what mpi_env sets is taken back
-        pi2zero.mpi_env()
-        yield
+pytestmark = pytest.mark.usefixtures("mpi_set")
 
 
 def run(*parts, **options):
@@ -49,7 +42,7 @@ def train(launcher, script, *options):
 
 
 @pytest.fixture(scope="module")
-def alone(_mpi, horovod):
+def alone(mpi_set, horovod):
     return train("python", SINGLE)
 
 
@@ -82,7 +75,7 @@ hvd.shutdown()
 
 
 @pytest.fixture(scope="module")
-def runs(_mpi, horovod, tmp_path_factory):
+def runs(mpi_set, horovod, tmp_path_factory):
     """Runs on two ranks of one mpirun; of each its records, and the sentence that ranks ended with."""
     folder = tmp_path_factory.mktemp("horovod")
     for script, name in ((SINGLE, "single_adam.py"), (HOROVOD, "horovod_adam.py")):

@@ -7,20 +7,12 @@ import socket
 import subprocess
 import sys
 import zipfile
-from unittest import mock
 
 import pytest
 from many_runs import SCRIPTS
 from summarize_runs import Payload
 
-import pi2zero
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _mpi():
-    with mock.patch.dict(os.environ, OMP_NUM_THREADS="1"):  # what mpi_env sets is taken back
-        pi2zero.mpi_env()
-        yield
+pytestmark = pytest.mark.usefixtures("mpi_set")
 
 
 def run(*command, **env):

@@ -11,12 +11,9 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from unittest import mock
 
 import pytest
 from many_runs import SCRIPTS, many_runs
-
-from pi2zero.mpi import mpi_env
 
 SINGLE, DEEPSPEED = SCRIPTS / "train_single.py", SCRIPTS / "train_deepspeed.py"
 # With one rank the sums are the serial program's, with two they are DistributedDataParallel's: the tests ask for equal bits.
@@ -26,11 +23,7 @@ BF16 = 0.01
 TOLERANCE = 1e-4
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _mpi():
-    with mock.patch.dict(os.environ, OMP_NUM_THREADS="1"):  # what mpi_env sets is taken back
-        mpi_env()
-        yield
+pytestmark = pytest.mark.usefixtures("mpi_set")
 
 
 def run(*parts, **options):
@@ -92,13 +85,13 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def two(_mpi, folder):
+def two(mpi_set, folder):
     """Trainings on two ranks."""
     return many_runs(folder, 2, RESUME + TWO, silent=True)
 
 
 @pytest.fixture(scope="module")
-def one(_mpi, folder, two):
+def one(mpi_set, folder, two):
     """Trainings on one rank, also from the checkpoints of two."""
     return many_runs(folder, 1, RESUME + ONE, silent=True)
 

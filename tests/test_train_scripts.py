@@ -8,24 +8,17 @@ import re
 import signal
 import subprocess
 import sys
-from unittest import mock
 
 import psutil
 import pytest
 from many_runs import SCRIPTS, many_runs
-
-import pi2zero
 
 SINGLE, DDP = SCRIPTS / "train_single.py", SCRIPTS / "train_ddp.py"
 # The ranks add up the same 64 gradients in another order. Float32 has 7 digits; momentum and 66 steps enlarge the difference.
 TOLERANCE = 1e-4
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _mpi():
-    with mock.patch.dict(os.environ, OMP_NUM_THREADS="1"):  # what mpi_env sets is taken back
-        pi2zero.mpi_env()
-        yield
+pytestmark = pytest.mark.usefixtures("mpi_set")
 
 
 COMMANDS = {
@@ -47,13 +40,13 @@ def train(launcher, *options):
 
 
 @pytest.fixture(scope="module")
-def alone(_mpi):
+def alone(mpi_set):
     """Three epochs of the serial program."""
     return train("single", "--epochs", 3)
 
 
 @pytest.fixture(scope="module")
-def two(_mpi):
+def two(mpi_set):
     """The same epochs on two ranks."""
     return train("torchrun", "--epochs", 3)
 
@@ -81,7 +74,7 @@ found["fingerprints"] = comm.allgather(last[-1])
 
 
 @pytest.fixture(scope="module")
-def mpi(_mpi, tmp_path_factory):
+def mpi(mpi_set, tmp_path_factory):
     """Runs of train_ddp.py on two ranks of one mpirun."""
     return many_runs(tmp_path_factory.mktemp("ddp"), 2, TWO)
 
@@ -199,7 +192,7 @@ def damaged(whole, kind):
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory, _mpi):
+def saved(tmp_path_factory, mpi_set):
     """Checkpoints of the serial program after one and after two epochs; in processes of one thread, for equal bits."""
     folder = tmp_path_factory.mktemp("saved")
     for epochs in (1, 2):
