@@ -66,7 +66,7 @@ def row(text, name):
 
 def test_counts(report):
     status, text = report
-    assert status == 1
+    assert status == 8  # some of these notebooks are wrong in themselves, whatever their cells do
     assert row(text, "good") == [4, 1, 2, 1, 1, 0, 0]
     assert row(text, "changed") == [2, 2, 0, 0, 0, 0, 1]
     assert row(text, "raises") == [2, 1, 1, 0, 0, 0, 1]
@@ -95,7 +95,7 @@ def test_what_nobody_checks_is_a_failure(report):
 @pytest.mark.parametrize("name", ["nothing_compared", "exempted"])
 def test_a_complaint_alone_fails(tmp_path, name):
     nbformat.write(new_notebook(cells=BOOKS[name]), tmp_path / f"{name}.ipynb")
-    assert run(tmp_path)[0] == 1
+    assert run(tmp_path)[0] == 8
 
 
 def test_a_good_notebook_passes(tmp_path):

@@ -2,9 +2,14 @@
 
 First comes what needs no compiled Horovod and no DeepSpeed operators, which set-up builds in the background. All steps run,
 also after a failure, so that one run tells everything. A step that takes more than its budget (budgets.toml) is reported.
+
+Tests that fail run once more, alone: on a busy machine one of two thousand fails now and then that waits for real processes.
+What passes then is named at the end as unsteady, and is to be mended; what fails twice has failed.
 """
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -34,24 +39,50 @@ STEPS = {
     "ranks": [[*PACKAGE, "-n2", "-m", "long", "tests"]],
     "faults": [[*PYTEST, "-n2", "--dist=loadfile", "tests/faults"]],
     "browser": [[*PYTEST, "-m", "not slow", "tests/browser"]],
-    "notebooks": [[PY, "tools/nbval_report.py"]],
+    "notebooks": [[PY, "tools/nbval_report.py", "notebooks", "solutions"]],
     "hosts": [[PY, "tools/hosts.py", "--", *PYTEST, "tests/hosts"]],
 }
 ASKED_FOR = {"hosts"}  # runs if it is named (or by `make cluster-test`): a quarter of an hour of its own
+TESTS = {"fast", "ranks", "faults", "browser", "notebooks", "hosts"}  # steps of one command of pytest's; its last word: where
+TOO_MANY = 12  # failures: no chance, and a second try would only take time
+CACHE = ROOT / "build" / "pytest"
 
 
 def run(name):
-    """Whether all commands of a step passed, and its seconds."""
-    start = time.monotonic()
+    """Whether all commands of a step passed, what passed only at the second try, and the step's seconds."""
+    start, good, unsteady = time.monotonic(), True, []
     print(f"\n=== {name}", flush=True)
-    good = True
     for command in STEPS[name]:
         begin = time.monotonic()
-        passed = subprocess.run(command, cwd=ROOT).returncode == 0
+        if name in TESTS:
+            passed, unsteady = tests(name, command)
+        else:
+            passed = subprocess.run(command, cwd=ROOT).returncode == 0
         good = good and (passed or name == "built")  # what could not be built is skipped by the tests that need it
         if len(STEPS[name]) > 1:
             print(f"{time.monotonic() - begin:.1f} s: {' '.join(command[2:4])}", flush=True)
-    return good, time.monotonic() - start
+    return good, unsteady, time.monotonic() - start
+
+
+def tests(name, command):
+    """Whether the tests of a step passed, and those that did so only at the second try."""
+    cache = CACHE / name
+    shutil.rmtree(cache, ignore_errors=True)
+    *command, place = command
+    command = [*command, f"--override-ini=cache_dir={cache}"]
+    status = subprocess.run([*command, place], cwd=ROOT).returncode
+    failed = cache / "v" / "cache" / "lastfailed"
+    if status != 1 or not failed.exists():  # 1: tests ran, and some failed
+        return status == 0, []
+    names = sorted(json.loads(failed.read_text()))
+    if name == "notebooks":
+        names = sorted({test.split("::")[0] for test in names})  # whole: a cell needs those before it
+    if len(names) > TOO_MANY:
+        return False, []
+    print(f"\n=== {name}, once more, alone: {', '.join(names)}", flush=True)
+    alone = [*command, "-n0"] if name != "notebooks" else command
+    passed = subprocess.run([*alone, *names], cwd=ROOT).returncode == 0
+    return passed, names if passed else []
 
 
 def over(what, seconds, budget):
@@ -68,14 +99,16 @@ def main():
     os.environ["PI2ZERO_SCOPE"] = f"check-{os.getpid()}"  # `reset` in this clone and the checks leave each other alone
     results = {name: run(name) for name in names}
     print("\n=== summary")
-    for name, (good, seconds) in results.items():
+    for name, (good, _, seconds) in results.items():
         print(f"{name:<10} {'passed' if good else 'FAILED':<7} {seconds:6.0f} s of {budgets.STEPS[name]:4} s")
-    for name, (_, seconds) in results.items():
+    for name, (_, unsteady, seconds) in results.items():
+        for test in unsteady:
+            print(f"UNSTEADY {test}: failed at first, passed alone.")
         over(name, seconds, budgets.STEPS[name])
-    total = sum(seconds for _, seconds in results.values())
+    total = sum(seconds for *_, seconds in results.values())
     over("all steps", total, budgets.TOTAL["all"])
-    over("all but the notebooks", total - results.get("notebooks", (True, 0))[1], budgets.TOTAL["without_notebooks"])
-    failed = sum(not good for good, _ in results.values())
+    over("all but the notebooks", total - results.get("notebooks", (0,))[-1], budgets.TOTAL["without_notebooks"])
+    failed = sum(not good for good, *_ in results.values())
     print(f"steps: {len(results) - failed} passed, {failed} failed; {total:.0f} s")
     sys.exit(1 if failed else 0)
 

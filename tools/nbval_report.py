@@ -30,7 +30,7 @@ def main():
     parser.add_argument("path", nargs="*", help="notebooks or folders (default: notebooks/ and solutions/)")
     parser.add_argument("--timeout", type=float, default=CELL_SECONDS, help=f"seconds for one cell (default: {CELL_SECONDS})")
     parser.add_argument("--lanes", type=int, default=LANES, help=f"notebooks that run at the same time (default: {LANES})")
-    options = parser.parse_args()
+    options, more = parser.parse_known_args()  # more: pytest's own
     paths = [Path(path) for path in options.path] or [ROOT / "notebooks", ROOT / "solutions"]
     if missing := [str(path) for path in paths if not path.exists()]:
         sys.exit(f"{', '.join(missing)}: no such notebook or folder.")
@@ -38,11 +38,11 @@ def main():
     lanes = min(options.lanes, len(books))
     workers = ["-n", str(lanes), "--dist", "loadfile", "--no-loadscope-reorder"] if lanes > 1 else []
     limits = ["--nbval-cell-timeout", str(options.timeout), "--timeout", str(options.timeout + 120)]
-    quiet = ["-q", "--tb=short", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    quiet = ["-q", "--tb=short", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
     with tempfile.NamedTemporaryFile() as door:
         os.environ[DOOR] = door.name
         os.environ["PI2ZERO_LIVE"] = "0"  # lines for a person who watches are not compared
-        sys.exit(pytest.main(["--nbval", "-p", "nbval_account", *workers, *limits, *quiet, *map(str, paths)]))
+        sys.exit(pytest.main(["--nbval", "-p", "nbval_account", *workers, *limits, *quiet, *more, *map(str, paths)]))
 
 
 if __name__ == "__main__":
