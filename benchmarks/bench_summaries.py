@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from pi2zero.doctor import limits
+from pi2zero.hosts import limits
 from pi2zero.mpi import mpi_env
 from pi2zero.summaries import scores
 from pi2zero.summaries.data import news

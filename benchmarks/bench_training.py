@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 
-from pi2zero.doctor import limits
+from pi2zero.hosts import limits
 from pi2zero.mpi import mpi_env
 
 HERE = Path(__file__).parent

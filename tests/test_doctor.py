@@ -16,8 +16,9 @@ import psutil
 import pytest
 
 from pi2zero import built, doctor, marks
-from pi2zero.doctor import checks, limits, table
+from pi2zero.doctor import checks, table
 from pi2zero.doctor.probes import Probe
+from pi2zero.hosts import limits
 
 pytestmark = pytest.mark.long
 

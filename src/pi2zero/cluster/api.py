@@ -14,6 +14,7 @@ from pi2zero.cluster.history import Cell, History
 from pi2zero.cluster.report import CellSources, Outcome, render
 from pi2zero.cluster.views import noting
 from pi2zero.cluster.watch import Watch
+from pi2zero.hosts.limits import cores
 from pi2zero.hosts.place import Place, find
 from pi2zero.hosts.slurm import cancel_left
 
@@ -238,8 +239,8 @@ def start(n: int = 4, on=None) -> MPICluster:
     cluster = _current = MPICluster(n, progress, former, place)
     plural = "s are" if n > 1 else " is"
     crowd = ""
-    if not cluster.place.slots and n > CROWDED * (os.cpu_count() or 1):
-        crowd = f" They share {(os.cpu_count() or 1):g} cores: results are right, cells are slow."
+    if not cluster.place.slots and n > CROWDED * cores():
+        crowd = f" They share {cores():g} cores: results are right, cells are slow."
     library = cluster.info[0]["library"]
     progress.done(
         f"{n} rank{plural} up{cluster.place.words(n)} ({library}), {{seconds:.1f}} s. %%px runs a cell on all of them.{crowd}"

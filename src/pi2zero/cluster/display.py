@@ -14,6 +14,27 @@ __all__ = ["Bars", "Passing", "Progress"]
 WIDTH = 30  # characters of a bar in plain text
 
 
+class Spot:
+    """A place in a cell's output whose picture is replaced by the next one."""
+
+    def __init__(self):
+        self._shown, self._handle = None, None
+
+    def show(self, picture: dict[str, str]) -> None:
+        """picture: the same in several kinds, such as {"text/plain": ..., "text/html": ...}."""
+        if picture == self._shown:
+            return
+        self._shown = picture
+        if self._handle is None:
+            self._handle = display(picture, raw=True, display_id=True)
+        else:
+            self._handle.update(picture, raw=True)
+
+    @property
+    def empty(self) -> bool:
+        return self._handle is None
+
+
 class Bars:
     """One display that is drawn anew whenever a rank has published something else.
 
@@ -22,21 +43,13 @@ class Bars:
     """
 
     def __init__(self):
-        self._shown, self._handle = {}, None
+        self._spot = Spot()
 
     def show(self, published: dict[int, dict]) -> None:
         """published: {rank: what it published last}."""
         published = {rank: data for rank, data in published.items() if _is_share(data.get("progress"))}
-        if get_ipython() is None or not published:
-            return
-        picture = {"text/plain": self.text(published), "text/html": self.html(published)}
-        if picture == self._shown:
-            return
-        self._shown = picture
-        if self._handle is None:
-            self._handle = display(picture, raw=True, display_id=True)
-        else:
-            self._handle.update(picture, raw=True)
+        if get_ipython() is not None and published:
+            self._spot.show({"text/plain": self.text(published), "text/html": self.html(published)})
 
     @staticmethod
     def text(published: dict[int, dict]) -> str:
@@ -80,8 +93,7 @@ class Progress:
     def __init__(self, title: str):
         self.title = title
         self.start = time.monotonic()
-        self._last = ""
-        self._handle = None
+        self._spot, self._last = Spot(), ""
 
     def __call__(self, what: str) -> None:
         seconds = time.monotonic() - self.start
@@ -96,11 +108,7 @@ class Progress:
 
     def _show(self, text: str, last: bool = False) -> None:
         if get_ipython() is not None:
-            line = {"text/plain": text}
-            if self._handle is None:
-                self._handle = display(line, raw=True, display_id=True)
-            else:
-                self._handle.update(line, raw=True)
+            self._spot.show({"text/plain": text})
         elif sys.stderr.isatty():
             print(f"\r{text:<78}", end="\n" if last else "", file=sys.stderr, flush=True)
         elif last:
@@ -111,20 +119,14 @@ class Passing:
     """Lines for a person who watches, in a display of their own that is empty in the end. Not shown where PI2ZERO_LIVE is 0."""
 
     def __init__(self):
-        self._handle, self._last = None, ""
+        self._spot = Spot()
 
     def show(self, text: str) -> None:
-        if text == self._last or not live():
-            return
-        self._last = text
-        picture = {"text/plain": text}
-        if self._handle is None:
-            self._handle = display(picture, raw=True, display_id=True)
-        else:
-            self._handle.update(picture, raw=True)
+        if live():
+            self._spot.show({"text/plain": text})
 
     def clear(self) -> None:
-        if self._handle is not None:
+        if not self._spot.empty:
             self.show("")
 
 

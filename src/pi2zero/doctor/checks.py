@@ -20,8 +20,8 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from pi2zero import built, marks
-from pi2zero.doctor import limits as machine
 from pi2zero.doctor.probes import Probe
+from pi2zero.hosts import limits as machine
 
 ROOT = Path(__file__).resolve().parents[3]  # the clone
 BUDGET = 28.0  # s for all checks together

@@ -24,8 +24,8 @@ from pi2zero.doctor.checks import (
     check_torch,
     check_world,
 )
-from pi2zero.doctor.limits import cores
 from pi2zero.doctor.probes import Probe
+from pi2zero.hosts.limits import cores
 
 STYLE = {"ok": "green", "warning": "yellow", "failed": "bold red"}
 
