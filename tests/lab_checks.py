@@ -35,6 +35,12 @@ def cases(answers):
     return {"argnames": ("number", "answer"), "argvalues": flat, "ids": names}
 
 
+def assert_enough(right, wrong):
+    """Each task keeps four right answers beside the solution, and three wrong ones."""
+    few = {number for number in right if len(right[number]) < 4 or len(wrong[number]) < 3}
+    assert not few, f"tasks with fewer than four right or three wrong answers: {few}"
+
+
 def runner(cluster, capsys):
     """A function that runs a task's check with an answer on all ranks, and returns what they print."""
 

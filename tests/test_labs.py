@@ -121,6 +121,21 @@ def test_every_task_is_complete(name):
         assert f"check.task{task[5:]}(" in by_id[f"{task}-check"].source
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_no_hint_prints_a_line_of_the_answer(name):
+    """The third says how the pieces fit, in words; calls stand in the second, without their places in the answer."""
+    for cell in read("solutions", name).cells:
+        if re.fullmatch(r"task-\d-hints", cell.id):
+            third = cell.source[cell.source.index("Hint 3: how the pieces fit") :]
+            answer = next(
+                other.source for other in read("solutions", name).cells if other.id == cell.id.replace("hints", "answer")
+            )
+            lines = [re.sub(r"\s", "", line) for line in answer.splitlines()]
+            for code in re.findall(r"`([^`]+)`", third):
+                assert not any(mark in code for mark in "=:(["), f"{cell.id}: {code}"
+                assert re.sub(r"\s", "", code) not in lines, f"{cell.id}: {code}"
+
+
 def test_names_are_right_in_solved_and_unsolved_labs():
     """pyflakes' rules, over all cells of a notebook, those for the ranks included: no name is undefined or misspelt.
 

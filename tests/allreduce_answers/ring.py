@@ -60,6 +60,18 @@ def wait_for_both(comm, x):
         here += received
 
 
+@right(1)
+def received_first_then_sent(comm, x):
+    chunks, p = np.array_split(x, comm.size), comm.size
+    for step in range(p - 1):
+        here = chunks[(comm.rank - step - 1) % p]
+        received = np.zeros(here.shape, here.dtype)
+        coming = comm.Irecv(received, (comm.rank - 1) % p)
+        comm.Send(chunks[(comm.rank - step) % p], (comm.rank + 1) % p)
+        coming.Wait()
+        np.add(here, received, out=here)
+
+
 @wrong(1, "write it yourself here")
 def allreduce_itself(comm, x):
     comm.Allreduce(MPI.IN_PLACE, x)
@@ -130,6 +142,44 @@ def chunks_of_one_length(comm, x):
 # Task 2 -----------------------------------------------------------------------------------------------------------------
 
 
+@right(2)
+def what_came_goes_on(comm, x):
+    chunks, at = np.array_split(x, comm.size), (comm.rank + 1) % comm.size
+    for _ in range(comm.size - 1):
+        before = (at - 1) % comm.size
+        comm.Sendrecv(chunks[at], (comm.rank + 1) % comm.size, recvbuf=chunks[before], source=(comm.rank - 1) % comm.size)
+        at = before
+
+
+@right(2)
+def as_objects(comm, x):
+    chunks, p = np.array_split(x, comm.size), comm.size
+    for step in range(p - 1):
+        out = chunks[(comm.rank + 1 - step) % p]
+        chunks[(comm.rank - step) % p][:] = comm.sendrecv(out, (comm.rank + 1) % p, source=(comm.rank - 1) % p)
+
+
+@right(2)
+def sent_meanwhile(comm, x):
+    chunks, p = np.array_split(x, comm.size), comm.size
+    for step in range(p - 1):
+        going = comm.Isend(chunks[(comm.rank + 1 - step) % p], (comm.rank + 1) % p)
+        comm.Recv(chunks[(comm.rank - step) % p], (comm.rank - 1) % p)
+        going.Wait()
+
+
+@right(2)
+def through_a_buffer(comm, x):
+    chunks, p = np.array_split(x, comm.size), comm.size
+    for step in range(p - 1):
+        here = chunks[(comm.rank - step) % p]
+        received = np.empty_like(here)
+        requests = [comm.Irecv(received, (comm.rank - 1) % p)]
+        requests.append(comm.Isend(chunks[(comm.rank + 1 - step) % p], (comm.rank + 1) % p))
+        MPI.Request.Waitall(requests)
+        here[:] = received
+
+
 @wrong(2, "Copy here; do not add.")
 def adds_once_more(comm, x):
     chunks = np.array_split(x, comm.size)
@@ -173,6 +223,27 @@ def of_the_raveled_copy(comm, x):
     total = np.array(x).ravel().copy()
     reduce_scatter(comm, total)
     all_gather(comm, total)
+    return total.reshape(x.shape)
+
+
+@right(3)
+def of_a_flat_copy_by_array(comm, x):
+    total = np.array(x, order="C", copy=True)
+    flat = total.reshape(-1)
+    reduce_scatter(comm, flat)
+    all_gather(comm, flat)
+    return total
+
+
+@right(3)
+def both_halves_in_one_loop(comm, x):
+    total, p = x.flatten(), comm.size
+    chunks = np.array_split(total, p)
+    for step in range(2 * p - 2):
+        out, here = chunks[(comm.rank - step) % p], chunks[(comm.rank - step - 1) % p]
+        received = np.empty_like(here)
+        comm.Sendrecv(out, (comm.rank + 1) % p, recvbuf=received, source=(comm.rank - 1) % p)
+        here[:] = received + here if step < p - 1 else received
     return total.reshape(x.shape)
 
 
@@ -228,6 +299,43 @@ def rank_0_receives_first(comm, out, into):
     else:
         comm.Send(out, (comm.rank + 1) % comm.size)
         comm.Recv(into, comm.rank - 1)
+
+
+@right(6)
+def the_last_rank_receives_first(comm, out, into):
+    if comm.size == 1:
+        into[:] = out
+    elif comm.rank == comm.size - 1:
+        comm.Recv(into, comm.rank - 1)
+        comm.Send(out, 0)
+    else:
+        comm.Send(out, comm.rank + 1)
+        comm.Recv(into, (comm.rank - 1) % comm.size)
+
+
+@right(6)
+def odd_ranks_send_first(comm, out, into):
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    if right == comm.rank:
+        np.copyto(into, out)
+        return
+    if comm.rank % 2:
+        comm.Send(out, right)
+    comm.Recv(into, left)
+    if comm.rank % 2 == 0:
+        comm.Send(out, right)
+
+
+@right(6)
+def one_after_the_other(comm, out, into):
+    if comm.size == 1:
+        into[:] = out
+    elif comm.rank == 0:
+        comm.Send(out, 1)
+        comm.Recv(into, comm.size - 1)
+    else:
+        comm.Recv(into, comm.rank - 1)
+        comm.Send(out, (comm.rank + 1) % comm.size)
 
 
 @wrong(6, "this would hang. Rank 0 waits in Send to rank 1")

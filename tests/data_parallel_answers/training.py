@@ -68,6 +68,39 @@ def parameters_averaged_after_each_step(comm, model, batches):
     return losses
 
 
+@right(1)
+def shares_by_array_split(comm, model, batches):
+    model.load_state_dict(comm.bcast(model.state_dict()))
+    optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), []
+    for images, labels in batches:
+        rows = np.array_split(np.arange(len(images)), comm.size)[comm.rank]
+        loss = F.cross_entropy(model(images[rows]), labels[rows], reduction="sum") / len(images)
+        optimizer.zero_grad()
+        loss.backward()
+        for parameter in model.parameters():
+            parameter.grad = comm.allreduce(parameter.grad)
+        optimizer.step()
+        losses.append(comm.allreduce(loss.item()))
+    return losses
+
+
+@right(1)
+def momentum_by_hand(comm, model, batches):
+    parameters, losses = list(model.parameters()), []
+    for parameter in parameters:
+        comm.Bcast(parameter.data.numpy())
+    speeds = [torch.zeros_like(parameter) for parameter in parameters]
+    for images, labels in batches:
+        loss = F.cross_entropy(model(images[comm.rank :: comm.size]), labels[comm.rank :: comm.size])
+        for parameter, speed, gradient in zip(parameters, speeds, torch.autograd.grad(loss, parameters), strict=True):
+            total = np.empty(gradient.shape, np.float32)
+            comm.Allreduce(gradient.contiguous().numpy(), total)
+            speed.mul_(0.9).add_(torch.from_numpy(total) / comm.size)
+            parameter.data.sub_(0.1 * speed)
+        losses.append(comm.allreduce(loss.item()) / comm.size)
+    return losses
+
+
 @wrong(1, "Did all ranks start from rank 0's parameters?")
 def different_starts(comm, model, batches):
     return hand(comm, model, batches, start=False)
@@ -142,6 +175,51 @@ def horovods_own_rank(model, batches):
     return horovod(model, batches)
 
 
+@right(2)
+def gradients_reduced_by_name(model, batches):
+    hvd.broadcast_parameters(dict(model.named_parameters()), root_rank=0)
+    optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), []
+    for images, labels in batches:
+        loss = F.cross_entropy(model(images[hvd.rank() :: hvd.size()]), labels[hvd.rank() :: hvd.size()])
+        optimizer.zero_grad()
+        loss.backward()
+        for name, parameter in model.named_parameters():
+            hvd.allreduce_(parameter.grad, name=name)
+        optimizer.step()
+        losses.append(hvd.allreduce(loss.detach()).item())
+    return losses
+
+
+@right(2)
+def all_at_once_and_synchronized(model, batches):
+    model.load_state_dict(hvd.broadcast_object(model.state_dict(), root_rank=0))
+    optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), []
+    for images, labels in batches:
+        share = len(images) // hvd.size()
+        rows = slice(hvd.rank() * share, (hvd.rank() + 1) * share)
+        loss = F.cross_entropy(model(images[rows]), labels[rows])
+        optimizer.zero_grad()
+        loss.backward()
+        hvd.grouped_allreduce_([parameter.grad for parameter in model.parameters()])
+        optimizer.step()
+        losses.append(float(np.mean(hvd.allgather_object(loss.item()))))
+    return losses
+
+
+@right(2)
+def the_sum_of_what_is_divided(model, batches):
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    wrapped, losses = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters(), op=hvd.Sum), []
+    for images, labels in batches:
+        loss = F.cross_entropy(model(images[hvd.rank() :: hvd.size()]), labels[hvd.rank() :: hvd.size()]) / hvd.size()
+        wrapped.zero_grad()
+        loss.backward()
+        wrapped.step()
+        losses.append(hvd.allreduce(loss.detach(), op=hvd.Sum).item())
+    return losses
+
+
 @wrong(2, "Did all ranks start from rank 0's parameters?")
 def no_broadcast(model, batches):
     return horovod(model, batches, start=False)
@@ -187,6 +265,55 @@ def ddp(model, batches, through=True, all_images=False, again=False, mean_loss=T
 @right(3)
 def ranks_from_dist(model, batches):
     return ddp(model, batches)
+
+
+@right(3)
+def blocks_and_gathered_losses(model, batches):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    wrapped, losses = nn.parallel.DistributedDataParallel(model), []
+    optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.1, momentum=0.9)
+    for images, labels in batches:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(wrapped(images.chunk(size)[rank]), labels.chunk(size)[rank])
+        loss.backward()
+        optimizer.step()
+        dist.all_gather_object(every := [None] * size, loss.item())
+        losses.append(sum(every) / size)
+    return losses
+
+
+@right(3)
+def views_in_small_buckets(model, batches):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    wrapped, losses = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True, bucket_cap_mb=0.001), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for images, labels in batches:
+        loss = F.cross_entropy(wrapped(images[rank::size]), labels[rank::size])
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        mean = loss.detach() / size
+        dist.all_reduce(mean, op=dist.ReduceOp.SUM)
+        losses.append(mean.item())
+    return losses
+
+
+@right(3)
+def no_wrapper_but_the_same_calls(model, batches):
+    rank, size, losses = dist.get_rank(), dist.get_world_size(), []
+    for parameter in model.parameters():
+        dist.broadcast(parameter.data, 0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for images, labels in batches:
+        loss = F.cross_entropy(model(images[rank::size]), labels[rank::size])
+        optimizer.zero_grad()
+        loss.backward()
+        for tensor in (*(parameter.grad for parameter in model.parameters()), mean := loss.detach()):
+            dist.all_reduce(tensor)
+            tensor /= size
+        optimizer.step()
+        losses.append(mean.item())
+    return losses
 
 
 @wrong(3, "Did every rank step with the same gradient")

@@ -22,6 +22,20 @@ def dart_by_dart(n, rng):
     return int(inside)
 
 
+@right(1)
+def as_complex_numbers(n, rng):
+    return int((abs(rng.random(n) + 1j * rng.random(n)) < 1).sum())
+
+
+@right(1)
+def in_pieces_that_fit_the_cache(n, rng):
+    inside = 0
+    for start in range(0, n, 4096):
+        x, y = rng.random((2, min(4096, n - start)))
+        inside += len(x[x**2 + y**2 < 1])
+    return inside
+
+
 @wrong(1, "has to be a count")
 def estimate_instead_of_count(n, rng):
     x, y = rng.random(n), rng.random(n)
@@ -78,6 +92,16 @@ def list_of_seed_and_rank(seed, rank, size):
 @right(2)
 def jumped(seed, rank, size):
     return np.random.Generator(np.random.PCG64(seed).jumped(rank))
+
+
+@right(2)
+def spawned_from_a_generator(seed, rank, size):
+    return np.random.default_rng(seed).spawn(size)[rank]
+
+
+@right(2)
+def a_key_of_its_own(seed, rank, size):
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(rank,)))
 
 
 @wrong(2, "Ranks 0 and 1 throw the same darts")
@@ -143,6 +167,17 @@ def difference_of_bounds(total, rank, size):
 @right(3)
 def dealt_like_cards(total, rank, size):
     return len(range(rank, total, size))
+
+
+@right(3)
+def with_divmod(total, rank, size):
+    whole, rest = divmod(total, size)
+    return whole + 1 if rank >= size - rest else whole  # the last ranks take one more
+
+
+@right(3)
+def rounded_up_for_what_is_left(total, rank, size):
+    return (total - rank + size - 1) // size
 
 
 @wrong(3, "you hand out 25 + 25 + 25 + 25 = 100; it has to be 103")

@@ -30,6 +30,13 @@ def non_blocking(comm, inside, total):
     return 4 * counts.sum() / total if comm.rank == 0 else None
 
 
+@right(4)
+def gathered_and_added(comm, inside, total):
+    counts = comm.gather(inside)
+    if comm.rank == 0:
+        return 4 * sum(counts) / total
+
+
 @wrong(4, "take rank and size from the comm that it is given")
 def rank_of_the_world(comm, inside, total):
     count = comm.allreduce(inside)
@@ -181,6 +188,29 @@ def darts_as_a_float(comm, throw, target, batch):
         p = counts[0] / counts[1]
         error = 4 * np.sqrt(p * (1 - p) / counts[1])
     return np.array([4 * p, error, counts[1]])
+
+
+@right(6)
+def gathered_by_all(comm, throw, target, batch):
+    counts, error = [], np.inf
+    while error >= target:
+        counts.extend(comm.allgather(throw(batch)))
+        p = np.mean(counts) / batch
+        error = 4 * np.sqrt(p * (1 - p) / (batch * len(counts)))
+    return 4 * p, error, batch * len(counts)
+
+
+@right(6)
+def a_buffer_and_a_break(comm, throw, target, batch):
+    total, darts = np.zeros(1, dtype=np.int64), 0
+    while True:
+        mine = np.array([throw(batch)], dtype=np.int64)
+        comm.Allreduce(MPI.IN_PLACE, mine)
+        total, darts = total + mine, darts + comm.Get_size() * batch
+        p = total[0] / darts
+        error = 4 * (p * (1 - p) / darts) ** 0.5
+        if error < target:
+            return 4 * p, error, darts
 
 
 @wrong(6, "this would hang. After 2 calls that all ranks made")

@@ -28,6 +28,32 @@ def room(limit, world_size, parameters, bytes_per_story):
     return [(stage, int((limit - one) // bytes_per_story)) for stage, one in enumerate(held)]
 
 
+@right(1)
+def all_stages_then_the_first(limit, world_size, parameters, bytes_per_story):
+    stories = [int((limit - costs.zero_total(parameters, world_size, stage)) // bytes_per_story) for stage in range(4)]
+    good = [stage for stage in range(4) if stories[stage] >= 8]
+    return (good[0], stories[good[0]]) if good else None
+
+
+@right(1)
+def counted_one_by_one(limit, world_size, parameters, bytes_per_story):
+    for stage in range(4):
+        left = limit - costs.zero_total(parameters, world_size, stage)
+        if left < 8 * bytes_per_story:
+            continue
+        return stage, math.floor(left / bytes_per_story + 1e-12)
+    return None
+
+
+@right(1)
+def from_the_highest_stage_down(limit, world_size, parameters, bytes_per_story):
+    best = None
+    for stage, held in reversed(list(enumerate(costs.zero_total(parameters, world_size, s) for s in range(4)))):
+        stories = (limit - held) // bytes_per_story
+        best = (stage, round(stories)) if stories >= 8 else best
+    return best
+
+
 @wrong(1, "the lowest stage is due")
 def the_most_stories(limit, world_size, parameters, bytes_per_story):
     stage, stories = max(room(limit, world_size, parameters, bytes_per_story), key=lambda fit: fit[1])
@@ -96,6 +122,43 @@ def with_tuples(train, test):
         if own and any(2 * len(own & one) >= len(own) for one in known):
             found.append(index)
     return found
+
+
+@right(3)
+def joined_to_texts(train, test):
+    def runs(text):
+        found = re.findall(r"\w+", text.lower())
+        return {" ".join(found[at : at + 8]) for at in range(max(0, len(found) - 7))}
+
+    known, places = list(map(runs, train)), set()
+    for place, own in enumerate(map(runs, test)):
+        if own and max(len(own & one) / len(own) for one in known) >= 0.5:
+            places.add(place)
+    return places
+
+
+@right(3)
+def by_an_index_of_runs(train, test):
+    where = {}
+    for number, article in enumerate(train):
+        for run in runs_of(article):
+            where.setdefault(run, set()).add(number)
+    found = set()
+    for place, own in enumerate(map(runs_of, test)):
+        hits = [number for run in own for number in where.get(run, ())]
+        if hits and 2 * max(hits.count(number) for number in set(hits)) >= len(own):
+            found.add(place)
+    return found
+
+
+@right(3)
+def what_is_new_in_it(train, test):
+    known = [runs_of(article) for article in train]
+
+    def is_leaked(own):
+        return bool(own) and min(len(own - one) for one in known) <= len(own) / 2
+
+    return np.flatnonzero([is_leaked(runs_of(article)) for article in test]).tolist()
 
 
 @wrong(3, "It is in the training set in other letters (capitals)")
@@ -177,6 +240,26 @@ def the_longest_and_a_half(references, tokenizer):
 def lengths_of(references, tokenizer):
     """What answers have in common. Sent to the ranks before them."""
     return [len(numbers) for numbers in tokenizer(references)["input_ids"]]
+
+
+@right(4)
+def nearly_twice_the_longest(references, tokenizer):
+    return {"max_new_tokens": 2 * max(lengths_of(references, tokenizer)) - 1, "do_sample": False}
+
+
+@right(4)
+def the_longest_and_beams_of_one(references, tokenizer):
+    return {
+        "max_new_tokens": math.ceil(1.6 * max(map(len, tokenizer(references)["input_ids"]))),
+        "num_beams": 1,
+        "do_sample": False,
+    }
+
+
+@right(4)
+def a_half_more_in_numpy(references, tokenizer):
+    longest = np.max([len(tokenizer(text).input_ids) for text in references])
+    return dict(max_new_tokens=int(longest + longest // 2), do_sample=False)
 
 
 @wrong(4, "no length is set, so generate() ends after 20 tokens")

@@ -22,6 +22,32 @@ def formula(parameters, ranks, stage, moments=8, start_has=(), first=(1, 2, 3)):
     return parameters * (start + sum(parts[name] for name in start_has)), parameters * sum(parts.values())
 
 
+@right(1)
+def component_by_component(parameters, ranks, stage):
+    divided_from = {"moments": (8, 1), "master": (4, 1), "gradients": (2, 2), "parameters": (2, 3)}
+    held = {name: each * parameters / (ranks if stage >= first else 1) for name, (each, first) in divided_from.items()}
+    peak = sum(held.values())
+    return peak - held["moments"] - (held["gradients"] if stage < 3 else 0), peak
+
+
+@right(1)
+def in_whole_bytes_rounded_up(parameters, ranks, stage):
+    n = ranks
+    start = (6 * parameters, 2 * parameters - -4 * parameters // n, 2 * parameters - -4 * parameters // n, 8 * parameters // n)
+    peak = (16 * parameters, 4 * parameters + 12 * parameters // n, 2 * parameters + 14 * parameters // n, 16 * parameters // n)
+    return start[stage], peak[stage]
+
+
+@right(1)
+def with_a_branch_for_each_stage(parameters, ranks, stage):
+    part = parameters / ranks
+    if stage == 0:
+        return 6 * parameters, 16 * parameters
+    if stage == 3:
+        return 8 * part, 16 * part
+    return 2 * parameters + 4 * part, (4 * parameters if stage == 1 else 2 * parameters + 2 * part) + 12 * part
+
+
 @wrong(1, "The two moments are missing: 8 bytes a parameter")
 def no_moments(parameters, ranks, stage):
     return formula(parameters, ranks, stage, moments=0)
@@ -93,6 +119,44 @@ def rows_of(results, moment="backward", batch=4, names=HELD, of=lambda one: one[
     return rows
 
 
+@right(2)
+def two_helpers(results):
+    def held(one, moment):
+        return sum(bytes_ for name, bytes_ in one["samples"][moment].items() if name in HELD)
+
+    def row(one):
+        columns = {"initialize": held(one, "initialize"), "training": held(one, "backward")}
+        return {name: one[name] for name in ("ranks", "stage", "parameters")} | columns | {"batch": one["ranks"] * 4}
+
+    return [row(one) for one in results if not one["rank"]]
+
+
+@right(2)
+def one_for_each_run(results):
+    runs = {(one["ranks"], one["stage"]): one for one in results if one["rank"] == 0}
+    rows = []
+    for (ranks, stage), one in runs.items():
+        values = {
+            c: sum(one["samples"][m][h] for h in HELD) for c, m in {"initialize": "initialize", "training": "backward"}.items()
+        }
+        rows.append(dict(ranks=ranks, stage=stage, batch=4 * ranks, parameters=one["parameters"], **values))
+    return rows
+
+
+@right(2)
+def from_the_last_run_to_the_first(results):
+    rows = []
+    for one in reversed(results):
+        if one["rank"] == 0:
+            rows.append(
+                {"ranks": one["ranks"], "stage": one["stage"], "parameters": one["parameters"], "batch": 4 * one["ranks"]}
+            )
+            for name in HELD:
+                for column, moment in (("initialize", "initialize"), ("training", "backward")):
+                    rows[-1][column] = rows[-1].get(column, 0) + one["samples"][moment][name]
+    return rows
+
+
 @wrong(2, "have two rows. Each rank has its own object: take rank 0's")
 def a_row_for_each_rank(results):
     return rows_of(results, of=lambda one: True)
@@ -147,6 +211,26 @@ def first_of_a_list(parameters, ranks, memory):
 def fitting(parameters, ranks, memory):
     """The stages that fit. Sent to the ranks before the answers."""
     return [stage for stage in range(4) if formula(parameters, ranks, stage)[1] <= memory]
+
+
+@right(3)
+def from_the_top_down(parameters, ranks, memory):
+    best = None
+    for stage in (3, 2, 1, 0):
+        if formula(parameters, ranks, stage)[1] <= memory:
+            best = stage
+    return best
+
+
+@right(3)
+def least_of_those_that_fit(parameters, ranks, memory):
+    return min((stage for stage in range(4) if formula(parameters, ranks, stage)[1] <= memory), default=None)
+
+
+@right(3)
+def count_those_that_do_not(parameters, ranks, memory):
+    too_large = sum(formula(parameters, ranks, stage)[1] > memory for stage in range(4))
+    return None if too_large == 4 else too_large
 
 
 @wrong(3, "you say 3. It fits, but so does stage 1 (31.41 GB): the lowest is due")

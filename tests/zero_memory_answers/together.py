@@ -21,6 +21,23 @@ def with_zero(config, **zero):
     return {**config, "zero_optimization": {**config["zero_optimization"], **zero}}
 
 
+@right(4)
+def one_layer_in_place(config):
+    config["zero_optimization"]["reduce_bucket_size"] = 65_536
+    return config
+
+
+@right(4)
+def a_little_more_than_a_layer(config):
+    return {**config, "zero_optimization": {**config["zero_optimization"], "reduce_bucket_size": 70_000}}
+
+
+@right(4)
+def two_layers_without_overlap_and_in_parts(config):
+    config["zero_optimization"].update(overlap_comm=False, reduce_bucket_size=131_072, allgather_partitions=True)
+    return config
+
+
 @wrong(4, "the target is 0.52 MB.\nThe bucket has room for 500,000,000 values of 2 bytes, all allocated at once.")
 def no_overlap(config):
     return with_zero(config, overlap_comm=False)
@@ -81,6 +98,39 @@ def stage1(flat, gradient, adam, place=None, divide=None, gather=True, reduce=Tr
     adam(part, mine / (size if divide is None else divide))
     if gather:
         dist.all_gather_into_tensor(flat, part.clone())
+
+
+@right(5)
+def with_lists_of_parts(flat, gradient, adam):
+    size, rank = dist.get_world_size(), dist.get_rank()
+    part, mine = flat.chunk(size)[rank], torch.empty(len(flat) // size)
+    dist.reduce_scatter(mine, [one.clone() for one in gradient.chunk(size)])
+    adam(part, mine.div_(size))
+    parts = [torch.empty_like(part) for _ in range(size)]
+    dist.all_gather(parts, part.clone())
+    for place, one in zip(flat.chunk(size), parts, strict=True):
+        place.copy_(one)
+
+
+@right(5)
+def divided_before_it_is_sent(flat, gradient, adam):
+    size, rank = dist.get_world_size(), dist.get_rank()
+    length = len(flat) // size
+    mine = torch.zeros(length)
+    dist.reduce_scatter_tensor(mine, gradient / size)
+    new = flat[rank * length : (rank + 1) * length].clone()
+    adam(new, mine)
+    dist.all_gather_into_tensor(flat, new)
+
+
+@right(5)
+def each_owner_broadcasts(flat, gradient, adam):
+    size, rank = dist.get_world_size(), dist.get_rank()
+    mine = torch.empty(len(flat) // size)
+    dist.reduce_scatter_tensor(mine, gradient)
+    adam(flat.chunk(size)[rank], mine / size)
+    for owner, part in enumerate(flat.chunk(size)):
+        dist.broadcast(part, owner)
 
 
 @wrong(5, "that is the sum over the ranks; the mean is due. Adam hides it")

@@ -24,17 +24,17 @@ BATCH, STEPS = 24, 4  # 24 is divisible by 1, 2, 3, 4 and 6 ranks
 
 
 class Seen(nn.Sequential):
-    """The network of the lab, smaller; it counts the images that go through it, and keeps the parameters it began with."""
+    """The network of the lab, smaller; it keeps the images that go through it, and the parameters it began with."""
 
     def __init__(self, seed):
         torch.manual_seed(seed)
         super().__init__(nn.Linear(64, 12), nn.ReLU(), nn.Linear(12, 10))
-        self.images, self.began = [], None
+        self.read, self.began = [], None
 
     def forward(self, images):
-        if not self.images:
+        if not self.read:
             self.began = weights(self)
-        self.images.append(len(images))
+        self.read.append(images.detach().cpu().numpy().copy())
         return super().forward(images)
 
 
@@ -63,15 +63,14 @@ def weights(model):
     return np.concatenate([parameter.detach().cpu().numpy().ravel() for parameter in model.parameters()])
 
 
-def _after(losses, model):
+def report_of(model):
     """What the judge needs to know of one rank."""
-    return {"losses": losses, "weights": weights(model), "images": list(model.images), "began": model.began}
+    return {"weights": weights(model), "images": list(map(len, model.read)), "began": model.began}
 
 
 def _judge(size, reports):
     """Compare the ranks with the serial program and with each other."""
-    model = Seen(seed=100)
-    right_losses, right = serial(model, batches()), weights(model)
+    right_losses = serial(Seen(seed=100), batches())
     share = BATCH // size
     for rank, report in enumerate(reports):
         if report["losses"] is None:
@@ -84,7 +83,7 @@ def _judge(size, reports):
             )
         if seen != [share] * STEPS:
             raise CheckFailed(f"rank {rank} sent {seen} images through the model; it has to be {share} in each of {STEPS} steps.")
-    _judge_weights(size, reports, right)
+    judge_weights(size, reports, batches())
     for rank, report in enumerate(reports):
         losses = np.array(report["losses"], dtype=float).ravel()
         if losses.shape != (STEPS,) or not np.allclose(losses, right_losses, rtol=1e-4):
@@ -94,29 +93,35 @@ def _judge(size, reports):
             )
 
 
-def _judge_weights(size, reports, right):
+def judge_weights(size, reports, data):
+    """Are the ranks' parameters equal, and those of the serial program on the whole batches `data`, from rank 0's start?"""
     apart = [rank for rank, report in enumerate(reports) if not np.array_equal(report["weights"], reports[0]["weights"])]
     if apart:
-        most = max(np.abs(reports[rank]["weights"] - reports[0]["weights"]).max() for rank in apart)
-        began = not all(np.array_equal(report["began"], reports[0]["began"]) for report in reports)
+        differences = [np.abs(reports[rank]["weights"] - reports[0]["weights"]) for rank in apart]
         raise CheckFailed(
-            f"after {STEPS} steps, the parameters of {name_ranks(apart)} differ from rank 0's, by up to {most:.2g}; not one bit "
-            "may.\n"
-            + (
-                "Did all ranks start from rank 0's parameters?"
-                if began
-                else "Did every rank step with the same gradient, that of all ranks?"
-            )
+            f"after {len(data)} steps, the parameters of {name_ranks(apart)} differ from rank 0's, by up to "
+            f"{np.max(differences):.2g}; not one bit may.\n" + _why_apart(reports, np.max(differences, axis=0))
         )
-    off = np.abs(reports[0]["weights"] - right).max()
+    model = Seen(seed=100)
+    serial(model, data)
+    off = np.abs(reports[0]["weights"] - weights(model)).max()
     if off > TOLERANCE:
         raise CheckFailed(
             f"the ranks agree, but their parameters are {off:.2g} away from the serial program's; {TOLERANCE:g} is allowed.\n"
-            + _why(size, reports[0]["weights"])
+            + _why(size, reports[0]["weights"], data)
         )
 
 
-def _why(size, mine):
+def _why_apart(reports, difference):
+    if not all(np.array_equal(report["began"], reports[0]["began"]) for report in reports):
+        return "Did all ranks start from rank 0's parameters?"
+    biases = np.concatenate([np.full(parameter.numel(), parameter.dim() == 1) for parameter in Seen(seed=100).parameters()])
+    if not difference[~biases].any():
+        return "Only biases differ: which gradients are reduced, and which are not?"
+    return "Did every rank step with the same gradient, that of all ranks?"
+
+
+def _why(size, mine, data):
     """The mistake that gives just these parameters."""
     twice = "The gradients are divided by the number of ranks twice."
     known = [(size, "That is what the sum of the ranks' gradients gives: the mean is due, 1/size of it.")]
@@ -124,7 +129,7 @@ def _why(size, mine):
 
     def gives(mine, times):
         model = Seen(seed=100)
-        serial(model, batches(), gradient_times=times)
+        serial(model, data, gradient_times=times)
         return size > 1 and np.abs(weights(model) - mine).max() < TOLERANCE
 
     if text := hint(mine, known, same=gives):
@@ -147,7 +152,7 @@ def task1(by_hand):
     def run(comm, model, data):
         with gradients_of_steps() as used:
             losses = by_hand(comm, model, data)
-        return _after(losses, model) | {"used": used}
+        return report_of(model) | {"losses": losses, "used": used}
 
     def judge(size, reports):
         _judge(size, reports)
@@ -184,7 +189,7 @@ def _in_the_world(function):
     ranks_needed(2)
     if BATCH % comm.size:
         raise CheckFailed(f"This check's batch of {BATCH} does not divide by {comm.size} ranks. Take 2, 3, 4 or 6.")
-    report = agree(lambda: _after(answer(function, model, batches()), model))
+    report = agree(lambda: {"losses": answer(function, model, batches())} | report_of(model))
     _judge(comm.size, comm.allgather(report))
 
 

@@ -9,7 +9,7 @@ from pi2zero.checks.framework.messages import Messages
 
 # ruff: noqa: SIM905 - words are easier to read than lists of quoted words
 _COLLECTIVES = """allgather Allgather Allgatherv allreduce Allreduce alltoall Alltoall Alltoallv bcast Bcast exscan Exscan gather
-Gather Gatherv reduce Reduce Reduce_scatter Reduce_scatter_block scan Scan scatter Scatter Scatterv barrier Iallreduce Iallgather
+Gather Gatherv reduce Reduce Reduce_scatter Reduce_scatter_block scan Scan scatter Scatter Scatterv Iallreduce Iallgather
 Ireduce Ibcast Igather Iscatter Ireduce_scatter Ireduce_scatter_block Ibarrier""".split()
 _COMMUNICATORS = "Dup Split Clone Create_cart Create Create_group Split_type Idup".split()
 _OTHER_MESSAGES = "bsend ibsend Bsend Ibsend Rsend Irsend Isendrecv Send_init Recv_init".split()
@@ -52,6 +52,8 @@ class MessageComm(Messages):
         request = self.side.Ibarrier()
         with clock.paused():
             self.waiting.until(request.Test, "in Barrier, which not all ranks call,")
+
+    barrier = Barrier
 
     def allow(self, name):
         if self._only is not None and name not in self._only:

