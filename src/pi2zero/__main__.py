@@ -1,4 +1,5 @@
-"""`python -m pi2zero doctor [--json] [--short] [--seats FOLDER]`, `... built [--wait]`, `... site [--write]` and `... reset`."""
+"""`python -m pi2zero doctor [--json] [--short] [--seats FOLDER]`, `... built [--wait]`,
+`... site [--write]`, `... plan FILE` and `... reset`."""
 
 import argparse
 import contextlib
@@ -29,7 +30,15 @@ def main() -> int:
     where = commands.add_parser("site", help="where ranks run when nobody says it: check the site file, and try it")
     where.add_argument("--write", action="store_true", help="write one to begin with; an old one stays")
     where.add_argument("-n", type=int, default=4, help="ranks to try it with (4)")
+    planner = commands.add_parser("plan", help="layouts of a model on a machine: what fits, what is fastest, why the others lose")
+    planner.add_argument(
+        "file", nargs="?", type=Path, help="the model and the machine, as --example shows it", metavar="model.toml"
+    )
+    planner.add_argument("--example", action="store_true", help="print a file to begin with")
+    planner.add_argument("--best", type=int, default=10, help="layouts to show (10)")
     options = parser.parse_args()
+    if options.command == "plan":
+        return make_plan(options)
     if options.command == "site":
         return try_site(options)
     if options.command == "built":
@@ -84,6 +93,25 @@ def try_site(options) -> int:
         print(f"\n{error}")
         return 1
     return 0
+
+
+def make_plan(options) -> int:
+    """Exit status 1 if nothing fits, 2 if the file cannot be read or is wrong."""
+    from pi2zero import costs
+
+    if options.example:
+        print(costs.EXAMPLE, end="")
+        return 0
+    if options.file is None:
+        print("plan: which file? `python -m pi2zero plan --example > model.toml` writes one to begin with.")
+        return 2
+    try:
+        plan = costs.plan_from(options.file.read_text())
+    except (OSError, ValueError) as error:  # ValueError: also what is no text
+        print(f"{options.file}: {error.strerror if isinstance(error, OSError) else error}")
+        return 2
+    print(costs.plan_text(plan, options.best))
+    return int(not plan.fitting)
 
 
 def build(options) -> int:
