@@ -124,13 +124,18 @@ def picked(text, parts, where, width=86):
         found = next((line for line in lines if part in line), None)
         if found is None:
             raise SlideError(f"{where}: no line contains {part!r}.")
-        line = found.split("  # NEW")[0].strip()
-        while len(line) > width and ", " in line[:width]:
-            cut = line.rindex(", ", 0, width) + 1
-            chosen.append(line[:cut])
-            line = "    " + line[cut:].strip()
-        chosen.append(line)
+        chosen += broken(found.split("  # NEW")[0].strip(), width)
     return "\n".join(chosen)
+
+
+def broken(line, width):
+    """The line in pieces of at most `width` characters, broken after commas and indented once more."""
+    indent, pieces = " " * (len(line) - len(line.lstrip()) + 4), []
+    while len(line) > width and ", " in line[:width]:
+        cut = line.rindex(", ", 0, width) + 1
+        pieces.append(line[:cut])
+        line = indent + line[cut:].strip()
+    return [*pieces, line]
 
 
 def heading_ids(path):

@@ -7,7 +7,18 @@ import re
 import shlex
 
 import matplotlib
-from extract import ROOT, SlideError, between, cell_output, cell_picture, cell_source, function_source, heading_ids, picked
+from extract import (
+    ROOT,
+    SlideError,
+    between,
+    broken,
+    cell_output,
+    cell_picture,
+    cell_source,
+    function_source,
+    heading_ids,
+    picked,
+)
 from markdown_it import MarkdownIt
 from matplotlib import pyplot
 from matplotlib.font_manager import FontProperties
@@ -40,8 +51,9 @@ def make_markdown(figures):
 
 
 def container(self, tokens, i, options, env):
-    """`::: cols wide-left` becomes a div with both words as its classes."""
-    return f'<div class="{html.escape(tokens[i].info.strip())}">\n' if tokens[i].nesting == 1 else "</div>\n"
+    """`::: cols wide-left` becomes a div with both words as its classes; an answer comes with the next key."""
+    words = tokens[i].info.strip() + " fragment" * tokens[i].info.strip().startswith("answer")
+    return f'<div class="{html.escape(words)}">\n' if tokens[i].nesting == 1 else "</div>\n"
 
 
 def data_uri(content, mime):
@@ -67,23 +79,31 @@ def math(tex, display):
 def image(token, figures):
     """`![alt](figure:name)`: draw it, check that it has an alternative text, embed it at its true size.
 
+    `![alt](steps:name)`: the function returns several of one size; each covers the one before, with the next key.
     `![alt](picture:notebooks/x.ipynb#tag)` is the picture that a cell left in a notebook, made larger.
     """
     source = token.attrs["src"]
-    if not source.startswith(("figure:", "picture:")):
+    if not source.startswith(("figure:", "steps:", "picture:")):
         raise SlideError(f"the image {source!r} is not a figure:name; slides draw their figures, they load none.")
     kind, name = source.split(":", 1)
     if not token.content.strip():
         raise SlideError(f"the figure {name!r} has no alternative text: write ![what it shows]({kind}:{name}).")
     if kind == "picture":
         return picture(name, html.escape(token.content))
-    figure = draw(figures, name)
+    drawn = draw(figures, name)
+    if kind == "figure":
+        return embedded(drawn, name, token.content)
+    shown = [embedded(figure, name, token.content, "figure fragment" if i else "figure") for i, figure in enumerate(drawn)]
+    return f'<span class="steps">{"".join(shown)}</span>'
+
+
+def embedded(figure, name, alt, classes="figure"):
     width, height = figure.get_size_inches() * PX_PER_INCH
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    figure.savefig(buffer, format="svg", dpi=200, metadata={"Date": None})  # dots: for what is rasterized
     return (
-        f'<img class="figure" data-figure="{name}" width="{width:.0f}" height="{height:.0f}" '
-        f'alt="{html.escape(token.content)}" src="{data_uri(buffer.getvalue(), "image/svg+xml")}">'
+        f'<img class="{classes}" data-figure="{name}" width="{width:.0f}" height="{height:.0f}" '
+        f'alt="{html.escape(alt)}" src="{data_uri(buffer.getvalue(), "image/svg+xml")}">'
     )
 
 
@@ -103,22 +123,43 @@ def draw(figures, name):
     if function is None:
         raise SlideError(f"no function {name!r} in {figures.__file__}.")
     with matplotlib.rc_context(figures.STYLE):
-        figure = function()
-    pyplot.close(figure)  # it stays drawable; pyplot need not keep it
-    return figure
+        drawn = function()
+    for figure in drawn if isinstance(drawn, list) else [drawn]:
+        pyplot.close(figure)  # it stays drawable; pyplot need not keep it
+    return drawn
 
 
 def fence(token):
-    """A code block: written here, or `from=FILE` with `tag=`, `def=`, and optionally `first=` and `last=` lines, or `pick=`."""
+    """A code block: written here, or `from=FILE` with `tag=`, `def=`, and optionally `first=` and `last=` lines, or `pick=`.
+
+    `width=80` breaks longer lines after a comma.
+    `reveal="a|b"`: what follows comes with the next key, from the line that contains a on, then from b on.
+    """
     language, *words = shlex.split(token.info.strip()) or ["text"]
     options = dict(word.split("=", 1) for word in words)
     code, caption = token.content.rstrip("\n"), ""
     if "from" in options:
         code, caption = included(language, options), options["from"]
     lexer = get_lexer_by_name("text" if language == "output" else language)
-    markup = highlight(code, lexer, HtmlFormatter(nowrap=True))
+    markup = revealed(highlight(code, lexer, HtmlFormatter(nowrap=True)), code, options.get("reveal"))
     caption = f"<figcaption>{html.escape(options.get('caption', caption))}</figcaption>" if caption else ""
     return f'<figure class="code {html.escape(language)}"><pre><code>{markup}</code></pre>{caption}</figure>\n'
+
+
+def revealed(markup, code, parts):
+    """The lines of highlighted code, from each line that contains one of `parts` (separated by |) on as a fragment."""
+    if not parts:
+        return markup
+    lines, plain = markup.rstrip("\n").split("\n"), code.split("\n")
+    starts = []
+    for part in parts.split("|"):
+        found = [i for i, line in enumerate(plain) if part in line and i > max(starts, default=0)]
+        if not found:
+            raise SlideError(f"reveal: no line after the one before contains {part!r}.")
+        starts.append(found[0])
+    blocks = [lines[a:b] for a, b in zip([0, *starts], [*starts, len(lines)], strict=True)]
+    first, *others = ["\n".join(block) for block in blocks]
+    return first + "\n" + "".join(f'<span class="fragment">{block}\n</span>' for block in others)
 
 
 def included(language, options):
@@ -135,6 +176,8 @@ def included(language, options):
         code = picked(code, options["pick"], path)
     if "first" in options:
         code = between(code, options["first"], options.get("last", options["first"]), path)
+    if "width" in options:
+        code = "\n".join(piece for line in code.splitlines() for piece in broken(line, int(options["width"])))
     return code
 
 

@@ -80,7 +80,14 @@ class Loaded(HTMLParser):
 
 
 def test_there_is_a_deck():
-    assert {"1_pi_and_mpi", "2_data_parallelism", "3_deepspeed_and_zero", "4_summarization", "5_clusters"} <= set(DECKS)
+    assert {
+        "1_pi_and_mpi",
+        "2_data_parallelism",
+        "3_deepspeed_and_zero",
+        "4_summarization",
+        "5_clusters",
+        "6_model_parallelism",
+    } <= set(DECKS)
 
 
 def test_pages_load_nothing_from_anywhere(built):
@@ -113,6 +120,7 @@ SIZES = {  # slides from, to; minutes from, to
     "3_deepspeed_and_zero": (30, 40, 48, 62),
     "4_summarization": (20, 30, 30, 42),
     "5_clusters": (14, 18, 16, 24),
+    "6_model_parallelism": (32, 42, 45, 60),
 }
 
 
@@ -144,9 +152,10 @@ def test_figures_are_legible(everything):
     figures = everything[3]
     used = {(f"figures_of_{name}", figure) for name in DECKS for figure in figures_in(name)}
     assert set(figures) == used and len(used) > 50
-    for name, figure in figures.items():
+    for name, drawn in figures.items():
         small = [
             (text.get_text(), text.get_fontsize())
+            for figure in (drawn if isinstance(drawn, list) else [drawn])
             for text in figure.findobj(Text)
             if text.get_visible() and text.get_text().strip() and text.get_fontsize() < 14.9
         ]
@@ -154,7 +163,7 @@ def test_figures_are_legible(everything):
 
 
 def figures_in(name):
-    return re.findall(r"\(figure:(\w+)\)", (SLIDES / name / "deck.md").read_text(encoding="utf-8"))
+    return re.findall(r"\((?:figure|steps):(\w+)\)", (SLIDES / name / "deck.md").read_text(encoding="utf-8"))
 
 
 def test_vendored_files_are_unchanged():

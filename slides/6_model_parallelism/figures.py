@@ -1,0 +1,233 @@
+"""Figures and numbers of the deck "Beyond data parallelism": the notebooks' own schedules and map, and what their cells printed."""
+
+import re
+from contextlib import contextmanager
+from functools import cache
+from types import SimpleNamespace
+
+import matplotlib.pyplot as plt
+import torch
+import torch.distributed as dist
+from diagrams_parallel import column_row, cuts, halo, input_and_weights, layers, mesh  # noqa: F401, drawn by their names in deck.md
+from extract import SlideError, cell_output
+from live import drawn_by_cells, run_cells
+from matplotlib.colors import ListedColormap, to_rgb
+from torch import nn
+from torch.nn import functional as F
+
+from pi2zero import costs, plots
+
+STYLE = {"font.size": 18, "figure.dpi": 96}
+PIPELINES, TENSORS, SPACE = (
+    f"notebooks/{name}.ipynb" for name in ("11_model_parallel", "11a_tensors_and_experts", "11b_space_and_hybrids")
+)
+UNITS = {"F": 1, "B": 2, "I": 1, "W": 1}  # an action's time, in forwards
+TORCH = ("Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV")
+
+
+def printed(path, tag, pattern):
+    """All that a pattern finds in what a cell printed; an error if it finds nothing."""
+    found = re.findall(pattern, cell_output(path, tag))
+    if not found:
+        raise SlideError(f"{path}: the cell {tag!r} prints nothing like {pattern!r}.")
+    return found
+
+
+def table(rows):
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def facts():
+    """The numbers in the deck's text."""
+    bubbles = printed(PIPELINES, "measure-check", r"(1F1B|GPipe)(?:, m = (\d))? +predicted ([\d.]+)% idle, measured ([\d.]+)%")
+    torch_times = printed(PIPELINES, "torch-check", r"(\w+) +ideal (\d+) ms, measured (\d+) ms, ([\d.]+)% idle")
+    held = dict(printed(PIPELINES, "held-by-plan", r"(\w+) +(?:micro-batches|the same)[^:]*: ([\d ]+)"))
+    one, two, times = printed(PIPELINES, "real", r"one rank (\d+) ms, two ranks (\d+) ms .*: ([\d.]+) times")[0]
+    gems = printed(PIPELINES, "gems-times", r"(\S.*?) +(\d+) ms a batch, ideal (\d+)")
+    saved = dict(printed(TENSORS, "sp-check", r"(\w[\w ]*\w) +([\d.]+) MB saved"))
+    loss = printed(TENSORS, "balance-check", r"loss ([\d.]+) to ([\d.]+); the busiest expert's share (\d+)% to (\d+)%")[0]
+    sides = {p: int(side) for p, side in printed(SPACE, "largest", r"p = (\d): predicted \d+, measured (\d+)")}
+    sent = dict(printed(SPACE, "bytes-check", r"(space|filters) +formula ([\d.]+) MB"))
+    return {
+        "bubble_rows": table((name, m or "8", f"{p} %", f"{got} %") for name, m, p, got in bubbles),
+        "torch_rows": table((name, f"{ideal} ms", f"{got} ms", held[name]) for name, ideal, got, _ in torch_times),
+        "held_1f1b": held["1F1B"],
+        "real_one": one,
+        "real_two": two,
+        "real_times": times,
+        "gems_rows": table((name, f"{ideal} ms", f"{got} ms") for name, got, ideal in gems),
+        "saved_one": saved["one process"],
+        "saved_tensor": saved["tensor"],
+        "saved_both": saved["tensor and sequence"],
+        "tensor_mb": printed(TENSORS, "bytes-check", r"formula ([\d.]+) MB a rank")[0],
+        "loss_first": loss[0],
+        "loss_last": loss[1],
+        "share_first": loss[2],
+        "share_last": loss[3],
+        "side_1": f"{sides['1']:,}",
+        "side_4": f"{sides['4']:,}",
+        "area": f"{(sides['4'] / sides['1']) ** 2:.2f}",
+        "halo_mb": sent["space"],
+        "filters_mb": sent["filters"],
+        "zero_bubble": f"{100 * idle(spans_of(torch_plans()['ZBVZeroBubble'], 0.5)):.1f}",
+    }
+
+
+@cache
+def schedules():
+    """The notebook's own gpipe, one_f_one_b, basic, two_way and idle."""
+    return SimpleNamespace(**run_cells(PIPELINES, "gpipe,one-f-one-b,idle,gems", UNITS=UNITS, expected={}))
+
+
+def idle(spans):
+    return schedules().idle(spans)
+
+
+@contextmanager
+def pretended_world(size):
+    """A process group without processes: enough for a library to plan for `size` ranks."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=size)
+    try:
+        yield SimpleNamespace(rank=0, world_size=size)
+    finally:
+        dist.destroy_process_group()
+
+
+@cache
+def torch_plans():
+    """The plans of PyTorch's schedules for 4 ranks and 8 micro-batches, by the notebook's cells."""
+    with pretended_world(4) as me:
+        names = {"torch": torch, "nn": nn, "F": F, "me": me}
+        space = run_cells(PIPELINES, "px-network,px-spend,px-takes,px-slow,px-stages,px-torch,px-plan", **names)
+    return space["torch_plans"]
+
+
+def spans_of(plan, unit=1.0):
+    return costs.pipeline_spans(plan, lambda stage, kind: unit * UNITS[kind])
+
+
+def drawn(*rows, until=None, height=None):
+    """One above the other: (title, spans) each; the micro-batches' numbers as large as a slide needs."""
+    until = until or max(stop for _, spans in rows for row in spans for _, _, stop in row)
+    height = height or 235 * len(rows)
+    figure, axes = plt.subplots(len(rows), 1, figsize=(1150 / 96, height / 96), sharex=True, squeeze=False, layout="constrained")
+    for ax, (title, spans) in zip(axes[:, 0], rows, strict=True):
+        plots.pipeline(spans, xlabel="", title=title, until=until, ax=ax)
+        for text, box in zip(ax.texts, (part for row in spans for part in row), strict=True):
+            text.set_fontsize(15)
+            text.set_visible(box[2] - box[1] > 0.015 * until)
+    axes[-1, 0].set_xlabel("time, in forwards of one micro-batch and stage")
+    return figure
+
+
+def plan_by(way, micro, ranks=4):
+    return [way(rank, ranks, micro) for rank in range(ranks)]
+
+
+def one_batch():
+    """The whole batch at once: four stages, one after the other, there and back."""
+    row = [[(rank, "F", 0), (rank, "B", 0)] for rank in range(4)]
+    return drawn(("One batch", spans_of(row)), height=300)
+
+
+def gpipe_steps():
+    """The same batch in 1, 2, 4 and 8 micro-batches, on the same axis."""
+    cut = ((m, spans_of(plan_by(schedules().gpipe, m), 8 / m)) for m in (1, 2, 4, 8))
+    return [
+        drawn((f"{m} micro-batch{'es' * (m > 1)}: {100 * idle(spans):.0f} % idle", spans), until=96, height=330)
+        for m, spans in cut
+    ]
+
+
+def both_orders():
+    """GPipe; then 1F1B under it."""
+    ways = {"GPipe": schedules().gpipe, "1F1B": schedules().one_f_one_b}
+    rows = [(name, spans_of(plan_by(way, 8))) for name, way in ways.items()]
+    first = drawn(*rows)
+    first.axes[1].set_visible(False)
+    return [first, drawn(*rows)]
+
+
+def bubble_curve():
+    """Idle share over micro-batches for 4 and 16 ranks; on 4, what was measured."""
+    figure, ax = plt.subplots(figsize=(560 / 96, 400 / 96), layout="constrained")
+    micro = range(1, 65)
+    for p, color, y in ((4, "#1f5fa8", 9), (16, "#4a5468", 24)):
+        ax.plot(micro, [100 * costs.pipeline_bubble(p, m) for m in micro], color=color)
+        ax.text(50, y, f"p = {p}", color=color)
+    measured = printed(PIPELINES, "measure-check", r"1F1B(?:, m = (\d))? +predicted [\d.]+% idle, measured ([\d.]+)%")
+    ax.plot([int(m or 8) for m, _ in measured], [float(share) for _, share in measured], "o", color="#b4511b", label="measured")
+    ax.set(xlabel="micro-batches", ylabel="idle, %", ylim=(0, 100))
+    ax.legend()
+    return figure
+
+
+def held_bars():
+    """Activations that each rank held, kB, as counted: GPipe and 1F1B."""
+    rows = printed(PIPELINES, "held-check", r"(GPipe|1F1B) *: kB held by rank ([\d ]+)")
+    figure, ax = plt.subplots(figsize=(620 / 96, 400 / 96), layout="constrained")
+    for i, ((name, values), color) in enumerate(zip(rows, ("#9aa3b2", "#1f5fa8"), strict=True)):
+        places = [rank + 0.4 * i - 0.2 for rank in range(4)]
+        ax.bar(places, [float(v) for v in values.split()], 0.36, color=color, label=name)
+    ax.set(xticks=range(4), xticklabels=[f"rank {rank}" for rank in range(4)], ylabel="activations held, kB", ylim=(0, 500))
+    ax.legend(ncols=2, loc="upper right")
+    return figure
+
+
+def finer():
+    """1F1B above interleaved 1F1B, the same work."""
+    ours = spans_of(plan_by(schedules().one_f_one_b, 8), 2)
+    theirs = spans_of(torch_plans()["Interleaved1F1B"])
+    return drawn((f"1F1B: {100 * idle(ours):.0f} % idle", ours), (f"two stages a rank: {100 * idle(theirs):.0f} % idle", theirs))
+
+
+def zero_bubble():
+    spans = spans_of(torch_plans()["ZBVZeroBubble"])
+    return drawn((f"ZBV: {100 * idle(spans):.0f} % idle", spans), until=66, height=310)
+
+
+def folded():
+    spans = spans_of(torch_plans()["DualPipeV"])
+    return drawn((f"DualPipeV: {100 * idle(spans):.0f} % idle", spans), until=66, height=310)
+
+
+def gems_steps():
+    """Two batches: Basic, one after the other; then MAST, the second the other way."""
+    basic, mast = (spans_of(plan_by(way, 2)) for way in (schedules().basic, schedules().two_way))
+    return [
+        drawn((title, spans), until=24, height=330)
+        for title, spans in (("Basic: one replica", basic), ("MAST: two replicas", mast))
+    ]
+
+
+def imbalance():
+    """Time of a mixture of experts over its busiest expert's tokens, as measured."""
+    rows = printed(TENSORS, "imbalance-check", r"busiest expert ([\d.]+) of the mean: (\d+) ms")
+    figure, ax = plt.subplots(figsize=(600 / 96, 380 / 96), layout="constrained")
+    ax.plot([float(x) for x, _ in rows], [float(y) for _, y in rows], "o-", color="#1f5fa8")
+    ax.set(xlabel="busiest expert's tokens / mean", ylabel="ms a layer, forward", ylim=(0, None), xlim=(0, None))
+    return figure
+
+
+def largest():
+    """The side of the largest image over ranks: measured, and the root that was predicted."""
+    rows = printed(SPACE, "largest", r"p = (\d): predicted (\d+), measured (\d+)")
+    ranks, guess, side = (list(map(int, column)) for column in zip(*rows, strict=True))
+    figure, ax = plt.subplots(figsize=(600 / 96, 390 / 96), layout="constrained")
+    ax.plot(ranks, guess, color="#9aa3b2", label="predicted")
+    ax.plot(ranks, side, "o", color="#1f5fa8", label="measured")
+    ax.set(xlabel="ranks", ylabel="pixels along a side", ylim=(0, 2000), xticks=ranks)
+    ax.legend(loc="lower right")
+    return figure
+
+
+def decision_map():
+    figure = drawn_by_cells(SPACE, "ways,ways-draw", (1150 / 96, 500 / 96))
+    (ax,) = figure.axes
+    pale = [tuple(1 - 0.6 * (1 - part) for part in to_rgb(plots.rank_color(i))) for i in range(5)]
+    ax.collections[0].set(rasterized=True, alpha=1, cmap=ListedColormap(pale))  # else thirty thousand rectangles, with seams
+    for text in ax.texts:
+        text.set_fontsize(16)
+    return figure

@@ -1,0 +1,127 @@
+"""Diagrams of the ways to cut a model that explain an idea and show no data: see diagrams.py for the canvas."""
+
+from diagrams import ACCENT, PALE, QUIET, WARM, arrow, box, canvas, label
+from diagrams_training import ink_on
+from matplotlib.patches import Rectangle
+
+from pi2zero import plots
+
+
+def ranked(axes, x, y, width, height, text, rank, size=17):
+    """A box in the colour of its rank."""
+    box(axes, x, y, width, height, text, plots.rank_color(rank), ink_on(rank), size=size)
+
+
+def piece(axes, x, y, width, height, rank, alpha=1.0):
+    """A part of a tensor or an image, in the colour of the rank that holds it."""
+    axes.add_patch(Rectangle((x, y), width, height, facecolor=plots.rank_color(rank), alpha=alpha, edgecolor="white", lw=2))
+
+
+def cuts():
+    """Six things that can be dealt out over ranks, and what travels then."""
+    figure, axes = canvas(1150, 400)
+    ways = [
+        ("the batch", "data", "gradients"),
+        ("the states", "ZeRO", "parameters"),
+        ("between layers", "pipeline", "activations"),
+    ]
+    ways += [
+        ("inside a layer", "tensor", "sums"),
+        ("the sequence", "ring, Ulysses", "keys, values"),
+        ("the image", "space", "halos"),
+    ]
+    for i, (what, name, travels) in enumerate(ways):
+        x, y = 20 + 380 * (i % 3), 215 - 200 * (i // 3)
+        box(axes, x, y, 350, 170, "", PALE)
+        label(axes, x + 175, y + 135, what, size=22, weight="bold")
+        label(axes, x + 175, y + 88, name, color=ACCENT, size=19)
+        label(axes, x + 175, y + 38, f"travels: {travels}", color=QUIET, size=17)
+    return figure
+
+
+def layers():
+    """Eight layers, two on each rank; activations go to the right, gradients to the left."""
+    figure, axes = canvas(1150, 300)
+    for rank in range(4):
+        x = 20 + 290 * rank
+        for part in range(2):
+            ranked(axes, x + 116 * part, 110, 106, 120, f"layer {2 * rank + part}", rank)
+        label(axes, x + 111, 265, f"rank {rank}", weight="bold")
+        if rank < 3:
+            arrow(axes, (x + 224, 200), (x + 288, 200), ACCENT)
+            arrow(axes, (x + 288, 140), (x + 224, 140), WARM)
+    label(axes, 300, 50, "activations, forward", color=ACCENT)
+    label(axes, 850, 50, "their gradients, backward", color=WARM)
+    return figure
+
+
+def input_and_weights():
+    """The two halves of a backward: one that the rank before waits for, one that nobody waits for."""
+    figure, axes = canvas(1150, 300)
+    box(axes, 20, 100, 250, 110, "gradient of\nthe output", PALE)
+    box(axes, 440, 180, 300, 100, "I: gradient of\nthe input", ACCENT, "white")
+    box(axes, 440, 20, 300, 100, "W: gradient of\nthe weights", WARM, "white")
+    for y in (230, 70):
+        arrow(axes, (274, 155), (436, y))
+        arrow(axes, (744, y), (860, y))
+    label(axes, 870, 230, "the rank before\nwaits for it", ha="left")
+    label(axes, 870, 70, "nobody waits:\nit can fill a gap", ha="left")
+    return figure
+
+
+def column_row():
+    """An MLP on two ranks: columns of A, then rows of B, then one sum."""
+    figure, axes = canvas(1150, 390)
+    box(axes, 10, 130, 90, 100, "X", PALE, size=24)
+    box(axes, 1050, 130, 90, 100, "Y", PALE, size=24)
+    for rank in range(2):
+        y = 215 - 190 * rank
+        arrow(axes, (104, 180), (206, y + 65))
+        ranked(axes, 210, y, 70, 130, f"A{rank}", rank, size=20)
+        label(axes, 245, y + 148, "columns", color=QUIET, size=16)
+        arrow(axes, (284, y + 65), (376, y + 65))
+        ranked(axes, 380, y + 25, 150, 80, "gelu", rank, size=20)
+        arrow(axes, (534, y + 65), (606, y + 65))
+        ranked(axes, 610, y + 30, 150, 70, f"B{rank}", rank, size=20)
+        label(axes, 685, y + 118, "rows", color=QUIET, size=16)
+        arrow(axes, (764, y + 65), (862, 180))
+    box(axes, 866, 110, 140, 140, "one\nall-reduce", ACCENT, "white", size=18)
+    arrow(axes, (1008, 180), (1046, 180))
+    return figure
+
+
+def halo():
+    """An image in four strips; rank 1 fetches a row from each neighbour, and later sends their gradients home: two steps."""
+    shown = []
+    for back in (False, True):
+        figure, axes = canvas(1150, 400)
+        for rank in range(4):
+            y = 300 - 95 * rank
+            piece(axes, 120, y, 380, 90, rank)
+            label(axes, 100, y + 45, f"rank {rank}", ha="right", weight="bold")
+        for rank, y in ((0, 300), (2, 185)):
+            piece(axes, 700, 250 if rank == 0 else 130, 380, 20, rank, 0.6)
+            row, its = (300 if rank == 0 else 190), (260 if rank == 0 else 140)
+            axes.add_patch(Rectangle((120, row if rank == 0 else 180), 380, 15, facecolor="white", alpha=0.55))
+            ends = ((504, row - 3 + 8), (696, its))
+            arrow(axes, *(ends[::-1] if back else ends), WARM if back else ACCENT)
+        piece(axes, 700, 155, 380, 90, 1)
+        label(axes, 890, 300, "rank 1 computes on this", weight="bold")
+        words = "backward: the halo's gradient goes home, and is added" if back else "forward: fetch the halo from the neighbours"
+        label(axes, 890, 80, words.replace(": ", ":\n").replace("home, ", "home,\n"), color=WARM if back else ACCENT)
+        shown.append(figure)
+    return shown
+
+
+def mesh():
+    """Four ranks with two names for their dimensions: data down, space across."""
+    figure, axes = canvas(600, 400)
+    for rank in range(4):
+        x, y = 170 + 250 * (rank % 2), 215 - 190 * (rank // 2)
+        ranked(axes, x, y, 160, 110, f"rank {rank}", rank, size=19)
+    for i in range(2):
+        arrow(axes, (332, 270 - 190 * i), (418, 270 - 190 * i), ACCENT, style="<|-|>")
+        arrow(axes, (250 + 250 * i, 213), (250 + 250 * i, 137), WARM, style="<|-|>")
+    label(axes, 375, 372, "space: halos, in every layer", color=ACCENT)
+    label(axes, 90, 175, "data:\ngradients,\nonce\na step", color=WARM)
+    return figure
