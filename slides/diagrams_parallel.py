@@ -20,16 +20,9 @@ def piece(axes, x, y, width, height, rank, alpha=1.0):
 def cuts():
     """Six things that can be dealt out over ranks, and what travels then."""
     figure, axes = canvas(1150, 400)
-    ways = [
-        ("the batch", "data", "gradients"),
-        ("the states", "ZeRO", "parameters"),
-        ("between layers", "pipeline", "activations"),
-    ]
-    ways += [
-        ("inside a layer", "tensor", "sums"),
-        ("the sequence", "ring, Ulysses", "keys, values"),
-        ("the image", "space", "halos"),
-    ]
+    ways = [("the batch", "data", "gradients"), ("the states", "ZeRO", "parameters")]
+    ways += [("between layers", "pipeline", "activations"), ("inside a layer", "tensor", "sums")]
+    ways += [("the sequence", "ring, Ulysses", "keys, values"), ("the image", "space", "halos")]
     for i, (what, name, travels) in enumerate(ways):
         x, y = 20 + 380 * (i % 3), 215 - 200 * (i // 3)
         box(axes, x, y, 350, 170, "", PALE)
@@ -99,11 +92,10 @@ def halo():
             y = 300 - 95 * rank
             piece(axes, 120, y, 380, 90, rank)
             label(axes, 100, y + 45, f"rank {rank}", ha="right", weight="bold")
-        for rank, y in ((0, 300), (2, 185)):
-            piece(axes, 700, 250 if rank == 0 else 130, 380, 20, rank, 0.6)
-            row, its = (300 if rank == 0 else 190), (260 if rank == 0 else 140)
-            axes.add_patch(Rectangle((120, row if rank == 0 else 180), 380, 15, facecolor="white", alpha=0.55))
-            ends = ((504, row - 3 + 8), (696, its))
+        for rank, its, row in ((0, 300, 250), (2, 180, 130)):  # where its row lies, and where rank 1 has the copy
+            piece(axes, 700, row, 380, 20, rank, 0.6)
+            axes.add_patch(Rectangle((120, its), 380, 15, facecolor="white", alpha=0.55))
+            ends = (504, its + 7), (696, row + 10)
             arrow(axes, *(ends[::-1] if back else ends), WARM if back else ACCENT)
         piece(axes, 700, 155, 380, 90, 1)
         label(axes, 890, 300, "rank 1 computes on this", weight="bold")

@@ -1,4 +1,4 @@
-"""Figures and numbers of the deck "Beyond data parallelism": the notebooks' own schedules and map, and what their cells printed."""
+"""Figures and numbers of the deck "Beyond data parallelism": the notebooks' own schedules and map, and what cells printed."""
 
 import re
 from contextlib import contextmanager
@@ -18,9 +18,8 @@ from torch.nn import functional as F
 from pi2zero import costs, plots
 
 STYLE = {"font.size": 18, "figure.dpi": 96}
-PIPELINES, TENSORS, SPACE = (
-    f"notebooks/{name}.ipynb" for name in ("11_model_parallel", "11a_tensors_and_experts", "11b_space_and_hybrids")
-)
+PIPELINES, TENSORS = "notebooks/11_model_parallel.ipynb", "notebooks/11a_tensors_and_experts.ipynb"
+SPACE = "notebooks/11b_space_and_hybrids.ipynb"
 UNITS = {"F": 1, "B": 2, "I": 1, "W": 1}  # an action's time, in forwards
 TORCH = ("Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV")
 
@@ -135,10 +134,8 @@ def one_batch():
 def gpipe_steps():
     """The same batch in 1, 2, 4 and 8 micro-batches, on the same axis."""
     cut = ((m, spans_of(plan_by(schedules().gpipe, m), 8 / m)) for m in (1, 2, 4, 8))
-    return [
-        drawn((f"{m} micro-batch{'es' * (m > 1)}: {100 * idle(spans):.0f} % idle", spans), until=96, height=330)
-        for m, spans in cut
-    ]
+    titled = ((f"{m} micro-batch{'es' * (m > 1)}: {100 * idle(spans):.0f} % idle", spans) for m, spans in cut)
+    return [drawn(row, until=96, height=330) for row in titled]
 
 
 def both_orders():
@@ -196,10 +193,7 @@ def folded():
 def gems_steps():
     """Two batches: Basic, one after the other; then MAST, the second the other way."""
     basic, mast = (spans_of(plan_by(way, 2)) for way in (schedules().basic, schedules().two_way))
-    return [
-        drawn((title, spans), until=24, height=330)
-        for title, spans in (("Basic: one replica", basic), ("MAST: two replicas", mast))
-    ]
+    return [drawn(row, until=24, height=330) for row in (("Basic: one replica", basic), ("MAST: two replicas", mast))]
 
 
 def imbalance():
