@@ -4,7 +4,7 @@ PY := .venv/bin/python
 # Modules of clusters set these for another Python.
 unexport PYTHONPATH PYTHONHOME
 .PHONY: help lab test test-fast cluster-test two-hosts gpu labs notebooks slides site links handout browser bench doctor reset clean set-up horovod r mpi-libraries
-.PHONY: audit faults tensorflow lock hub bench-room containers
+.PHONY: audit faults tensorflow lock hub bench-room containers stick
 
 help:           ## this list
 	@echo "From π to ZeRO. make TARGET, where TARGET is one of:"
@@ -68,6 +68,9 @@ bench-room: set-up ## ten simulated attendees at once in notebook 02, by the hub
 
 handout: set-up ## the kit as one file for attendees, without the labs' solutions: build/pi2zero-handout.zip
 	@$(PY) tools/handout.py
+
+stick: set-up   ## all that a room without a network needs, for a USB stick: build/stick (FOLDER=... writes there)
+	@$(PY) tools/stick.py $(FOLDER)
 
 containers: set-up ## run the containers' recipes in a bare Debian 12 (root, mmdebstrap, an hour)
 	@for recipe in docker apptainer devcontainer binder; do $(PY) tools/bare_tree.py $$recipe || exit 1; done
