@@ -40,7 +40,7 @@ def run(*command, **options):
 
 
 def clone(stick: Path) -> str:
-    """What is committed, with its history, as one file: a stick's file system knows neither links nor which files are programs."""
+    """What is committed, with its history, as one file: what is on a stick has no links and no rights."""
     run("git", "bundle", "create", stick / "kit.bundle", "HEAD")
     changed = run("git", "status", "--porcelain", "--untracked-files=no")
     return "the last commit" + ("; your changes since then are not in it" if changed else "")
@@ -90,9 +90,7 @@ def write(stick: Path) -> None:
     stick.mkdir(parents=True)
     free = shutil.disk_usage(stick).free / 1e9
     if free < NEED_GB:
-        sys.exit(
-            f"{stick} has {free:.1f} GB free; the stick needs about {NEED_GB:g} GB. Free some space, or name another folder."
-        )
+        sys.exit(f"{stick} has {free:.1f} GB free; the stick needs {NEED_GB:g} GB. Free some, or name another folder.")
     for what in (clone, wheels, built, site):
         print(f"  {what(stick)}", flush=True)
     python = platform.python_version()
