@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 from setup_talk import Follow, say, stop
-from setup_uv import has_gpu, pip_settings, torch_backend, uv_environment
+from setup_uv import has_gpu, is_on, pip_settings, torch_backend, uv_environment
 
 NO_NETWORK = (
     r"Retrying \(Retry|NewConnectionError|Temporary failure in name resolution|Network is unreachable|ReadTimeout"
@@ -95,7 +95,8 @@ class Packages:
 
         with Follow(doing):
             if self.uv:
-                code = self.run(["pip", "install", "--python", self.python] + arguments, uv=True)
+                only = ["--no-index"] * is_on(self.settings, "no-index")
+                code = self.run(["pip", "install", "--python", self.python] + only + arguments, uv=True)
                 if code and remedy and not self.says(FINAL):
                     say("      uv could not do it; pip tries, which takes some minutes.")
                     self.uv = None

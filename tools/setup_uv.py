@@ -22,7 +22,7 @@ SAME = (
     ("timeout", "UV_HTTP_TIMEOUT", None),
     ("trusted-host", "UV_INSECURE_HOST", " "),
 )
-FLAGS = (("no-index", "UV_NO_INDEX"), ("no-cache-dir", "UV_NO_CACHE"))
+FLAGS = (("no-cache-dir", "UV_NO_CACHE"),)  # for no-index uv has an option only
 # They would send packages to another place than the environment.
 ELSEWHERE = ("UV_SYSTEM_PYTHON", "UV_TARGET", "UV_PREFIX", "UV_PYTHON", "UV_PROJECT_ENVIRONMENT", "VIRTUAL_ENV", "CONDA_PREFIX")
 LINE = re.compile(r"^(global|install|:env:)\.([a-z-]+)=(.+)$", re.M)

@@ -41,7 +41,8 @@ def run(*command, **options):
 
 def clone(stick: Path) -> str:
     """What is committed, with its history, as one file: what is on a stick has no links and no rights."""
-    run("git", "bundle", "create", stick / "kit.bundle", "HEAD")
+    branch = run("git", "branch", "--show-current").strip()
+    run("git", "bundle", "create", stick / "kit.bundle", "HEAD", *[branch] * bool(branch))
     changed = run("git", "status", "--porcelain", "--untracked-files=no")
     return "the last commit" + ("; your changes since then are not in it" if changed else "")
 
