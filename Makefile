@@ -4,7 +4,7 @@ PY := .venv/bin/python
 # Modules of clusters set these for another Python.
 unexport PYTHONPATH PYTHONHOME
 .PHONY: help lab test test-fast cluster-test two-hosts gpu labs notebooks slides site links handout browser bench doctor reset clean set-up horovod r mpi-libraries
-.PHONY: audit faults tensorflow lock hub bench-room containers stick
+.PHONY: audit canary compatibility faults tensorflow lock hub bench-room containers stick
 
 help:           ## this list
 	@echo "From π to ZeRO. make TARGET, where TARGET is one of:"
@@ -53,6 +53,7 @@ browser: set-up ## open every notebook in JupyterLab in a headless Chromium, run
 bench: set-up   ## measure, and write the pages in benchmarks/ (about 90 minutes; leave the machine alone)
 	@$(PY) benchmarks/bench_start.py
 	@$(PY) benchmarks/bench.py
+	@$(PY) benchmarks/bench_limits.py
 	@$(PY) benchmarks/bench_cells.py
 	@$(PY) benchmarks/bench_collectives.py
 	@$(PY) benchmarks/bench_training.py
@@ -86,6 +87,12 @@ lock: set-up    ## write requirements.lock, the pins of requirements.txt with th
 
 audit: set-up   ## licences into docs/licences.md, a bill of materials into build/sbom.json, known vulnerabilities (network)
 	@$(PY) tools/audit.py
+
+compatibility: set-up ## for which Pythons and platforms the pins have wheels; writes docs/compatibility.md (network)
+	@$(PY) tools/compatibility.py
+
+canary: set-up  ## the kit with the newest versions that PyPI serves, in a clone of its own: what breaks (ten minutes, network)
+	@$(PY) tools/canary.py
 
 r: set-up       ## optional: R with Rmpi, and its kernel in JupyterLab, for notebook A1 (Debian as root; half a minute)
 	@$(PY) tools/r.py

@@ -42,11 +42,11 @@ def child(parent, rank, size):
     parent.Disconnect()
 
 
-def program(n, comm):
-    """The whole computation on a communicator; rank 0 prints."""
+def program(n, comm, part=partial_pi):
+    """The whole computation on a communicator; rank 0 prints. part: what computes a rank's share."""
     comm.Barrier()  # all ranks have started: from here on it is computing
     start = time.perf_counter()
-    share = np.array([partial_pi(n, comm.rank, comm.size)])
+    share = np.array([part(n, comm.rank, comm.size)])
     pi = np.zeros(1)
     comm.Reduce(share, pi, op=MPI.SUM, root=0)
     seconds = time.perf_counter() - start
@@ -66,9 +66,9 @@ def slices_argument(text):
     return n
 
 
-def parse(rank):
-    """The options. All ranks read them; only rank 0 says so if they are wrong."""
-    description, ways = __doc__.split("\n\n")
+def parse(rank, text=__doc__):
+    """The options. All ranks read them; only rank 0 says so if they are wrong. text: what the program says of itself."""
+    description, ways = text.split("\n\n", 1)
     formatter = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=description, epilog=ways, formatter_class=formatter)
     parser.add_argument("--n", type=slices_argument, default=1_000_000, help="number of slices (default: 1000000)")

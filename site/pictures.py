@@ -71,7 +71,8 @@ def main():
         data = next(output["data"] for output in cell_of(*where)["outputs"] if "image/png" in output.get("data", {}))
         (FOLDER / f"{name}.png").write_bytes(base64.b64decode("".join(data["image/png"])))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    python, licence = re.search(r"[\d.]+\d", project["requires-python"])[0], project["license"]["text"]
+    first, beyond = map(int, re.fullmatch(r">=3\.(\d+),<3\.(\d+)", project["requires-python"]).groups())
+    python, licence = f"3.{first} to 3.{beyond - 1}", project["license"]["text"]
     for name, words in {"python": ("Python", python), "licence": ("licence", licence), "gpu": ("GPU", "not needed")}.items():
         (FOLDER / f"badge_{name}.svg").write_text(badge(*words))
 

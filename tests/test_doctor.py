@@ -232,7 +232,7 @@ def test_accelerators(tmp_path, monkeypatch):
 
 
 def test_another_python_and_another_package(monkeypatch):
-    assert "the kit needs 3.99" in sick(checks.check_python(wanted=(3, 99))).detail
+    assert "the kit needs 3.99" in sick(checks.check_python(wanted=((3, 99),))).detail
     monkeypatch.setattr(checks.metadata, "requires", lambda name: ["numpy==0.1", "no-such-package==1"])
     assert "no-such-package 0" in sick(checks.check_python(), "warning").detail
 

@@ -37,11 +37,20 @@ def _mpi():
 
 
 def run(*command):
-    return subprocess.run([str(part) for part in command], check=False, capture_output=True, text=True, timeout=60)
+    return subprocess.run([str(part) for part in command], check=False, capture_output=True, text=True, timeout=150)
 
 
-def mpirun(ranks, *options):
-    return run("mpirun", "-n", ranks, sys.executable, CPI, *options)
+def mpirun(ranks, *options, script=CPI):
+    return run("mpirun", "-n", ranks, sys.executable, script, *options)
+
+
+@pytest.mark.long
+def test_a_compiled_cpi_gives_pi():
+    done = mpirun(2, "--n", 1_000_001, script=CPI.with_name("cpi_compiled.py"))
+    assert done.returncode == 0, done.stderr
+    match = re.match(r"pi = (\S+), error \S+, n = 1,000,001, 2 ranks, \S+ s$", done.stdout.strip())
+    assert match, done.stdout
+    assert float(match[1]) == pytest.approx(math.pi, abs=1e-8)
 
 
 @pytest.mark.long

@@ -46,7 +46,7 @@ def test_pyproject_and_conda_read_the_same_pins():
     names = [entry for entry in conda["dependencies"] if isinstance(entry, str)]
     (pip,) = [entry["pip"] for entry in conda["dependencies"] if isinstance(entry, dict)]
     assert "-r requirements.txt" in pip
-    assert project["project"]["requires-python"] == "==3.11.*"
+    assert project["project"]["requires-python"] == ">=3.11,<3.14"
     assert "python=3.11" in names
     assert not [name for name in names if "mpi" in name]  # two MPIs in one prefix overwrite each other's mpirun
 
@@ -137,7 +137,7 @@ def test_wrong_python(tmp_path):
     fake.write_text("#!/bin/sh\necho 3.9\n")
     fake.chmod(0o755)
     text = sentences(run_setup(tmp_path, "--python", str(fake)))
-    assert "needs Python 3.11" in text and "3.9" in text
+    assert "needs Python 3.11, 3.12 or 3.13; found" in text and "3.9" in text
 
 
 def test_python_without_venv(tmp_path):

@@ -72,5 +72,5 @@ def test_the_doctor_tells_what_is_the_site_s(monkeypatch, tmp_path):
 
     (tmp_path / "pi2zero-site").write_text(json.dumps({"torch": "9.9.9", "openmpi": "the MPI of the site's mpi4py"}))
     monkeypatch.setattr(checks.sys, "prefix", str(tmp_path))
-    found = checks.check_python(wanted=(3, 99))  # a site's Python may be a later one
+    found = checks.check_python(wanted=((3, 99),))  # a site's Python may be a later one
     assert found.status == "ok" and "on this site's torch 9.9.9" in found.detail, found

@@ -21,7 +21,8 @@ from setup_packages import Packages, pins
 from setup_talk import say, stop
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-WANTED = (3, 11)
+WANTED = ((3, 11), (3, 12), (3, 13))  # the first that is there
+WORDS = "Python 3.11, 3.12 or 3.13"
 NEED_GB = 3.0  # .venv is 2.1 GB
 NEED_GB_CUDA = 12.0  # torch's CUDA build brings several GB of NVIDIA's libraries
 
@@ -40,14 +41,15 @@ def probe(python, later=False):
     if version is None:
         return None, "it does not run"
     number = tuple(map(int, version.split(".")))
-    if number != WANTED and not (later and number > WANTED):
+    if number not in WANTED and not (later and number > WANTED[-1]):
         return version, "it is Python %s" % version
     return version, None if done.returncode == 0 else "its venv module is missing"
 
 
 def find_python(asked, site=False):
-    """The interpreter to use: the one asked for, else python3.11, python3, or the one that runs this; a site's own: python3."""
-    candidates = [asked] if asked else ["python3", "python"] if site else ["python3.11", "python3", sys.executable]
+    """The interpreter to use: the one asked for, else python3.11 or a later one, or the one that runs this; a site's: python3."""
+    named = ["python%d.%d" % version for version in WANTED]
+    candidates = [asked] if asked else ["python3", "python"] if site else [*named, "python3", sys.executable]
     seen = []
     for name in candidates:
         path = shutil.which(name)
@@ -59,11 +61,11 @@ def find_python(asked, site=False):
         if wrong.startswith("its venv"):
             stop(
                 "%s cannot make virtual environments, because %s." % (path, wrong),
-                "on Debian or Ubuntu: apt-get install python3.11-venv; then run make again.",
+                "on Debian or Ubuntu: apt-get install python%s-venv; then run make again." % version,
             )
         seen.append("%s (%s)" % (path, version or wrong))
     stop(
-        "the kit needs Python 3.11; found %s." % (", ".join(seen) or "no Python by the name of %s" % asked),
+        "the kit needs %s; found %s." % (WORDS, ", ".join(seen) or "no Python by the name of %s" % asked),
         "install it (Debian 12: apt-get install python3.11 python3.11-venv), or name one: make lab PYTHON=/path/to/python3.11",
     )
 
@@ -176,7 +178,7 @@ def install_torch(packages, need_gb):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--python", default=os.environ.get("PYTHON") or None, help="the Python 3.11 to use")
+    parser.add_argument("--python", default=os.environ.get("PYTHON") or None, help="the Python to use, 3.11 to 3.13")
     parser.add_argument("--venv", default=os.path.join(ROOT, ".venv"), help="where to make the environment")
     parser.add_argument(
         "--site", action="store_true", default=bool(os.environ.get("SITE")), help="keep this site's torch and MPI"

@@ -25,7 +25,7 @@ from pi2zero.hosts import limits as machine
 
 ROOT = Path(__file__).resolve().parents[3]  # the clone
 BUDGET = 28.0  # s for all checks together
-PYTHON = (3, 11)
+PYTHONS = ((3, 11), (3, 12), (3, 13))
 TRIED_MPI = "Open MPI 5"
 CANNOT = {  # what the kit misses under others (tests/test_mpi_libraries.py, docs/mpi_libraries.md)
     "Open MPI 4": "start ranks on other hosts, or mpirun from a program that has started MPI itself",
@@ -70,14 +70,15 @@ def of_the_site() -> dict[str, str]:
         return {}
 
 
-def check_python(wanted: tuple[int, int] = PYTHON) -> Result:
+def check_python(wanted: tuple[tuple[int, int], ...] = PYTHONS) -> Result:
     """The interpreter, and whether the installed packages are the pinned ones."""
     here = f"{platform.python_version()} in {shown(Path(sys.prefix))}"
     if site := of_the_site():
         here += f", on this site's {', '.join(f'{name} {site[name]}' for name in site if name != 'openmpi') or 'MPI'}"
-    elif sys.version_info[:2] != wanted:
-        remedy = f"Install Python {wanted[0]}.{wanted[1]} and run: make lab PYTHON=/path/to/python{wanted[0]}.{wanted[1]}"
-        return Result("Python", "failed", f"{here}; the kit needs {wanted[0]}.{wanted[1]}", remedy)
+    elif sys.version_info[:2] not in wanted:
+        names = [f"{major}.{minor}" for major, minor in wanted]
+        remedy = f"Install Python {names[0]} and run: make lab PYTHON=/path/to/python{names[0]}"
+        return Result("Python", "failed", f"{here}; the kit needs {' or '.join(names)}", remedy)
     try:
         pins = [pin for pin in map(Requirement, metadata.requires("pi2zero") or []) if pin.name not in site]
     except metadata.PackageNotFoundError:

@@ -1,0 +1,81 @@
+"""`make compatibility`: for which Pythons and platforms the pins have wheels; writes docs/compatibility.md's table.
+
+uv lists every file of every pinned version (PEP 751); which of them an interpreter takes, its tags say (PEP 425). Nothing is
+installed: only the index is asked, so the table says what can be installed there, not what has been tried.
+"""
+
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+from lock import PYPI
+from packaging import tags
+from packaging.utils import parse_wheel_filename
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "compatibility.md"
+TABLE = re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- end of table -->)", re.DOTALL)
+PYTHONS = [(3, 11), (3, 12), (3, 13), (3, 14)]
+GLIBC = 39  # of 2026's servers; Debian 12 has 2.36
+LINUX = [f"manylinux_2_{minor}_{{0}}" for minor in range(GLIBC, 4, -1)] + [f"manylinux{year}_{{0}}" for year in (2014, 2010, 1)]
+PLATFORMS = {
+    "Linux, x86-64": [name.format("x86_64") for name in LINUX],
+    "Linux, aarch64 (GH200, Graviton)": [name.format("aarch64") for name in LINUX],
+    "macOS 14, arm64": list(tags.mac_platforms((14, 0), "arm64")),
+}
+
+
+def listed():
+    """{name==version: [the tags of each of its wheels]}, of all pins."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "pylock.toml"
+        uv = Path(sys.executable).with_name("uv")
+        command = [uv, "pip", "compile", "--no-config", "--no-deps", "--quiet", "--default-index", PYPI]
+        command += ["--universal", "--python-version", "3.11", "--format", "pylock.toml", "-o", out, ROOT / "requirements.txt"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(f"uv could not list the pins' files:\n{done.stderr}")
+        packages = tomllib.loads(out.read_text())["packages"]
+    return {f"{p['name']}=={p['version']}": [wheel_tags(wheel["url"]) for wheel in p.get("wheels", [])] for p in packages}
+
+
+def wheel_tags(url):
+    return parse_wheel_filename(url.rpartition("/")[2].replace("%2B", "+"))[3]
+
+
+def taken(python, platforms):
+    """The tags that such an interpreter takes."""
+    interpreter = f"cp{python[0]}{python[1]}"
+    return {*tags.cpython_tags(python, platforms=platforms), *tags.compatible_tags(python, interpreter, platforms)}
+
+
+def missing(wheels, python, platforms):
+    """Pins that have wheels, but none for that Python there."""
+    good = taken(python, platforms)
+    return [pin for pin, each in wheels.items() if each and not any(good & one for one in each)]
+
+
+def rows(wheels):
+    source = sorted(pin for pin, each in wheels.items() if not each)
+    yield f"{len(wheels)} pins; {', '.join(source)} come as source everywhere (pure Python to install). The others:\n"
+    yield "| platform | " + " | ".join(f"Python {major}.{minor}" for major, minor in PYTHONS) + " |"
+    yield "|---" * (len(PYTHONS) + 1) + "|"
+    for title, platforms in PLATFORMS.items():
+        cells = []
+        for python in PYTHONS:
+            lacking = missing(wheels, python, platforms)
+            cells.append("no wheel: " + ", ".join(lacking) if lacking else "all have wheels")
+        yield f"| {title} | " + " | ".join(cells) + " |"
+
+
+def main():
+    text = "\n".join(rows(listed()))
+    print(text)
+    PAGE.write_text(TABLE.sub(lambda _: text + "\n", PAGE.read_text()))
+
+
+if __name__ == "__main__":
+    main()
