@@ -58,6 +58,7 @@ bench: set-up   ## measure, and write the pages in benchmarks/ (about 90 minutes
 	@$(PY) benchmarks/bench_collectives.py
 	@$(PY) benchmarks/bench_training.py
 	@$(PY) benchmarks/bench_zero.py
+	@$(PY) benchmarks/bench_plan.py
 	@$(PY) benchmarks/bench_summaries.py
 
 hub: set-up     ## a room of people on this node: JupyterHub (root); CONFIG=slurm: each person in a Slurm job

@@ -5,6 +5,7 @@ import json
 import os
 import statistics
 import time
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -187,7 +188,7 @@ def main():
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--no-bytes", action="store_true")
     parser.add_argument("--layouts", type=int, nargs="*", default=range(len(LAYOUTS)))
-    parser.add_argument("--output", help="write the JSON here, not to standard output")
+    parser.add_argument("--output", type=Path, required=True, help="the JSON")
     args = parser.parse_args()
     torch.set_num_threads(1)
     ranks.join()
@@ -200,12 +201,7 @@ def main():
             trainer.step()
             found["rounds"][-1]["seconds"].append(timed(trainer.step, args.steps))
     if dist.get_rank() == 0:
-        text = json.dumps(found)
-        if args.output:
-            with open(args.output, "w") as file:  # noqa: PTH123
-                file.write(text)
-        else:
-            print(text, flush=True)
+        args.output.write_text(json.dumps(found))
     ranks.leave()
 
 

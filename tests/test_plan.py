@@ -1,15 +1,20 @@
 """The planner: known formulas, what must hold of every layout, its file, its errors. Measured: benchmarks/plan.md."""
 
+import json
 import math
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from pi2zero import costs
 from pi2zero.costs.planner.layouts import SCHEDULES, layouts
+from pi2zero.mpi import mpi_env
+from pi2zero.widgets import PlanExplorer
 
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 GPT = costs.transformer(layers=8, width=512, heads=8, vocabulary=1024, sequence=256)
 NET = costs.convolutions([3, 256, 256], [[16, 3, 1], [32, 3, 2], [32, 3, 1], [64, 3, 2]], 10)
 NODE = costs.Machine(ranks=8, per_node=4, memory=4e9, speed=1e13, inside=1e11, between=1e10)
@@ -43,9 +48,10 @@ def test_activations_are_those_of_korthikanti(tensor):
     assert held("matrix", True) == close(s * h * (34 + 5 * a * s / h) / tensor, rel=1e-3)
     assert held("blocks", True) == close(s * h * 34 / tensor, rel=1e-3)
     recomputed = costs.held(gpt["blocks"], costs.Layout(recompute="full"), 1)["activations"]
-    ends = sum(layer.kept + layer.kept_whole for layer in (gpt["blocks"].layers[0], gpt["blocks"].layers[-1]))
-    again = block["blocks"].kept + block["blocks"].kept_whole
-    assert recomputed == close(2 * s * h * layers + ends + again, rel=1e-9)
+    first, again, head = (layer.kept + layer.kept_whole for layer in (gpt["blocks"].layers[k] for k in (0, 1, -1)))
+    assert recomputed == close(2 * s * h * layers + first + max(again, head), rel=1e-9), (
+        "the head is done when a layer is made again"
+    )
 
 
 @pytest.mark.parametrize(("stage", "published"), [(0, 120), (1, 31.4), (2, 16.6), (3, 1.9)])
@@ -165,6 +171,14 @@ def test_the_plan_is_sorted_and_says_why():
     assert not none.fitting and "0 of them fit" in costs.plan_text(none)
 
 
+def test_the_explorer_plans():
+    explorer = PlanExplorer(layers=12, width=1024, ranks=8, batch=8)
+    assert explorer.plan.rows[0].layout.name in explorer.sentence and "ZeRO-3" in explorer.text.value
+    before = explorer.picture.value
+    explorer.memory.value, explorer.layers.value, explorer.width.value = 16, 128, 16_384
+    assert "Nothing fits: at least" in explorer.sentence and explorer.picture.value != before
+
+
 def test_the_example_is_a_file_that_can_be_planned(tmp_path):
     file = tmp_path / "model.toml"
     words = [sys.executable, "-m", "pi2zero", "plan"]
@@ -205,6 +219,36 @@ def test_a_wrong_file_says_what_is_wrong_in_one_sentence(old, new, says):
     with pytest.raises(ValueError, match=says) as caught:
         costs.plan_from(GOOD.replace(old, new, 1))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.long
+def test_bytes_of_layouts_that_ran(tmp_path):
+    """Four ranks train two steps by 1F1B, by ZeRO-2, and on a ring: within 5 % of what was predicted, with the same losses."""
+    sys.path.insert(0, str(BENCHMARKS))
+    from bench_plan import COMPONENTS, LAID, predicted_bytes
+
+    mpi_env()
+    chosen, found = (3, 11, 18), tmp_path / "found.json"
+    options = ["--rounds", 0, "--layouts", *chosen, "--output", found]
+    worker = [sys.executable, "-m", "mpi4py", BENCHMARKS / "plan_worker.py", *options]
+    done = subprocess.run(["mpirun", "-n", "4", *map(str, worker)], capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(found.read_text())["bytes"]
+    for k, (measured, losses) in zip(chosen, told, strict=True):
+        assert predicted_bytes(LAID[k]) == pytest.approx(sum(measured[part] for part in COMPONENTS), rel=0.05), LAID[k].name
+        assert losses == pytest.approx(told[0][1], abs=1e-4) and losses[1] < losses[0]
+
+
+def test_published_figures_come_out_as_far_as_the_page_says():
+    sys.path.insert(0, str(BENCHMARKS))
+    import plan_published as published
+
+    off = {row[0]: row[2] / row[1] - 1 for row in (*published.megatron_rows(), *published.korthikanti_rows())}
+    assert abs(off["175 B"]) < 0.02 and all(abs(error) < 0.2 for name, error in off.items() if name != "1.7 B")
+    assert all(row[3] < 80 for row in (*published.megatron_rows(), *published.korthikanti_rows(), *published.mt_nlg_rows()))
+    assert all(-0.25 < row[2] / row[1] - 1 < 0 for row in published.mt_nlg_rows())
+    gems = {name: predicted / told for name, told, predicted in published.gems_rows()}
+    assert gems["MAST"] == pytest.approx(1, abs=0.02) and gems["MASTER"] < 0.8
 
 
 def test_a_batch_that_no_layout_divides():

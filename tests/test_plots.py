@@ -30,6 +30,7 @@ PICTURES = {
     "collective": lambda **k: plots.collective("Bcast", [["N"], [], []], [["N"], ["N"], ["N"]], **k),
     "strips": lambda **k: plots.strips([0, 3, 6, 10], [(1, 1), (1, -1), (2, 0)], **k),
     "regions": lambda **k: plots.regions([1, 10, 100], [1, 10], [[0, 0, 1], [0, 1, 1]], ["near", "far"], **k),
+    "plan_steps": lambda **k: plots.plan_steps({"data 4": {"compute": 2, "gradients": 1}, "tensor 4": {"compute": 3}}, **k),
     "pipeline": lambda **k: plots.pipeline([[((0, "F", 0), 0, 1)], [((1, "F", 0), 1, 2), ((1, "B", 0), 2, 4)]], **k),
     **TRAINING,
     **ZERO,

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from pi2zero import costs, plots
 
-__all__ = ["ScalingExplorer", "ZeroExplorer"]
+__all__ = ["PlanExplorer", "ScalingExplorer", "ZeroExplorer"]
 
 MiB = 2**20
 
@@ -146,6 +146,61 @@ class ZeroExplorer(widgets.VBox):
         ax.set_xlabel("GB on one device; dashed: what it has for them")
         self.picture.value = _png(figure)
         self.text.value = f"<b>{self.sentence}</b>"
+
+
+class PlanExplorer(widgets.VBox):
+    """Sliders for a GPT and a machine of A100-like devices; a picture of the best layouts' steps, and why the others lose.
+
+    The sliders are attributes: layers, width, sequence, batch, ranks, memory (GB), between (GB/s between nodes of
+    eight; in a node ten times as much); `plan` is the costs.Plan, or None where no layout uses
+    all ranks; `sentence` the best layout in words.
+    """
+
+    def __init__(self, layers=48, width=6144, sequence=2048, batch=128, ranks=32, memory=80, between=20.0):
+        wide = {"style": {"description_width": "11em"}, "layout": {"width": "30em"}, "continuous_update": False}
+
+        def choice(name, options, value):
+            return widgets.SelectionSlider(options=options, value=value, description=name, **wide)
+
+        self.layers = choice("layers", [12, 24, 36, 48, 64, 80, 96, 128], layers)
+        self.width = choice("width (heads of 128)", [1024, 2048, 4096, 6144, 8192, 12_288, 16_384], width)
+        self.sequence = choice("tokens a sequence", [2**k for k in range(9, 17)], sequence)
+        self.batch = choice("sequences a step", [2**k for k in range(12)], batch)
+        self.ranks = choice("ranks", [2**k for k in range(10)], ranks)
+        self.memory = choice("GB of a device", [16, 24, 40, 80, 141, 192], memory)
+        self.between = choice("GB/s between nodes", [1.0, 2.5, 5.0, 10.0, 20.0, 50.0], between)
+        self.picture, self.text = widgets.Image(format="png", layout={"width": "44em"}), widgets.HTML()
+        sliders = (self.layers, self.width, self.sequence, self.batch, self.ranks, self.memory, self.between)
+        super().__init__([widgets.HBox([widgets.VBox(sliders), self.picture]), self.text])
+        for slider in sliders:
+            slider.observe(self._draw, names="value")
+        self._draw()
+
+    @property
+    def sentence(self):
+        if self.plan is None:
+            return "No layout uses all ranks: take more sequences, or fewer ranks."
+        if not self.plan.fitting:
+            return f"Nothing fits: at least {self.plan.rows[0].held / 1e9:,.0f} GB a device would be needed."
+        best = self.plan.rows[0]
+        return (
+            f"The best of {len(self.plan.rows):,}: {best.layout.name}, {best.seconds:,.3g} s a step, {best.held / 1e9:,.0f} GB."
+        )
+
+    def _draw(self, _change=None):
+        width, ranks, between = self.width.value, self.ranks.value, 1e9 * self.between.value
+        gpt = costs.transformer(self.layers.value, width, width // 128, 51_200, self.sequence.value)
+        machine = costs.Machine(ranks, min(8, ranks), 1e9 * self.memory.value, 190e12, 10 * between, between)
+        try:
+            self.plan = costs.plan(gpt, machine, self.batch.value)
+        except ValueError:
+            self.plan = None
+        rows = {row.layout.name: row.parts for row in self.plan.best(6)} if self.plan else {}
+        figure = Figure(figsize=(9, 3.4), layout="constrained")
+        plots.plan_steps(rows or {"nothing fits": {"compute": 0.0}}, ax=figure.subplots())
+        self.picture.value = _png(figure)
+        why = self.plan.others() if self.plan else {}
+        self.text.value = f"<b>{self.sentence}</b><br>" + "<br>".join(f"{name}: {words}" for name, words in why.items())
 
 
 def _png(figure):

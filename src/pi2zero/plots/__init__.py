@@ -7,6 +7,7 @@ Font sizes follow matplotlib's `font.size`; `use_style(18)` makes every later pi
 from pi2zero.plots.collectives import *  # noqa: F403
 from pi2zero.plots.pi import *  # noqa: F403
 from pi2zero.plots.pipeline import *  # noqa: F403
+from pi2zero.plots.plan import *  # noqa: F403
 from pi2zero.plots.scaling import *  # noqa: F403
 from pi2zero.plots.space import *  # noqa: F403
 from pi2zero.plots.speedup import *  # noqa: F403

@@ -120,10 +120,12 @@ def _largest(stage, tensor):
 
 @functools.lru_cache(maxsize=4096)
 def _recomputed(stage, tensor, norms):
-    """Bytes kept of a micro-batch where each layer but the ends keeps its input only; and of the layer that is made again."""
-    inputs, largest = 0.0, 0.0
+    """Bytes kept of a micro-batch where each layer but the ends keeps its input only; and by how much one that is made again
+    is more than the head, which has been backward by then."""
+    inputs, largest, head = 0.0, 0.0, 0.0
     for layer in stage.layers:
         full = layer.kept / tensor + layer.kept_whole / norms
         again = layer.input and layer.output
         inputs, largest = inputs + (layer.input / norms if again else full), max(largest, full if again else 0.0)
-    return inputs, largest
+        head = full if layer.input == layer.output == 0 and layer.operations else head
+    return inputs, max(0.0, largest - head)

@@ -1,0 +1,171 @@
+"""The planner against 20 layouts run on 4 ranks, and against published figures. Writes benchmarks/plan.md.
+
+Bytes: of the fullest rank, by pi2zero.meters.Memory. Seconds: the shortest of the rounds' medians, of the slowest rank; the same
+for what calibrates the machine: a step of the whole model on one rank alone and on all at once, Adam, all-reduces of three sizes.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from plan_model import Size
+from plan_published import data_rows, gems_rows, korthikanti_rows, megatron_rows, mt_nlg_rows
+from plan_worker import BATCH, LAYOUTS
+from scipy.stats import kendalltau
+
+from pi2zero import costs
+from pi2zero.hosts import limits
+from pi2zero.mpi import mpi_env
+
+HERE = Path(__file__).parent
+COMPONENTS = ("parameters", "gradients", "master", "moments", "activations")
+LAID = [replace(layout, sharded_norms=False) for layout in LAYOUTS]
+
+
+def model():
+    size = Size()
+    gpt = (size.layers, size.width, size.heads, size.vocabulary, size.sequence)
+    return costs.transformer(*gpt, precision="fp32", split_vocabulary=False)
+
+
+def run(rounds, steps):
+    """The worker's report."""
+    mpi_env()
+    with tempfile.TemporaryDirectory() as folder:
+        found = Path(folder) / "found.json"
+        worker = [str(HERE / "plan_worker.py"), "--rounds", str(rounds), "--steps", str(steps), "--output", str(found)]
+        subprocess.run(["mpirun", "-n", "4", sys.executable, "-m", "mpi4py", *worker], check=True, timeout=3600)
+        return json.loads(found.read_text())
+
+
+def machine_of(rounds):
+    """The machine as measured: the best of all rounds. Nothing travels behind computing here: the same cores do both."""
+    best = {name: min(one["machine"][name] for one in rounds) for name in ("alone", "together", "update")}
+    rings = np.min([one["machine"]["rings"] for one in rounds], axis=0)
+    alpha, beta = costs.fit_alpha_beta(*rings.T, costs.ring_allreduce_seconds, ranks=4)
+    first = rounds[0]["machine"]
+    return costs.Machine(
+        ranks=4,
+        per_node=4,
+        memory=1e9,
+        speed=model().operations * first["samples"] / best["alone"],
+        inside=1 / beta,
+        between=1 / beta,
+        latency=alpha,
+        update=28 * first["parameters"] / best["update"],
+        overlap=0,
+        devices=min(4, 4 * best["alone"] / best["together"]),
+    )
+
+
+def head(*names):
+    """The first two lines of a table."""
+    return f"| {' | '.join(names)} |", "|---" * len(names) + "|"
+
+
+def predicted_bytes(layout):
+    """Without buffers; but where layers are made again, what is measured has all that is in flight then (plan_worker.py)."""
+    parts = costs.held(model(), layout, BATCH)
+    return sum(parts.values()) - (parts["buffers"] if layout.recompute == "none" else 0)
+
+
+def bytes_table(found):
+    yield from head("layout", "micro-batch", "predicted, MB", "measured, MB", "error", "losses equal")
+    first = found[0][1]
+    for layout, (held, losses) in zip(LAID, found, strict=True):
+        predicted, measured = predicted_bytes(layout), sum(held[part] for part in COMPONENTS)
+        equal = "yes" if np.allclose(losses, first, atol=1e-4) else f"no: {losses}"
+        error = f"{predicted / measured - 1:+.1%}"
+        yield f"| {layout.name} | {layout.micro} | {predicted / 1e6:.1f} | {measured / 1e6:.1f} | {error} | {equal} |"
+
+
+def times_table(rounds):
+    machine, gpt = machine_of(rounds), model()
+    measured = np.min([one["seconds"] for one in rounds], axis=0)
+    parts = [costs.seconds(gpt, layout, machine, BATCH)[0] for layout in LAID]
+    predicted = np.array([sum(one.values()) for one in parts])
+    factor = float(np.median(predicted / measured))
+    errors = np.abs(predicted / measured / factor - 1)
+    right = (1 + kendalltau(predicted, measured).statistic) / 2
+    yield f"As calibrated: {machine.speed / 1e9:.0f} G operations/s on a rank alone; {machine.devices:.1f} ranks compute at"
+    yield f"once; a message {1e3 * machine.latency:.1f} ms and {machine.inside / 1e6:.0f} MB/s;"
+    yield f"Adam {machine.update / 1e9:.1f} GB/s."
+    yield from (
+        "",
+        *head("layout", "micro-batch", "predicted, s", "measured, s", "ratio", "ratio / median", "most of the prediction, s"),
+    )
+    for layout, one, guess, took in zip(LAID, parts, predicted, measured, strict=True):
+        most = ", ".join(f"{name} {one[name]:.2f}" for name in sorted(one, key=one.get)[:-4:-1] if one[name] > 0.01)
+        ratio = guess / took
+        yield f"| {layout.name} | {layout.micro} | {guess:.2f} | {took:.2f} | {ratio:.2f} | {ratio / factor:.2f} | {most} |"
+    yield ""
+    yield f"The ratio is predicted / measured; its median is {factor:.2f}. Once this common factor is taken out,"
+    yield f"the error of a run is {np.median(errors):.0%} in the median and {errors.max():.0%} at most. Ranking: {right:.0%}"
+    yield "of all pairs of layouts are in the right order (50 % is chance)."
+
+
+def published_tables():
+    for title, unit, rows in (
+        ("Megatron-LM, A100, operations done of the peak (table 1)", "", megatron_rows()),
+        ("Megatron-LM, full recomputing, seconds a step (Korthikanti, table 5)", "s", korthikanti_rows()),
+        ("MT-NLG, 530 billion parameters, seconds a step", "s", mt_nlg_rows()),
+    ):
+        yield from ("", f"### {title}", "", *head("model", "published", "predicted", "error", "GB on the fullest GPU"))
+        for name, published, predicted, held in rows:
+            shown = [f"{value:.1f} {unit}" if unit else f"{value:.0%}" for value in (published, predicted)]
+            yield f"| {name} | {shown[0]} | {shown[1]} | {predicted / published - 1:+.0%} | {held:.0f} |"
+    yield from ("", "### GEMS, times as fast as Basic on 4 GPUs", "", *head("scheme", "published", "predicted", "error"))
+    for name, published, predicted in gems_rows():
+        yield f"| {name} | {published:.2f} | {predicted:.2f} | {predicted / published - 1:+.0%} |"
+    yield from ("", "### Data parallelism of images: efficiency", "", *head("run", "published", "predicted", "assumed"))
+    for name, published, predicted, assumed in data_rows():
+        yield f"| {name} | {published:.1%} | {predicted:.1%} | {assumed} |"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3, help="(default: 3)")
+    parser.add_argument("--steps", type=int, default=3, help="in a round (default: 3)")
+    parser.add_argument("--found", type=Path, help="a file that plan_worker.py wrote, instead of a run now")
+    parser.add_argument("--load", help="of the machine while that file was written")
+    parser.add_argument("--output", type=Path, default=HERE / "plan.md", help="(default: benchmarks/plan.md)")
+    args = parser.parse_args()
+    load, explained = args.load or f"{os.getloadavg()[0]:.1f}", (HERE / "plan_explained.md").read_text()
+    found = json.loads(args.found.read_text()) if args.found else run(args.rounds, args.steps)
+    lines = [
+        "# The planner, beside what was measured and what was published",
+        "",
+        f"{datetime.date.today()}, {platform.system()}, {limits.cores():.0f} cores, "
+        f"torch {torch.__version__.split('+')[0]}, 4 ranks, 1 thread a rank, gloo. Load of the machine: {load} (0 is idle).",
+        "",
+        f"A transformer of {model().parameters / 1e6:.1f} million parameters in fp32, Adam, {BATCH} sequences of "
+        f"{Size().sequence} a step; a micro-batch is given in sequences.",
+        "",
+        "## Bytes of the fullest rank",
+        "",
+        *bytes_table(found["bytes"]),
+        "",
+        f"## Seconds of a step, best of {len(found['rounds'])} rounds",
+        "",
+        *times_table(found["rounds"]),
+        "",
+        "## Published figures",
+        *published_tables(),
+        "",
+        explained,
+    ]
+    args.output.write_text("\n".join(lines))
+    print(args.output.read_text())
+
+
+if __name__ == "__main__":
+    main()
