@@ -1,0 +1,54 @@
+"""Lab 6's checks, on real ranks: right answers pass, wrong ones are told what is wrong, and none hangs."""
+
+import pytest
+from lab_checks import assert_enough, assert_right, assert_wrong, cases, runner, source_of
+from pipeline_answers import RIGHT, WRONG, bugs, steps
+
+IMPORTS = """
+from collections import deque
+from functools import lru_cache
+from itertools import combinations, pairwise
+import numpy as np, torch, torch.nn.functional as F
+from mpi4py import MPI
+from pi2zero.checks import pipeline as check
+torch.set_num_threads(1)
+"""
+SHARED = (steps.forward, steps.backward, steps.gpipe, steps.one_f_one_b, steps.no_pipeline)  # that several answers call
+
+
+@pytest.fixture(scope="module")
+def joined(cluster):
+    """The ranks, with the lines that answers share."""
+    cluster.run("\n".join([IMPORTS, *map(source_of, SHARED)]), timeout=240)
+    return cluster
+
+
+@pytest.fixture
+def check(joined, capsys):
+    """Run a task's check with an answer on all ranks; what rank 0 prints."""
+    return runner(joined, capsys)
+
+
+@pytest.mark.parametrize(**cases(RIGHT))
+def test_accepts_a_right_answer(check, number, answer):
+    assert_right(check, number, answer)
+
+
+@pytest.mark.parametrize(**cases(WRONG))
+def test_rejects_a_wrong_answer_and_says_why(joined, check, number, answer):
+    assert_wrong(joined, check, number, answer)
+
+
+def test_enough_answers_are_kept():
+    assert_enough(RIGHT, WRONG)
+
+
+@pytest.mark.parametrize("number, answer", [(5, bugs.colleagues_loss), (6, bugs.colleagues_receive), (7, bugs.colleagues_row)])
+def test_the_notebooks_colleague_is_the_one_tested(number, answer):
+    """The seeded bugs of the notebook are among the answers that are rejected."""
+    import nbformat
+
+    book = nbformat.read("solutions/06_pipeline.ipynb", as_version=4)
+    cell = next(cell.source for cell in book.cells if cell.id == "colleague")
+    assert source_of(answer).strip() in cell
+    assert any(function is answer for function, _ in WRONG[number])
