@@ -19,6 +19,7 @@ from mpi_environments import ROOT, TITLES, variables
 
 PAGE = ROOT / "docs" / "mpi_libraries.md"
 TABLE = re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- end of table -->)", re.DOTALL)
+COLOURS = re.compile(r"(?:\x1b|#x1B)\[[\d;]*m")
 STORE = ROOT / "build" / "mpi_libraries"  # what was found under each library, when it was last tried
 LIMIT = 1200  # s for one row of one library
 PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider"]
@@ -67,7 +68,8 @@ def why(case):
     """The first words of a failure that say something."""
     found = case.find("failure")
     text = (case.find("error") if found is None else found).get("message", "")
-    return " ".join(text.split())[:160]
+    words = " ".join(COLOURS.sub("", text).split())
+    return f"... {words[-160:]}" if "Traceback:" in words else words[:160]  # of a cell, its error
 
 
 def version(python):
