@@ -25,7 +25,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # one rank, one thread: ranks do 
 import numpy as np
 from mpi4py import MPI
 
-from pi2zero.doctor import limits
+from pi2zero.hosts import limits
 
 DEFAULT_SIZES = ["1K", "4K", "16K", "64K", "256K", "1M", "4M", "16M", "64M"]
 
