@@ -12,6 +12,7 @@ import jinja2
 import yaml
 from extract import SlideError
 from render import make_markdown
+from typeface import use_typeface
 
 
 @dataclass
@@ -52,6 +53,7 @@ def load(folder):
     source = folder / "deck.md"
     if not source.is_file():
         raise SlideError(f"{source}: no such deck. A deck is a folder in slides/ with deck.md and figures.py.")
+    use_typeface()
     figures = load_figures(folder)
     # Other delimiters than {{ }}, which LaTeX and f-strings use.
     signs = {"variable_start_string": "<<", "variable_end_string": ">>"}

@@ -1,8 +1,14 @@
 """PDF from the built HTML, printed by a Chromium or Chrome that is already on the machine."""
 
+import os
 import shutil
 from contextlib import contextmanager
+from urllib.parse import unquote, urlsplit
 
+from pypdf import PdfReader, PdfWriter, Transformation
+from pypdf.generic import NameObject, TextStringObject
+
+A4 = (595, 842)  # points
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 # No updates, no accounts, no first-run page: the browser has nothing to fetch.
 QUIET = ["--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"]
@@ -50,4 +56,35 @@ def print_pdfs(pages):
             target = html.with_suffix(".pdf")
             page.pdf(path=target, prefer_css_page_size=True, print_background=True)
             made.append(target)
+            make_links_relative(target)
+            if "_notes" not in html.stem:
+                made.append(two_a_page(target))
     return made
+
+
+def make_links_relative(path):
+    """The browser writes where files lie on this machine; from the PDF's own folder on, they lead somewhere on any."""
+    writer = PdfWriter(clone_from=path)
+    for page in writer.pages:
+        for note in page.get("/Annots", []):
+            action = note.get_object().get("/A", {})
+            parts = urlsplit(action.get("/URI", ""))
+            if parts.scheme == "file":
+                where = os.path.relpath(unquote(parts.path), path.parent)
+                action[NameObject("/URI")] = TextStringObject(where + ("#" + parts.fragment if parts.fragment else ""))
+    writer.write(path)
+
+
+def two_a_page(path):
+    """A handout: the same slides, two on a sheet of A4."""
+    target, writer = path.with_name(f"{path.stem}_two_a_page.pdf"), PdfWriter()
+    slides = PdfReader(path).pages
+    for number, slide in enumerate(slides):
+        if number % 2 == 0:
+            sheet = writer.add_blank_page(*A4)
+        scale = 0.88 * A4[0] / slide.mediabox.width
+        x, y = 0.06 * A4[0], A4[1] * (0.54 if number % 2 == 0 else 0.08)
+        sheet.merge_transformed_page(slide, Transformation().scale(scale).translate(x, y))
+    writer.compress_identical_objects()
+    writer.write(target)
+    return target

@@ -65,7 +65,7 @@ def math(tex, display):
     size = 20.0
     buffer = io.BytesIO()
     try:
-        with matplotlib.rc_context({"mathtext.fontset": "cm", "svg.hashsalt": "pi2zero", "savefig.transparent": True}):
+        with matplotlib.rc_context({"svg.hashsalt": "pi2zero", "savefig.transparent": True}):
             depth = math_to_image(f"${tex}$", buffer, prop=FontProperties(size=size), dpi=72, format="svg", color=INK)
     except ValueError as error:
         raise SlideError(f"the formula ${tex}$ cannot be drawn: {str(error).strip().splitlines()[-1]}") from None

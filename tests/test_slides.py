@@ -303,7 +303,11 @@ def test_pdf_has_a_page_for_every_slide(built):
     from pypdf import PdfReader
 
     deck, html, notes = built
-    slides_pdf, notes_pdf = (PdfReader(path) for path in pdf.print_pdfs([html, notes]))
+    slides_pdf, handout, notes_pdf = (PdfReader(path) for path in pdf.print_pdfs([html, notes]))
+    assert len(handout.pages) == -(-len(deck.slides) // 2)
+    notes_of = [note.get_object() for page in slides_pdf.pages for note in page.get("/Annots", [])]
+    leads = [note["/A"]["/URI"] for note in notes_of if "/URI" in note.get("/A", {})]
+    assert leads and not [uri for uri in leads if uri.startswith(("file:", "/"))], "links to this machine's folders"
     assert len(slides_pdf.pages) == len(deck.slides)
     for page, slide in zip(slides_pdf.pages, deck.slides, strict=True):
         box = page.mediabox

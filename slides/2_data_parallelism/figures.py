@@ -142,10 +142,17 @@ def halves():
 
 
 def ring_steps():
-    """The picture of notebook 03, from its own ring: here its four ranks are threads."""
+    """The picture of notebook 03, from its own ring, panel by panel: here its four ranks are threads."""
     ranks = on_threads(NOTEBOOK_3, "ring-allreduce,watched", 4)
+    seen, shown = [names["seen"] for names in ranks], []
     with matplotlib.rc_context({"font.size": 22}):  # its boxes are x-small
-        return plots.ring_steps([names["seen"] for names in ranks], figsize=(11.9, 5.1)).figure
+        for last in range(7):
+            axes = plots.ring_steps(seen, figsize=(11.9, 5.1))
+            for panel in range(last + 1, 7):  # three above, four below; each as wide and as high as plots.ring_steps has it
+                left, top = (5.6 * panel, 0) if panel < 3 else (5.6 * (panel - 3), 5.5)
+                axes.add_patch(Rectangle((left - 0.65, top - 0.75), 5.5, 5.2, color="white", zorder=10))
+            shown.append(axes.figure)
+    return shown
 
 
 def winner():

@@ -116,15 +116,15 @@ def stage0():
 
 
 def stage1():
-    return held(1)
+    return [held(0), held(1)]
 
 
 def stage2():
-    return held(2)
+    return [held(1), held(2)]
 
 
 def stage3():
-    return held(3)
+    return [held(2), held(3)]
 
 
 def bias():
