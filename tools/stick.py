@@ -26,8 +26,9 @@ READ = """From π to ZeRO, for a room without a network. Made on {machine}, Pyth
     sh install.sh             makes the kit in ~/pi2zero (sh install.sh FOLDER: there), about a minute
     cd ~/pi2zero && make lab
 
-Needed on the machine: Linux, Python {minor} with venv, git, make. What was compiled (Horovod, DeepSpeed's operators) fits Python {python}
-and this processor to the letter; elsewhere notebook 05 waits for a network, and DeepSpeed's operators are compiled by g++.
+Needed on the machine: Linux, Python {minor} with venv, git, make.
+What was compiled (Horovod, DeepSpeed's operators) fits Python {python} and this processor to the letter; elsewhere notebook 05
+waits for a network, and g++ compiles DeepSpeed's operators.
 To read only: site/index.html, with the slides. The site is also where the kit is: site/build/html/index.html.
 """
 
