@@ -56,6 +56,7 @@ bench: set-up   ## measure, and write the pages in benchmarks/ (about 90 minutes
 	@$(PY) benchmarks/bench_limits.py
 	@$(PY) benchmarks/bench_cells.py
 	@$(PY) benchmarks/bench_collectives.py
+	@$(PY) benchmarks/bench_mpi.py
 	@$(PY) benchmarks/bench_training.py
 	@$(PY) benchmarks/bench_zero.py
 	@$(PY) benchmarks/bench_plan.py
