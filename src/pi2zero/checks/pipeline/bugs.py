@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from mpi4py import MPI
@@ -32,9 +33,9 @@ def mean_loss(y, labels, n):
 
 
 def fresh(comm, buffer, rows):
-    x = torch.empty_like(buffer[:rows])
-    comm.Recv(x.numpy(), source=comm.rank - 1)
-    return x.requires_grad_()
+    memory = np.empty((rows, buffer.shape[1]))
+    comm.Recv(memory, source=comm.rank - 1)
+    return torch.from_numpy(memory).requires_grad_()
 
 
 def train(comm, stage, images, labels, micro, row, receive=fresh, loss_of=mean_loss):
