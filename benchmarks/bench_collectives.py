@@ -21,6 +21,7 @@ from pi2zero.plots import bytes_text
 HERE = Path(__file__).parent
 ROUNDS = 5
 RANKS = 2
+PACKAGES = ("numpy", "mpi4py", "torch", "horovod")
 SHORT, LONG = 4 * 2**10, 16 * 2**20
 COMMAND = "scripts/allreduce_bench.py --json --warmups 2 --repeats 15 --sizes"
 SIZES = "1K 4K 64K 1M 4M 16M 64M"
@@ -109,11 +110,12 @@ def ratios(rounds):
     )
 
 
-def conditions(load):
-    versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", "mpi4py", "torch", "horovod"))
+def conditions(load, libraries, packages):
+    """libraries: of MPI, in words. packages: whose versions to name."""
+    versions = ", ".join([*libraries, *(f"{name} {version(name)}" for name in packages)])
     memory = psutil.virtual_memory().total / 2**30
     return (
-        f"{time.strftime('%Y-%m-%d')}, {RANKS} ranks on one host, {os.cpu_count()} cores, {memory:.0f} GiB, {mpi_library()}, "
+        f"{time.strftime('%Y-%m-%d')}, {RANKS} ranks on one host, {os.cpu_count()} cores, {memory:.0f} GiB, "
         f"{versions}; shared memory between ranks, no network, no GPU. Load of the machine before the start: {load:.1f}."
     )
 
@@ -129,7 +131,7 @@ def report(rounds, load):
     return "\n\n".join(
         [
             "# All-reduce: your ring, MPI, gloo, Horovod",
-            f"Written by `make bench`. {conditions(load)} Medians of {len(rounds)} rounds.",
+            f"Written by `make bench`. {conditions(load, [mpi_library()], PACKAGES)} Medians of {len(rounds)} rounds.",
             f"Command: `mpirun -n {RANKS} python {COMMAND} {SIZES}`. Each call's time is the slowest rank's.",
             bandwidths(rounds),
             "busbw = size / time x 2 (p-1)/p (nccl-tests).",

@@ -9,21 +9,20 @@ import os
 import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import matplotlib.pyplot as plt
-import psutil
-from bench_collectives import table, version
+from bench_collectives import RANKS, conditions, table
 
 from pi2zero import plots
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tools"))
 from mpi_environments import TITLES, variables  # noqa: E402
+from mpi_libraries import version  # noqa: E402
 
 ROUNDS = 7
-RANKS = 2
+PACKAGES = ("numpy", "mpi4py", "torch")
 COMMAND = "scripts/allreduce_bench.py --json --warmups 2 --repeats 15 --sizes 1K 4K 16K 64K 256K 1M 4M 16M 64M --algorithms"
 ALGORITHMS = {"mpi": "MPI.Allreduce", "ring": "notebook 03's ring (Sendrecv)", "horovod": "Horovod, over MPI"}
 FIRST = "openmpi5"
@@ -84,9 +83,10 @@ def shown(numbers, digits):
 
 def report(rounds, found, load):
     sizes = sorted({nbytes for times in rounds for *_, nbytes in times})
+    told = conditions(load, map(version, found.values()), PACKAGES)
     parts = [
         "# One all-reduce, several MPI libraries",
-        f"Written by `python benchmarks/bench_mpi.py`. {conditions(found, load)} {ROUNDS} rounds, each with all libraries.",
+        f"Written by `python benchmarks/bench_mpi.py`. {told} {ROUNDS} rounds, each with all libraries.",
         f"Command: `mpirun -n {RANKS} python {COMMAND} ...`. Each call's time is the slowest rank's.",
         "![Time of an all-reduce over its size, one line for each library](mpi.png)",
         f"Time over that of {TITLES[FIRST]} in the same round: median (smallest to largest of the rounds). Below 1 is faster.",
@@ -102,19 +102,6 @@ def report(rounds, found, load):
     ]
     parts += ["Time in µs, over the rounds:", table(["size", "", *(TITLES[each] for each in found)], rows)]
     return "\n\n".join([*parts, (HERE / "mpi_explained.md").read_text()])
-
-
-def conditions(found, load):
-    words = "from pi2zero.mpi import mpi_library; print(mpi_library())"
-    told = [
-        subprocess.run([p, "-c", words], env=variables(p), capture_output=True, text=True).stdout.strip() for p in found.values()
-    ]
-    versions = ", ".join([*told, *(f"{name} {version(name)}" for name in ("numpy", "mpi4py", "torch"))])
-    memory = psutil.virtual_memory().total / 2**30
-    return (
-        f"{time.strftime('%Y-%m-%d')}, {RANKS} ranks on one host, {os.cpu_count()} cores, {memory:.0f} GiB, {versions}; "
-        f"shared memory between ranks, no network, no GPU. Load of the machine before the start: {load:.1f}."
-    )
 
 
 def draw(rounds, found):

@@ -1,5 +1,6 @@
 """The set-up: one place for versions, a clear sentence for what is in the way, and nothing to do the second time."""
 
+import ast
 import hashlib
 import os
 import re
@@ -14,6 +15,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+
+from pi2zero.doctor import checks
 
 pytestmark = pytest.mark.long
 
@@ -48,6 +51,8 @@ def test_pyproject_and_conda_read_the_same_pins():
     assert "-r requirements.txt" in pip
     assert project["project"]["requires-python"] == ">=3.11,<3.14"
     assert "python=3.11" in names
+    setup_takes = re.search(r"^WANTED = (.*?)(?:  #.*)?$", (ROOT / "tools" / "setup.py").read_text(), re.M)[1]
+    assert ast.literal_eval(setup_takes) == checks.PYTHONS == tuple((3, minor) for minor in range(11, 14))
     assert not [name for name in names if "mpi" in name]  # two MPIs in one prefix overwrite each other's mpirun
 
 
