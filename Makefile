@@ -16,7 +16,7 @@ lab: set-up     ## create the environment if need be, check the machine, open Ju
 test: set-up    ## what CI runs: lint, tests, labs in step, every notebook, faults, slides
 	@$(PY) tools/check.py
 
-test-fast: set-up ## lint, labs in step and the package tests that start no ranks: about 90 seconds
+test-fast: set-up ## lint, labs in step and the package tests that start no ranks: about three minutes
 	@$(PY) tools/check.py bytecode lint labs fast
 
 cluster-test: set-up ## ranks on several hosts: makes two hosts and a Slurm on this machine (root, Linux), tests, removes them
