@@ -170,6 +170,19 @@ def test_torch_s_plans_of_pipelines(tmp_path):
 
 # --- what is built on torch ----------------------------------------------------------------------------------------------
 
+
+@leans(
+    "notebooks/09b_zero_further.ipynb: AcceleratorState._reset_state()",
+    "notebooks/09b_zero_further.ipynb: ACCELERATE_TORCH_DEVICE",
+)
+def test_accelerate_s_state():
+    """Accelerate's state can be dropped, that of the processes kept, and takes its device from the environment."""
+    from accelerate import state
+
+    assert inspect.signature(state.AcceleratorState._reset_state).parameters["reset_partial_state"].default is False
+    assert "ACCELERATE_TORCH_DEVICE" in inspect.getsource(state.PartialState.__init__)
+
+
 ENGINES = """
 import json, sys
 from pi2zero import ranks
