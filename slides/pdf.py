@@ -5,8 +5,8 @@ import shutil
 from contextlib import contextmanager
 from urllib.parse import unquote, urlsplit
 
-from pypdf import PdfReader, PdfWriter, Transformation
-from pypdf.generic import NameObject, TextStringObject
+from pypdf import PdfReader, PdfWriter
+from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject, TextStringObject
 
 A4 = (595, 842)  # points
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -78,13 +78,26 @@ def make_links_relative(path):
 def two_a_page(path):
     """A handout: the same slides, two on a sheet of A4."""
     target, writer = path.with_name(f"{path.stem}_two_a_page.pdf"), PdfWriter()
-    slides = PdfReader(path).pages
-    for number, slide in enumerate(slides):
+    for number, slide in enumerate(PdfReader(path).pages):
         if number % 2 == 0:
             sheet = writer.add_blank_page(*A4)
-        scale = 0.88 * A4[0] / slide.mediabox.width
+            sheet[NameObject("/Resources")] = DictionaryObject({NameObject("/XObject"): DictionaryObject()})
+            sheet[NameObject("/Contents")] = writer._add_object(DecodedStreamObject())
+        name, scale = f"/Slide{number % 2}", 0.88 * A4[0] / float(slide.mediabox.width)
+        sheet["/Resources"]["/XObject"][NameObject(name)] = drawing(slide, writer)
         x, y = 0.06 * A4[0], A4[1] * (0.54 if number % 2 == 0 else 0.08)
-        sheet.merge_transformed_page(slide, Transformation().scale(scale).translate(x, y))
-    writer.compress_identical_objects()
+        placed = sheet["/Contents"]
+        placed.set_data(placed.get_data() + f"q {scale:.5f} 0 0 {scale:.5f} {x:.2f} {y:.2f} cm {name} Do Q\n".encode())
     writer.write(target)
     return target
+
+
+def drawing(page, writer):
+    """The page as one thing to be placed. Its lines are taken as they stand: to read them (merge_page) takes a minute a deck."""
+    form = DecodedStreamObject()
+    form.set_data(page.get_contents().get_data())
+    form = form.flate_encode()
+    form[NameObject("/Type")], form[NameObject("/Subtype")] = NameObject("/XObject"), NameObject("/Form")
+    form[NameObject("/BBox")] = page.mediabox.clone(writer)
+    form[NameObject("/Resources")] = page["/Resources"].clone(writer)
+    return writer._add_object(form)
