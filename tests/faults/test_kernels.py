@@ -137,6 +137,27 @@ def test_ranks_that_cannot_start_say_why(notebook):
     assert not notebook.processes()
 
 
+# A controller that other work keeps from the processor just when the engines want to register.
+LATE_CONTROLLER = """import os, signal, threading
+from pi2zero.cluster.engines import Engines
+publish = Engines._publish
+def late(engines):
+    pid = engines.ipp.controller.pid
+    os.kill(pid, signal.SIGSTOP)
+    threading.Timer(8, os.kill, (pid, signal.SIGCONT)).start()
+    publish(engines)
+Engines._publish = late"""
+
+
+def test_a_controller_that_is_late_is_waited_for(notebook):
+    assert notebook.run(LATE_CONTROLLER).ok
+    assert (reply := notebook.run(START)).ok, reply.text
+    assert reply.seconds > 8
+    assert notebook.run(f"{SETUP}\nprint(comm.allreduce(1))").text == WORKS_OUTPUT
+    notebook.run("cluster.stop()")
+    assert not notebook.processes()
+
+
 @pytest.mark.parametrize("n", ["0", "-1", "2.5", "'four'"])
 def test_a_wrong_number_of_ranks(notebook, n):
     reply = notebook.run(f"import pi2zero\npi2zero.start(n={n})")

@@ -27,6 +27,7 @@ from pi2zero.hosts.reach import HostError, Hosts
 from pi2zero.hosts.seal import seal
 from pi2zero.mpi import RUN_DIR, mpi_env, one_host_env
 
+LOG = re.compile(r"\d{4}-\S+ \S+ \[(IPEngine|KernelNanny)(?!.*\] (CRITICAL|FATAL))")  # ipyparallel's own lines
 NOT_KNOWN = "one of them first, and mpirun does not say which"
 START_TIMEOUT, PER_RANK = 60.0, 3.0  # s for the ranks to arrive, and more for each: 32 take a minute on two cores
 ELSEWHERE = 180.0  # s more on other hosts: hundreds of files are read over a network
@@ -78,7 +79,7 @@ class Engines:
         profile.mkdir(mode=0o700)
         # Signed as well: ipyparallel leaves that out with encryption, and then warns on the terminal that it is missing.
         (profile / "ipcontroller_config.py").write_text(f"get_config().Session.key = {secrets.token_hex(32).encode()}\n")
-        config.EngineLauncher.engine_args = [f"--file={self.address}", f"--IPEngine.wait_for_url_file={self.patience}"]
+        config.EngineLauncher.engine_args = [f"--file={self.address}", *self._patience_of_engines()]
         # In its own folder: no file is shared with another kernel, and one removal cleans up.
         self.ipp = ipp.Cluster(
             engines="mpi",
@@ -102,6 +103,11 @@ class Engines:
         self._publish()
         self.client = self.ipp.connect_client_sync()
         self._await_ranks(progress)
+
+    def _patience_of_engines(self) -> list[str]:
+        """An engine ends itself if the controller doesn't answer within 5 s, or is silent for 35 s: too early in a full room."""
+        waits = [f"--IPEngine.{what}={self.patience}" for what in ("wait_for_url_file", "timeout")]
+        return [*waits, "--IPEngine.max_heartbeat_misses=170"]  # looked for each 0.7 s: 2 min, as the controller has it
 
     @property
     def address(self) -> Path:
@@ -264,13 +270,13 @@ class Engines:
         self.client.send_signal(int(signum), targets=[self.ids[rank] for rank in which], block=False)
 
     def output(self) -> str:
-        """What mpirun and the ranks wrote outside of any cell, without ipyparallel's own log lines."""
+        """What mpirun and the ranks wrote outside of any cell, without ipyparallel's own log lines, but why an engine gave up."""
         launcher = self.ipp.engine_set
         try:
             text = Path(launcher.output_file).read_text(errors="replace")
         except FileNotFoundError:  # ipyparallel has noticed the end, read the file and removed it
             text = launcher.get_output()
-        said = [line for line in text.splitlines() if not re.match(r"\d{4}-\S+ \S+ \[(IPEngine|KernelNanny)", line)]
+        said = [line for line in text.splitlines() if not LOG.match(line)]
         return "\n".join(said).strip()[-4000:] or "(nothing)"
 
 
