@@ -35,7 +35,7 @@ def what_is_wrong(config) -> str:
         return f"there is no configuration {config!r}. There are: {', '.join(known)}."
     if config != "install" and os.getuid() != 0:
         return "it has to start servers as other users. Run it as root."
-    for path in (ROOT, Path(sys.executable).resolve()):
+    for path in (ROOT, Path(sys.executable).resolve()) if config != "install" else ():
         if closed := first_closed(path):
             return (
                 f"other users may not enter {closed}. Clone the kit to a place that all can read, such as /srv/pi2zero, and make \
