@@ -1,0 +1,99 @@
+"""train_tensor.py on 1, 2 and 4 ranks: the serial curve, groups of ranks, resumed, and what it refuses."""
+
+import difflib
+import json
+import os
+import subprocess
+import sys
+from unittest import mock
+
+import pytest
+from many_runs import SCRIPTS, many_runs
+
+import pi2zero
+
+SINGLE, TENSOR = SCRIPTS / "train_single.py", SCRIPTS / "train_tensor.py"
+RUNS = """
+import train_tensor
+file = folder / f"{comm.size}.pt"
+train("whole", train_tensor, "--epochs", 2)
+train("first half", train_tensor, "--epochs", 1, "--checkpoint", file)
+train("second half", train_tensor, "--epochs", 2, "--checkpoint", file, "--resume")
+if comm.rank == comm.size - 1:
+    (folder / f"{comm.size}.pt.{comm.rank}").unlink()
+comm.barrier()
+if comm.size > 1:
+    train("groups", train_tensor, "--epochs", 2, "--tensor", comm.size // 2)
+    train("odd batch", train_tensor, "--epochs", 1, "--tensor", comm.size // 2, "--batch-size", 61)
+    train("one file gone", train_tensor, "--checkpoint", file, "--resume")
+    train("no groups of 3", train_tensor, "--tensor", 3)
+"""
+
+
+@pytest.fixture(scope="module")
+def by_ranks(tmp_path_factory):
+    with mock.patch.dict(os.environ, OMP_NUM_THREADS="1"):
+        pi2zero.mpi_env()
+        return {ranks: many_runs(tmp_path_factory.mktemp("tensor"), ranks, RUNS) for ranks in (1, 2, 4)}
+
+
+@pytest.fixture(scope="module")
+def alone(mpi_set):
+    """What the serial program prints, by its options."""
+
+    def single(*options):
+        done = subprocess.run([sys.executable, SINGLE, *options, "--json"], capture_output=True, text=True, timeout=200)
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    return {"whole": single("--epochs", "2"), "odd batch": single("--epochs", "1", "--batch-size", "61")}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("ranks", "run"), [(1, "whole"), (2, "whole"), (4, "whole"), (2, "groups"), (4, "groups"), (4, "odd batch")]
+)
+def test_it_follows_the_serial_curve(by_ranks, alone, ranks, run):
+    ours, theirs = by_ranks[ranks][run]["records"], alone.get(run, alone["whole"])
+    assert len(ours) == len(theirs) > 1, "one rank prints"
+    for one, other in zip(ours[:-1], theirs[:-1], strict=True):
+        assert one["epoch"] == other["epoch"] and one["loss"] == pytest.approx(other["loss"], abs=1e-4)
+        assert one["accuracy"] == pytest.approx(other["accuracy"], abs=1.5 / 360), "at most one image on the edge"
+
+
+@pytest.mark.long
+def test_one_rank_does_what_the_serial_program_does_bit_by_bit(by_ranks, alone):
+    assert by_ranks[1]["whole"]["records"] == alone["whole"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_a_resumed_run_ends_as_the_whole_one(by_ranks, ranks):
+    assert by_ranks[ranks]["second half"]["records"] == by_ranks[ranks]["whole"]["records"][1:]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_what_cannot_be_is_refused_by_all_ranks(by_ranks, ranks):
+    done = [2] * (ranks - 1) + [0]
+    gone = f"The ranks' checkpoints are from different epochs: {done}. Delete them to start anew."
+    assert by_ranks[ranks]["one file gone"] == {"records": [], "said": [gone] * ranks}
+    three = f"--tensor 3: the {ranks} ranks are not a multiple of it"
+    assert by_ranks[ranks]["no groups of 3"] == {"records": [], "said": [three] * ranks}
+
+
+def test_it_is_single_plus_fewer_than_60_tagged_lines():
+    single, ours = SINGLE.read_text().splitlines(), TENSOR.read_text().splitlines()
+    delta = [line for line in difflib.ndiff(single, ours) if line[0] in "+-" and line[2:].strip()]
+    added, removed = ([line[2:] for line in delta if line[0] == sign] for sign in "+-")
+    assert 0 < len(added) < 60 and len(removed) < 15
+    assert [line for line in added if "# NEW" not in line] == []
+    assert [line for line in ours if "# NEW" in line and line not in added] == []
+    rest = iter([line for line in single if line.strip()])
+    kept = [line for line in ours if "# NEW" not in line and line.strip()]
+    assert all(line in rest for line in kept), "without the tagged lines, train_single.py's own lines remain, in order"
+
+
+@pytest.mark.parametrize(("given", "says"), [(["--help"], "--tensor"), (["--tensor", "0"], "must be at least 1")])
+def test_help_and_bad_options(given, says):
+    done = subprocess.run([sys.executable, TENSOR, *given], capture_output=True, text=True, timeout=60)
+    assert says in done.stdout + done.stderr
