@@ -25,6 +25,9 @@ RIGHT = {
         ("np.array_split(np.arange(len(x)), comm.size)[comm.rank]", "np.arange(len(x))[comm.rank :: comm.size]")
     ],
     "bytes_a_step": [("4 * S * (n - 1) / n", "4 * S - 4 * S / n")],
+    "ranks_differ_by": [("comm.Bcast(of_rank_0, root=0)", "of_rank_0 = comm.bcast(weights)")],
+    "computing_share": [("sum(work) / (len(work) * step)", "np.mean([mine / step for mine in work])")],
+    "staleness": [("dict.fromkeys(order, 0)", "{worker: 0 for worker in order}")],
     "warmed_up": [("lr * min(1, reached)", "lr if step + 1 >= steps else lr * reached")],
     "count_messages": [("1 + gaps", "gaps + min(1, len(sent))")],
     "train_step": [("hvd.allreduce(loss.detach()).item()", "hvd.allreduce(loss.detach(), op=hvd.Sum).item() / hvd.size()")],
@@ -137,6 +140,23 @@ WRONG = {
         ("2 * S * (n - 1)", "2 * S * n", "The server sends itself nothing"),
         ("4 * S", "2 * S", "and receives as much"),
         ("return server, ring", "return ring, server", "The server comes first"),
+    ],
+    "ranks_differ_by": [
+        ("weights.copy()", "weights", "Give it a copy"),
+        ("comm.allreduce(abs(weights - of_rank_0).max(), op=MPI.MAX)", "abs(weights - of_rank_0).max()", "all have to say the largest"),
+        ("op=MPI.MAX", "op=MPI.SUM", "the sum over the ranks"),
+        ("abs(weights - of_rank_0)", "(weights - of_rank_0)", "take abs(...)"),
+        ("comm.Bcast(of_rank_0, root=0)", "comm.rank or comm.Bcast(of_rank_0, root=0)", "On 4 ranks"),
+    ],
+    "computing_share": [
+        ("sum(work) / (len", "1 - sum(work) / (len", "the share that is waiting"),
+        ("(len(work) * step)", "step", "divide by the number of ranks"),
+        ("max(work)", "min(work)", "the slowest rank, not"),
+    ],
+    "staleness": [
+        ("version + 1", "version", "its own gradient"),
+        ("has[worker] = version + 1", "pass", "new weights with each answer"),
+        ("return stale", "return stale[-1]", "all of them"),
     ],
     "warmed_up": [
         ("min(1, reached)", "reached", "It goes on rising"),

@@ -198,7 +198,7 @@ def test_search_finds_and_the_skip_link_comes_first(site, browser):
         browser.wait_for_function("document.activeElement.name === 'q'")
         browser.keyboard.type("straggler")
         browser.keyboard.press("Enter")
-        browser.wait_for_selector(".search a[href*='04_training_by_hand']")
+        browser.wait_for_selector(".search a[href*='04b_who_waits']")
 
 
 AXE = """async (rules) => {

@@ -1,6 +1,6 @@
-"""Notebook 04's own cells on 1 to 4 ranks: data-parallel training equals the serial one, every byte and message arrives.
+"""The own cells of notebooks 04 and 04b on 1 to 4 ranks: data-parallel training equals the serial one, every byte and message arrives.
 
-The cells are taken from the notebook by their ids, so what is tested is what a learner reads.
+The cells are taken from the notebooks by their ids, so what is tested is what a learner reads.
 """
 
 import json
@@ -11,12 +11,15 @@ from worlds import told
 
 pytestmark = pytest.mark.long
 
-BOOK = Path(__file__).resolve().parent.parent / "notebooks" / "04_training_by_hand.ipynb"
+NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
+BY_HAND, WAITS = (json.loads((NOTEBOOKS / f"{stem}.ipynb").read_text()) for stem in ("04_training_by_hand", "04b_who_waits"))
 CELLS = ["px-imports", "data", "network", "gradient-of", "loss-of", "px-bcast", "px-bcast-done", "px-plain-mean"]
-CELLS += ["parallel-gradient", "train-with", "server-step", "ring", "patiently", "async-server", "async-worker", "asynchronous"]
+CELLS += ["parallel-gradient", "ranks-differ-by", "train-with"]
+CELLS_B = ["server-step", "ring", "patiently", "async-server", "async-worker", "asynchronous", "staleness"]
 
 TELL = """
 import sys
+from pi2zero import meters
 
 
 def tell(name, good):
@@ -47,7 +50,7 @@ for n in (1, 2, 3, 29, 61, 62, 64, 1437):
 tell("gradient equals the serial one to 1e-6", all(difference <= 1e-6 for difference in off.values()))
 serial, parallel = train_with(gradient_of, epochs=2), train_with(parallel_gradient, epochs=2)
 tell("training equals the serial one to 1e-4", close(parallel, serial, 1e-4) and abs(serial - start()).max() > 0.05)
-tell("ranks are equal to the last bit", (comm.bcast(parallel) == parallel).all())
+tell("ranks are equal to the last bit", (comm.bcast(parallel) == parallel).all() and ranks_differ_by(parallel) == 0)
 if comm.size == 1:
     sys.exit()
 
@@ -65,7 +68,8 @@ for length in (1, 2, 7, 9610):
     sent = comm.allreduce(traffic.sent)
     tell(f"ring: bytes of {length}", sent == comm.allreduce(traffic.received) == 2 * (comm.size - 1) * 4 * length)
 
-history, stale, spans = asynchronous(lr=0.1, updates=30)
+history, order, spans = asynchronous(lr=0.1, updates=30)
+stale = staleness(order)
 workers = comm.size - 1
 if comm.rank == 0:
     moved = all(np.isfinite(w).all() and abs(w).max() < 10 for w in history)
@@ -85,9 +89,9 @@ if comm.size == 2:  # one worker is never stale: plain SGD
 """
 
 
-def source(cell_id):
-    """A code cell of the notebook without its %%px line and without `@solution`."""
-    [cell] = [cell for cell in json.loads(BOOK.read_text())["cells"] if cell["id"] == cell_id]
+def source(cell_id, book=BY_HAND):
+    """A code cell of a notebook without its %%px line and without `@solution`."""
+    [cell] = [cell for cell in book["cells"] if cell["id"] == cell_id]
     lines = "".join(cell["source"]).splitlines()
     return "\n".join(line for line in lines if not line.startswith(("%%px", "@solution")))
 
@@ -113,7 +117,8 @@ for n in {sizes}:
 
 def checks(sizes, text):
     """What each check says in groups of those sizes, after the notebook's cells: a dict {name: whether it held} for each."""
-    cells = [source(cell).replace("MPI.COMM_WORLD", "group") for cell in CELLS]
+    cells = [*map(source, CELLS), *(source(cell, WAITS) for cell in CELLS_B)]
+    cells = [cell.replace("MPI.COMM_WORLD", "group") for cell in cells]
     assert any("comm = group" in cell for cell in cells)
     program = GROUPS.format(sizes=sizes, text="\n\n".join([*cells, TELL, text]))
     return told(program, sizes)

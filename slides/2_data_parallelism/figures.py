@@ -24,6 +24,7 @@ from matplotlib.patches import Rectangle
 from pi2zero import costs, plots
 
 NOTEBOOK_3, NOTEBOOK_4 = "notebooks/03_collectives.ipynb", "notebooks/04_training_by_hand.ipynb"
+NOTEBOOK_4B = "notebooks/04b_who_waits.ipynb"
 BEGIN = "px-imports,data,network"  # cells of notebook 04 that everything else in it needs
 STYLE = {"font.size": 18, "figure.dpi": 96}
 
@@ -77,8 +78,9 @@ def batch_sizes():
 
 
 def stale():
-    """Losses of serial trainings whose gradients are late, at the learning rate where it hurts: notebook 04's functions."""
-    names = run_cells(NOTEBOOK_4, f"{BEGIN},guess-parameters-guess,count,gradient-of,loss-of,delayed")
+    """Losses of serial trainings whose gradients are late, at the learning rate where it hurts: notebook 04b's functions."""
+    names = run_cells(NOTEBOOK_4, f"{BEGIN},gradient-of,loss-of")
+    names = run_cells(NOTEBOOK_4B, "delayed", **names)
     model, fill = names["new_model"](), names["vector_to_parameters"]
 
     def loss(weights):

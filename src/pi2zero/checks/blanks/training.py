@@ -53,6 +53,43 @@ def bytes_a_step(function):
 
 
 @blank
+def computing_share(function):
+    """computing_share(work) -> the share of all ranks' time that is computing, if each waits for the slowest; work: ms of each."""
+    mistakes = [
+        (lambda work: 1 - sum(work) / (len(work) * max(work)), "That is the share that is waiting."),
+        (lambda work: sum(work) / max(work), "That is in steps of one rank: divide by the number of ranks, too."),
+        (lambda work: min(work) / max(work), "That is the fastest rank's share; the time of all ranks counts."),
+        (lambda work: sum(work) / len(work), "That is the mean of their work; a share is a part of a step's length, the slowest's."),
+        (lambda work: sum(work) / (len(work) * min(work)), "A step ends with the slowest rank, not with the fastest."),
+    ]
+    cases = [((20, 20, 60, 20),), ((5, 10),), ((7, 7, 7),)]
+    compare(function, lambda work: sum(work) / (len(work) * max(work)), cases, mistakes)
+    return "A step lasts as long as its slowest rank, for all of them."
+
+
+def _staleness(order, own=1, start=0, renew=True):
+    has, stale = {}, []
+    for version, worker in enumerate(order):
+        stale.append(version - has.get(worker, version if start is None else start))
+        if renew:
+            has[worker] = version + own
+    return stale
+
+
+@blank
+def staleness(function):
+    """staleness(order) -> for each gradient, by its worker: the updates since that worker got its weights."""
+    mistakes = [
+        (lambda order: _staleness(order, own=0), "The update by a worker's own gradient is in the weights that it gets: version + 1."),
+        (lambda order: _staleness(order, renew=False), "A worker gets new weights with each answer: write down their version."),
+        (lambda order: _staleness(order, start=None), "A worker's first gradient is of version 0; what was updated before it came, counts."),
+        (lambda order: _staleness(order)[-1], "Return all of them, in order."),
+    ]
+    compare(function, _staleness, [([1, 2, 3, 1, 2, 3],), ([1, 1, 3, 1, 2, 3],), ([1, 1],)], mistakes)
+    return "The versions that a gradient has missed: 0 if its worker was the last one to be answered."
+
+
+@blank
 def count_messages(function):
     """count_messages(sent) -> how many messages; sent: (start, stop) of each tensor; those in one message overlap."""
 

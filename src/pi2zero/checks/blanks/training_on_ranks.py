@@ -83,6 +83,48 @@ def _judge_gradient(n, size, results):
 
 
 @blank
+def ranks_differ_by(function):
+    """ranks_differ_by(weights) -> the largest difference of any rank's weights from rank 0's, on every rank of `comm`."""
+
+    def run(comm, weights):
+        mine = weights.copy()
+        with with_names(function, comm=comm):
+            return function(mine), mine
+
+    for apart in (0, 1):
+        sizes = on_ranks(
+            named(function, run),
+            lambda rank, size, apart=apart: (_weights(rank * apart),),
+            lambda size, results, apart=apart: _judge_difference(apart, size, results),
+        )
+    return f"Equal weights and different ones are told apart; tried with {listed(sizes)} ranks."
+
+
+def _weights(rank):
+    """The further a rank is from rank 0, the further its weights, downwards; the first ones are alike."""
+    return np.array([1.0, -2.0, 3.0 - rank / 4], "float32")
+
+
+def _judge_difference(apart, size, results):
+    due, said = apart * (size - 1) / 4, [mine for mine, _ in results]
+    for rank, (mine, weights) in enumerate(results):
+        if number(mine) is None:
+            why = "Is the `return` missing?" if mine is None else "One number is due."
+            raise CheckFailed(f"rank {rank} returned {shown(mine)}. {why}")
+        if not np.array_equal(weights, _weights(rank * apart)):
+            raise CheckFailed(f"rank {rank}'s weights are others than before: Bcast fills the array that it gets. Give it a copy.")
+    if np.allclose(said, due, atol=1e-6):
+        return
+    known = [
+        ([apart * rank / 4 for rank in range(size)], "Each says how far it is itself; all have to say the largest of these."),
+        ([apart * sum(range(size)) / 4] * size, "That is the sum over the ranks; op=MPI.MAX takes the largest."),
+        ([0] * size, "Weights that are smaller than rank 0's differ, too: take abs(...), then the largest."),
+    ]
+    why = hint(said, known, same=lambda one, value: np.allclose(one, value, atol=1e-6))
+    raise CheckFailed(f"the largest difference is {due:g}; ranks 0 to {size - 1} returned {shown(said)}.\n{why}")
+
+
+@blank
 def warmed_up(function):
     """warmed_up(step, lr, steps) -> the learning rate of a step (the first is 0): up to lr within `steps` steps, then lr."""
     mistakes = [
