@@ -143,7 +143,11 @@ WRONG = {
     ],
     "ranks_differ_by": [
         ("weights.copy()", "weights", "Give it a copy"),
-        ("comm.allreduce(abs(weights - of_rank_0).max(), op=MPI.MAX)", "abs(weights - of_rank_0).max()", "all have to say the largest"),
+        (
+            "comm.allreduce(abs(weights - of_rank_0).max(), op=MPI.MAX)",
+            "abs(weights - of_rank_0).max()",
+            "say the largest",
+        ),
         ("op=MPI.MAX", "op=MPI.SUM", "the sum over the ranks"),
         ("abs(weights - of_rank_0)", "(weights - of_rank_0)", "take abs(...)"),
         ("comm.Bcast(of_rank_0, root=0)", "comm.rank or comm.Bcast(of_rank_0, root=0)", "On 4 ranks"),

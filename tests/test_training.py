@@ -1,4 +1,4 @@
-"""The own cells of notebooks 04 and 04b on 1 to 4 ranks: data-parallel training equals the serial one, every byte and message arrives.
+"""Cells of notebooks 04 and 04b on 1 to 4 ranks: data-parallel training equals the serial one, every byte and message arrives.
 
 The cells are taken from the notebooks by their ids, so what is tested is what a learner reads.
 """

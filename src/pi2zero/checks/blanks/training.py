@@ -54,12 +54,15 @@ def bytes_a_step(function):
 
 @blank
 def computing_share(function):
-    """computing_share(work) -> the share of all ranks' time that is computing, if each waits for the slowest; work: ms of each."""
+    """computing_share(work) -> the share of all ranks' time that is computing; all wait for the slowest."""
     mistakes = [
         (lambda work: 1 - sum(work) / (len(work) * max(work)), "That is the share that is waiting."),
         (lambda work: sum(work) / max(work), "That is in steps of one rank: divide by the number of ranks, too."),
         (lambda work: min(work) / max(work), "That is the fastest rank's share; the time of all ranks counts."),
-        (lambda work: sum(work) / len(work), "That is the mean of their work; a share is a part of a step's length, the slowest's."),
+        (
+            lambda work: sum(work) / len(work),
+            "That is the mean of their work, in ms; a share is due.",
+        ),
         (lambda work: sum(work) / (len(work) * min(work)), "A step ends with the slowest rank, not with the fastest."),
     ]
     cases = [((20, 20, 60, 20),), ((5, 10),), ((7, 7, 7),)]
@@ -80,9 +83,15 @@ def _staleness(order, own=1, start=0, renew=True):
 def staleness(function):
     """staleness(order) -> for each gradient, by its worker: the updates since that worker got its weights."""
     mistakes = [
-        (lambda order: _staleness(order, own=0), "The update by a worker's own gradient is in the weights that it gets: version + 1."),
+        (
+            lambda order: _staleness(order, own=0),
+            "A worker gets weights with its own gradient in them: version + 1.",
+        ),
         (lambda order: _staleness(order, renew=False), "A worker gets new weights with each answer: write down their version."),
-        (lambda order: _staleness(order, start=None), "A worker's first gradient is of version 0; what was updated before it came, counts."),
+        (
+            lambda order: _staleness(order, start=None),
+            "A worker's first gradient is of version 0: others' updates before it count.",
+        ),
         (lambda order: _staleness(order)[-1], "Return all of them, in order."),
     ]
     compare(function, _staleness, [([1, 2, 3, 1, 2, 3],), ([1, 1, 3, 1, 2, 3],), ([1, 1],)], mistakes)

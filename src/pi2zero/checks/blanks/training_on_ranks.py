@@ -112,7 +112,7 @@ def _judge_difference(apart, size, results):
             why = "Is the `return` missing?" if mine is None else "One number is due."
             raise CheckFailed(f"rank {rank} returned {shown(mine)}. {why}")
         if not np.array_equal(weights, _weights(rank * apart)):
-            raise CheckFailed(f"rank {rank}'s weights are others than before: Bcast fills the array that it gets. Give it a copy.")
+            raise CheckFailed(f"rank {rank}'s weights have changed: Bcast fills the array that it gets. Give it a copy.")
     if np.allclose(said, due, atol=1e-6):
         return
     known = [
