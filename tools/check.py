@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import budgets
@@ -43,6 +44,9 @@ STEPS = {
     "hosts": [[PY, "tools/hosts.py", "--", *PYTEST, "tests/hosts"]],
 }
 ASKED_FOR = {"hosts"}  # runs if it is named (or by `make cluster-test`): a quarter of an hour of its own
+# Each pair of hosts is a world of its own, and waits more than it computes: two of them at a time.
+SECOND_LANE = ["tests/hosts/test_notebooks.py"]
+LANES = {"hosts": [["tests/hosts", *(f"--ignore={place}" for place in SECOND_LANE)], SECOND_LANE]}
 TESTS = {"fast", "ranks", "faults", "browser", "notebooks", "hosts"}  # steps of one command of pytest's; its last word: where
 TOO_MANY = 12  # failures: no chance, and a second try would only take time
 CACHE = ROOT / "build" / "pytest"
@@ -66,23 +70,39 @@ def run(name):
 
 def tests(name, command):
     """Whether the tests of a step passed, and those that did so only at the second try."""
-    cache = CACHE / name
-    shutil.rmtree(cache, ignore_errors=True)
     *command, place = command
-    command = [*command, f"--override-ini=cache_dir={cache}"]
-    status = subprocess.run([*command, place], cwd=ROOT).returncode
-    failed = cache / "v" / "cache" / "lastfailed"
-    if status != 1 or not failed.exists():  # 1: tests ran, and some failed
-        return status == 0, []
-    names = sorted(json.loads(failed.read_text()))
-    if name == "notebooks":
-        names = sorted({test.split("::")[0] for test in names})  # whole: a cell needs those before it
-    if len(names) > TOO_MANY:
+    lanes = LANES.get(name, [[place]])
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        caches = [CACHE / name / str(lane) for lane in range(len(lanes))]
+        tried = list(pool.map(lambda lane, cache: first_try(name, command, lane, cache, len(lanes) > 1), lanes, caches))
+    names = sorted({test for _, failed in tried for test in failed})
+    if any(status and not failed for status, failed in tried) or len(names) > TOO_MANY:
         return False, []
+    if not names:
+        return True, []
     print(f"\n=== {name}, once more, alone: {', '.join(names)}", flush=True)
-    alone = [*command, "-n0"] if name != "notebooks" else command
+    alone = [*command, f"--override-ini=cache_dir={CACHE / name}", *(["-n0"] if name != "notebooks" else [])]
     passed = subprocess.run([*alone, *names], cwd=ROOT).returncode == 0
     return passed, names if passed else []
+
+
+def first_try(name, command, places, cache, apart):
+    """(pytest's status, the tests that failed in it; none if it ended for another reason)."""
+    shutil.rmtree(cache, ignore_errors=True)
+    command = [*command, f"--override-ini=cache_dir={cache}", *places]
+    if apart:  # lanes side by side: each one's words in one piece, when it is over
+        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        print(f"\n--- {name}: {' '.join(places)}\n{done.stdout}", flush=True)
+        status = done.returncode
+    else:
+        status = subprocess.run(command, cwd=ROOT).returncode
+    failed = cache / "v" / "cache" / "lastfailed"
+    if status != 1 or not failed.exists():  # 1: tests ran, and some failed
+        return status, []
+    names = json.loads(failed.read_text())
+    return status, {
+        test.split("::")[0] for test in names
+    } if name == "notebooks" else names  # whole: a cell needs those before it
 
 
 def over(what, seconds, budget):

@@ -183,6 +183,8 @@ def in_file(path: Path):
         lines = path.read_text().splitlines()
     except OSError as error:
         raise PlaceError(f'on={str(path)!r} is no place ("local"; a list of hosts; a hostfile): {error.strerror}.') from None
+    except UnicodeDecodeError as error:
+        raise PlaceError(f"{path} is no hostfile: no text in UTF-8, {error}.") from None
     for at, line in enumerate(lines, start=1):
         if words := line.partition("#")[0].split():
             found = re.fullmatch(r"(?:slots=(\w+)(?: max_slots=\d+)?)?", " ".join(words[1:]))

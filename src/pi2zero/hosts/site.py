@@ -95,9 +95,11 @@ def load() -> Site:
         return Site()
     except OSError as error:
         raise PlaceError(f"{path()} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError as error:
+        raise PlaceError(f"{path()} is no text in UTF-8: {error}.") from None
     try:
         told = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also numbers and nests that are too long
         raise PlaceError(f"{path()} is not TOML: {error}.") from None
     return Site(**{name: checked(name, value) for name, value in told.items()})
 

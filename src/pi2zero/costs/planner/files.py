@@ -49,7 +49,7 @@ def plan_from(text):
     """The Plan of a file's text. Raises ValueError with one sentence that says what is wrong and what is expected."""
     try:
         told = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also numbers and nests that are too long
         raise ValueError(f"this is no TOML: {error}. `python -m pi2zero plan --example` prints a file to begin with.") from None
     kinds = {"model": transformer, "images": convolutions}
     given = [name for name in kinds if name in told]
