@@ -50,6 +50,8 @@ RIGHT = {
     "bytes_on_a_rank": [("2 * psi / (n if stage >= 3 else 1)", "2 * psi / n ** (stage == 3)")],
     "one_way_seconds": [("lanes * 8e9 * 128 / 130 / 8", "lanes * 1e9 * (1 - 2 / 130)")],
     "activation_bytes": [("layers * 16 * h + words", "words + 16 * h * layers")],
+    "mfu": [("needed / seconds / peak", "needed / (peak * seconds)")],
+    "held": [("hsdp = 16 * psi / g", "hsdp = stage3 * hosts")],
     "first_fit": [("(memory[start : start + size] == FREE).all()", "not memory[start : start + size].any()")],
     "zero1_step": [("reduce_scatter(gradient) / me.world_size", "reduce_scatter(gradient / me.world_size)")],
     "compress": [("v + error", "error + v")],
@@ -236,6 +238,18 @@ WRONG = {
         (" / 8  #", "  #", "8 bits a byte"),
         (" * 128 / 130", "", "only 128 are data"),
         ("2 * parameters", "parameters", "has 2 bytes"),
+    ],
+    "mfu": [
+        ("6 * parameters", "2 * parameters", "forward alone"),
+        (" / peak", "", "divide by `peak`"),
+        ("needed / seconds", "needed", "divide by the seconds"),
+        ("6 * parameters", "8 * parameters", "do not count"),
+    ],
+    "held": [
+        ("2 * psi / g", "2 * psi / (hosts * g)", "inside each host"),
+        ("2 * psi / g", "16 * psi / g", "of the parameters alone"),
+        ("hsdp = 16 * psi / g", "hsdp = stage3", "inside a host only"),
+        ("stage3, hpz, hsdp", "hsdp, hpz, stage3", "Stage 3 first"),
     ],
     "first_fit": [
         ("range(len(memory) - size + 1)", "range(len(memory) - size)", "also the last place in memory"),

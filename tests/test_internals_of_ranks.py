@@ -172,8 +172,8 @@ def test_torch_s_plans_of_pipelines(tmp_path):
 
 
 @leans(
-    "notebooks/09b_zero_further.ipynb: AcceleratorState._reset_state()",
-    "notebooks/09b_zero_further.ipynb: ACCELERATE_TORCH_DEVICE",
+    "notebooks/09c_torch_and_time.ipynb: AcceleratorState._reset_state()",
+    "notebooks/09c_torch_and_time.ipynb: ACCELERATE_TORCH_DEVICE",
 )
 def test_accelerate_s_state():
     """Accelerate's state can be dropped, that of the processes kept, and takes its device from the environment."""

@@ -227,7 +227,7 @@ def test_a_phone_shows_every_page_without_scrolling_sideways(site, browser):
         "parts/2",
         "quiz/2",
         "notebooks/02_mpi_pi",
-        "notebooks/09b_zero_further",
+        "notebooks/09c_torch_and_time",
         "notebooks/10_dailymail",
         "labs/02_allreduce",
         "benchmarks/zero",

@@ -13,6 +13,7 @@ NOTEBOOKS = (
     "09_zero",
     "08_deepspeed",
     "09b_zero_further",
+    "09c_torch_and_time",
     "10_dailymail",
     "03_collectives",
     "07_scaling",

@@ -21,7 +21,7 @@ LIST = SITE / "deepspeed" / "git_version_info_installed.py"
 class Operators(Part):
     name = "deepspeed"
     title = "DeepSpeed's operators"
-    wants = "notebooks 08, 09, 09b and lab 04"
+    wants = "notebooks 08 to 09c and lab 04"
     typical = 120.0
 
     def depends_on(self):

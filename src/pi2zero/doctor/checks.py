@@ -211,7 +211,7 @@ def check_deepspeed(probe: Probe) -> Result:
         return Result("DeepSpeed", "ok", f"{seen['version']}, {what}")
     if seen:
         why = f"a step of its Adam for CPUs is {seen['error']:g} away from torch's"
-    return Result("DeepSpeed", "warning", f"only notebooks 08, 09, 09b and lab 04 need it: {why}", "Run: make horovod")
+    return Result("DeepSpeed", "warning", f"only notebooks 08 to 09c and lab 04 need it: {why}", "Run: make horovod")
 
 
 def unfinished(title: str, name: str) -> Result | None:

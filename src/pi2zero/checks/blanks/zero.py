@@ -1,4 +1,4 @@
-"""The checks of the blanks in notebooks 09 and 09b that stay in the notebook's kernel."""
+"""The checks of the blanks in notebooks 09, 09b and 09c that stay in the notebook's kernel."""
 
 from contextlib import suppress
 
@@ -153,3 +153,49 @@ def activation_bytes(function):
     ]
     compare(function, right, [(256, 256, 1, 1024), (256, 256, 4, 8192), (100, 64, 2, 50, 2)], mistakes)
     return "Both grow with the tokens; the logits do not care how many layers there are."
+
+
+@blank
+def mfu(function):
+    """mfu(parameters, tokens, seconds, peak) -> the operations that the model needs, as a share of what the processor can do."""
+
+    def right(parameters, tokens, seconds, peak):
+        return 6 * parameters * tokens / seconds / peak
+
+    mistakes = [
+        (lambda p, t, s, peak: right(p, t, s, peak) / 3, "That is forward alone: backward takes 4 more, 6 in all."),
+        (lambda p, t, s, peak: right(p, t, s, peak) / 1.5, "That is backward alone: forward takes 2 more, 6 in all."),
+        (lambda p, t, s, peak: right(p, t, s, peak) * 8 / 6, "Recomputed operations do not count: the model needs 6."),
+        (lambda p, t, s, peak: right(p, t, s, 1), "Those are operations a second: divide by `peak`."),
+        (lambda p, t, s, peak: right(p, t, 1, peak), "`peak` is a second's: divide by the seconds, too."),
+        (lambda p, t, s, peak: 1 / right(p, t, s, peak), "It is upside down: what is needed over what could be done."),
+        (lambda p, t, s, peak: 100 * right(p, t, s, peak), "That is in percent; a share is due."),
+    ]
+    compare(function, right, [(2e6, 256, 0.5, 1e10), (7e9, 8192, 2.0, 4e14)], mistakes)
+    return "What the model needs, over what the processor could have done meanwhile."
+
+
+@blank
+def held(function):
+    """held(psi, hosts, g) -> bytes on a rank at stage 3, with hpZ and with HSDP."""
+
+    def right(psi, hosts, g, copy=2.0):
+        stage3 = 16 * psi / (hosts * g)
+        return stage3, stage3 + copy * psi / g, 16 * psi / g
+
+    def with_copy(psi, hosts, g, among):
+        stage3, _, hsdp = right(psi, hosts, g)
+        return stage3, stage3 + 2 * psi / among, hsdp
+
+    mistakes = [
+        (lambda p, h, g: with_copy(p, h, g, h * g), "hpZ deals its copy out inside each host: among g ranks, not among all."),
+        (lambda p, h, g: with_copy(p, h, g, 1), "hpZ's copy is dealt out, too: among the g ranks of a host."),
+        (lambda p, h, g: right(p, h, g, copy=16), "hpZ's copy is of the parameters alone, 2 bytes each."),
+        (lambda p, h, g: right(p, h, g, copy=4), "hpZ's copy has 2 bytes a parameter."),
+        (lambda p, h, g: (right(p, h, g)[0], 2 * p / g, 16 * p / g), "hpZ's copy comes on top of what stage 3 holds."),
+        (lambda p, h, g: (*right(p, h, g)[:2], 16 * p / (h * g)), "HSDP deals out inside a host only: among g ranks."),
+        (lambda p, h, g: (*right(p, h, g)[:2], 16 * p / h), "HSDP deals out among the ranks of a host, not among the hosts."),
+        (lambda p, h, g: right(p, h, g)[::-1], "Stage 3 first, then hpZ, then HSDP."),
+    ]
+    compare(function, right, [(40e9, 2, 4), (7e9, 3, 8)], mistakes)
+    return "Stage 3 holds least; hpZ pays with a copy, HSDP with all of it for each host."
