@@ -4,7 +4,7 @@ PY := .venv/bin/python
 # Modules of clusters set these for another Python.
 unexport PYTHONPATH PYTHONHOME
 .PHONY: help lab test test-fast cluster-test two-hosts gpu labs notebooks slides site links handout browser bench doctor reset clean set-up horovod r mpi-libraries
-.PHONY: audit canary compatibility faults tensorflow lock hub bench-room containers stick
+.PHONY: update audit canary compatibility faults tensorflow lock hub bench-room containers stick
 
 help:           ## this list
 	@echo "From π to ZeRO. make TARGET, where TARGET is one of:"
@@ -34,6 +34,9 @@ gpu:            ## on a GPU node: try every GPU path in ten minutes, write what 
 
 labs: set-up    ## generate labs/ from solutions/
 	@$(PY) tools/labs.py
+
+update:         ## take the corrections that the origin has, and keep every line that you have written
+	@$(call with_python,tools/update.py)
 
 notebooks: set-up ## run all notebooks and solutions on fresh kernels and store their outputs
 	@$(PY) tools/notebooks.py notebooks/*.ipynb solutions/*.ipynb
