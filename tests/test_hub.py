@@ -49,6 +49,25 @@ def test_nobody_s_work_is_overwritten(tmp_path):
     assert notebook.read_text() == "mine"
 
 
+def test_a_correction_reaches_a_copy_and_takes_nothing_away(tmp_path, monkeypatch):
+    kit, mine = tmp_path / "kit", tmp_path / "pi2zero"
+    (kit / "scripts").mkdir(parents=True)
+    program, text = kit / "scripts" / "a.py", "".join(f"line {i}\n" for i in range(20))
+    program.write_text(text)
+    program.chmod(0o755)
+    monkeypatch.setattr("own_copy.ROOT", kit)
+    own_copy(mine)
+    (mine / "scripts" / "a.py").write_text(text.replace("line 3\n", "mine\n"))
+    for wrong, right in (("line 15\n", "corrected\n"), ("line 3\n", "corrected, too\n")):
+        program.write_text(text := text.replace(wrong, right))
+        own_copy(mine)
+    copy = mine / "scripts" / "a.py"
+    assert {"mine", "corrected"} <= set(copy.read_text().splitlines()) and copy.stat().st_mode & 0o100
+    assert "corrected, too" in (mine / "scripts" / "a.corrected.py").read_text()
+    own_copy(mine)  # nothing new: nothing happens
+    assert len(list((mine / "scripts").iterdir())) == 2
+
+
 # --- control groups, in a pretended tree -----------------------------------------------------------------------------------
 
 

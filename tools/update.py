@@ -45,7 +45,8 @@ def update(folder):
     if git(folder, "merge-base", "--is-ancestor", "HEAD", "@{u}") is None:
         raise CannotUpdate("This clone has commits of its own. Whoever made them merges: git pull")
     listed = git(folder, "diff", "-z", "--name-only", "--no-renames", "HEAD", "@{u}").decode().split("\0")
-    plan = [(path, *decide(folder, path)) for path in listed if path]
+    versions = {path: [git(folder, "show", f"{tree}:{path}") for tree in ("HEAD", "@{u}")] for path in listed if path}
+    plan = [(path, *decide(folder, path, old, new)) for path, (old, new) in versions.items()]
     save(folder, [path for path, _, kept in plan if kept])
     for path, files, _ in plan:
         for name, content in files.items():
@@ -54,9 +55,8 @@ def update(folder):
     return [(path, said(files, path, kept)) for path, files, kept in plan]
 
 
-def decide(folder, path):
-    """({name: new content or None}, whether the attendee had edited it) of one file that the correction changes."""
-    old, new = git(folder, "show", f"HEAD:{path}"), git(folder, "show", f"@{{u}}:{path}")
+def decide(folder, path, old, new):
+    """({name: new content or None}, whether the attendee had edited it) of one file that was `old` and is to be `new`."""
     file = folder / path
     mine = file.read_bytes() if file.is_file() else None
     if mine in (old, None):
@@ -163,7 +163,7 @@ def write(path, content, program):
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part")
     part.write_bytes(content)
-    part.chmod(0o755 if program else 0o644)
+    part.chmod(part.stat().st_mode | 0o100 * program)
     part.replace(path)
 
 
