@@ -20,12 +20,15 @@ TRIES = int(os.environ.get("PI2ZERO_FUZZ", "150"))
 LONGEST = 5  # s for one file
 fuzz = settings(max_examples=TRIES, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 
-VALUES = """0 -1 1 2 3 7 1.5 1e400 -0.0 nan inf -inf 999999999999999999999999 1_000_000_000 true [] [1] [[]] {} "" "x" "mixed" '"' """.split()
-WORDS = [*VALUES, "\0", "\ud7ff", "é", "=", "[", "]", "#", "1" * 5000, "[" * 2000, "@highlight", "slots=2", "slots=0", "²", "node1:2"]
+NUMBERS = "0 -1 1 2 3 7 1.5 1e400 -0.0 nan inf -inf 999999999999999999999999 1_000_000_000".split(" ")  # noqa: SIM905
+OTHERS = ["true", "[]", "[1]", "[[]]", "{}", '""', '"x"', '"mixed"', "'\"'", "=", "[", "]", "#", "1" * 5000, "[" * 2000]
+WORDS = [*NUMBERS, *OTHERS, "\0", "\ud7ff", "é", "²", "@highlight", "slots=2", "slots=0", "node1:2"]
 HOSTS = "node1 slots=2\nnode2 slots=2 max_slots=4  # two\n\nnode3.here slots=1\n"
 SITE = site.EXAMPLE.replace("# ", "")
 STORY = "A ship came. It left.\n\nNobody saw it\n\n@highlight\n\nA ship came and left\n\n@highlight\n\nNobody saw it\n"
-LINES = '{"id": "a", "article": "One ship. Two.", "highlights": "One."}\n{"article": "Three ships.", "highlights": "Two.\\nThree."}\n'
+LINES = """{"id": "a", "article": "One ship. Two.", "highlights": "One."}
+{"article": "Three ships.", "highlights": "Two.\\nThree."}
+"""
 
 
 @st.composite
@@ -57,7 +60,7 @@ def files(good: str):
 
 
 def read(reader, *errors):
-    """What a reader gives; None if it refuses in words of one of these errors. Anything else is a failure, and so is a long wait."""
+    """What a reader gives; None if it refuses in words, by one of these errors. All else is a failure, and so is a long wait."""
     start = time.monotonic()
     try:
         found = reader()

@@ -150,7 +150,7 @@ def test_names_are_right_in_solved_and_unsolved_labs():
 @pytest.mark.parametrize("name", NAMES)
 def test_the_unsolved_lab_runs_to_its_end_and_says_what_is_to_do(name):
     book = read("labs", name)
-    for cell in book.cells:  # lab 4 measures all stages, which its solution does too, among the notebooks: here one of them will do
+    for cell in book.cells:  # lab 4 measures all stages, as its solution does among the notebooks: here one of them will do
         cell.source = cell.source.replace('"2M", "--json"]', '"2M", "--json", "--stage", "0"]')
     folder = {"metadata": {"path": str(ROOT / "labs")}}
     NotebookClient(book, timeout=300, allow_errors=True, resources=folder).execute()
