@@ -163,7 +163,7 @@ def counted(told) -> dict[str, int]:
     """The slots of each host. told: (host, its slots or "" for one for each core, what is wrong if these are none)."""
     slots = {}
     for name, number, wrong in told:
-        if not re.fullmatch(r"\w[\w.-]*", name) or not re.fullmatch(r"[1-9]\d*|", number):
+        if not re.fullmatch(r"\w[\w.-]*", name) or not re.fullmatch(r"[1-9]\d{0,5}|", number):
             raise PlaceError(wrong)
         slots[name] = slots.get(name, 0) + (int(number) if number else cores_of(name))
     return slots
@@ -188,7 +188,7 @@ def in_file(path: Path):
     for at, line in enumerate(lines, start=1):
         if words := line.partition("#")[0].split():
             found = re.fullmatch(r"(?:slots=(\w+)(?: max_slots=\d+)?)?", " ".join(words[1:]))
-            wrong = f"{path}, line {at}: {line.strip()!r}. A line is a host and its slots: node1 slots=2"
+            wrong = f"{path}, line {at}: {line.strip()[:200]!r}. A line is a host and its slots: node1 slots=2"
             yield words[0], (found[1] or "") if found else "?", wrong
 
 
