@@ -17,12 +17,13 @@ from pi2zero.summaries import data
 from pi2zero.summaries.data import readers
 
 TRIES = int(os.environ.get("PI2ZERO_FUZZ", "150"))
-LONGEST = 5  # s for one file
+LONGEST = 5  # s of the processor for one file
 fuzz = settings(max_examples=TRIES, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 
 NUMBERS = "0 -1 1 2 3 7 1.5 1e400 -0.0 nan inf -inf 999999999999999999999999 1_000_000_000".split(" ")  # noqa: SIM905
 OTHERS = ["true", "[]", "[1]", "[[]]", "{}", '""', '"x"', '"mixed"', "'\"'", "=", "[", "]", "#", "1" * 5000, "[" * 2000]
 WORDS = [*NUMBERS, *OTHERS, "\0", "\ud7ff", "é", "²", "@highlight", "slots=2", "slots=0", "node1:2"]
+PLAN = costs.EXAMPLE.replace("layers = 48", "layers = 4").replace("ranks = 64", "ranks = 8")  # fewer layouts to look at
 HOSTS = "node1 slots=2\nnode2 slots=2 max_slots=4  # two\n\nnode3.here slots=1\n"
 SITE = site.EXAMPLE.replace("# ", "")
 STORY = "A ship came. It left.\n\nNobody saw it\n\n@highlight\n\nA ship came and left\n\n@highlight\n\nNobody saw it\n"
@@ -61,7 +62,7 @@ def files(good: str):
 
 def read(reader, *errors):
     """What a reader gives; None if it refuses in words, by one of these errors. All else is a failure, and so is a long wait."""
-    start = time.monotonic()
+    start = time.process_time()
     try:
         found = reader()
     except errors as error:
@@ -69,12 +70,12 @@ def read(reader, *errors):
         words = str(error)
         assert 10 < len(words) < 2000 and words.isprintable(), repr(words)
         found = None
-    assert time.monotonic() - start < LONGEST
+    assert time.process_time() - start < LONGEST
     return found
 
 
 @fuzz
-@given(text=files(costs.EXAMPLE))
+@given(text=files(PLAN))
 def test_plans(text):
     try:
         text = text.decode()

@@ -12,6 +12,8 @@ __all__ = ["SCHEDULES", "Layout", "Machine", "layouts"]
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "gems")
 RECOMPUTE = ("none", "full")
 
+MOST_RANKS = 1_000_000  # all their divisors are looked for
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -50,6 +52,8 @@ class Machine:
         for name in ("ranks", "per_node"):
             if getattr(self, name) % 1:
                 raise ValueError(f"{name}: a whole number; got {getattr(self, name)!r}.")
+        if self.ranks > MOST_RANKS:
+            raise ValueError(f"ranks: at most {MOST_RANKS:,}; got {self.ranks:,}.")
         if self.ranks > self.per_node and self.ranks % self.per_node:
             raise ValueError(f"ranks: nodes are full, so {self.per_node} a node have to divide them; got {self.ranks}.")
 

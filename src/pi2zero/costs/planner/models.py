@@ -64,6 +64,9 @@ class Model:
         return 3 * sum(layer.operations for layer in self.layers)
 
 
+MOST_LAYERS = 10_000
+
+
 def transformer(
     layers,
     width,
@@ -84,6 +87,8 @@ def transformer(
     """
     for name, value in {"layers": layers, "width": width, "heads": heads, "vocabulary": vocabulary, "sequence": sequence}.items():
         _count(name, value)
+    if layers > MOST_LAYERS:
+        raise ValueError(f"layers: at most {MOST_LAYERS:,}, each is looked at; got {layers:,}.")
     if width % heads:
         raise ValueError(f"heads: they share the width equally; {heads} do not divide {width}.")
     if attention not in ("blocks", "matrix"):
