@@ -4,6 +4,8 @@ After a change of versions, run these first: each names what is no longer true a
 """
 
 import argparse
+import asyncio
+import contextlib
 import ctypes
 import faulthandler
 import inspect
@@ -33,6 +35,7 @@ import pi2zero
 from pi2zero import marks
 from pi2zero.cluster import magics
 from pi2zero.cluster.calls import call_of
+from pi2zero.cluster.engines import end_thread
 from pi2zero.cluster.report import parse_stack
 
 HERE = Path(__file__)
@@ -217,7 +220,7 @@ def test_px_and_autopx_come_down_to_parallel_execute():
     assert "px_suffix" in theirs.magics["line"]
 
 
-@leans("src/pi2zero/cluster/engines.py: --HeartMonitor.period", "src/pi2zero/cluster/engines.py: --IPEngine.wait_for_url_file")
+@leans("src/pi2zero/cluster/engines.py: --HeartMonitor.period", "src/pi2zero/cluster/engines.py: --IPEngine.{what}")
 def test_settings_of_the_controller_and_the_engines():
     """ipyparallel's HeartMonitor, IPEngine and Session have these settings: an unknown one would be passed over in silence."""
     from ipyparallel.controller.heartmonitor import HeartMonitor
@@ -225,8 +228,25 @@ def test_settings_of_the_controller_and_the_engines():
     from jupyter_client.session import Session
 
     assert {"period", "max_heartmonitor_misses"} <= HeartMonitor.class_traits().keys()
-    assert "wait_for_url_file" in IPEngine.class_traits() and "key" in Session.class_traits()
+    assert {"wait_for_url_file", "timeout", "max_heartbeat_misses"} <= IPEngine.class_traits().keys()
+    assert "key" in Session.class_traits()
     assert {"load_profile", "delay", "send_engines_connection_env"} <= ipyparallel.Cluster.class_traits().keys()
+
+
+@leans("src/pi2zero/cluster/engines.py: _thread_loop", "src/pi2zero/cluster/engines.py: _async_thread")
+def test_the_thread_of_ipyparallel_s_cluster():
+    """within a kernel ipyparallel's Cluster runs its *_sync methods in a thread with a loop, and never ends it."""
+    cluster = ipyparallel.Cluster(n=1)
+
+    async def within_a_loop():
+        with contextlib.suppress(ValueError):  # none has been started: the thread is there all the same
+            cluster.stop_engines_sync()
+
+    asyncio.run(within_a_loop())
+    thread = cluster._async_thread
+    assert thread.is_alive()
+    end_thread(cluster)
+    assert not thread.is_alive()
 
 
 @pytest.fixture(scope="module")

@@ -52,7 +52,7 @@ class Engines:
         mpi_env()
         self.n, self.place = n, Place()
         self.mark = f"{marks.owner_mark()}cluster-{time.monotonic_ns()}/"
-        self.client = self.hosts = None
+        self.client = self.hosts = self.ipp = None
         self._former: set[str] = set()  # uuids of engines that were replaced
         self._stopped, self._starting = False, threading.Lock()
         self.folder = marks.make_run_dir()
@@ -205,6 +205,7 @@ class Engines:
         marks.end_marked(self.mark)  # here, also if it ended before it had hosts
         if self.client is not None:
             self.client.close()
+        end_thread(self.ipp)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     # --- what the watch asks ---------------------------------------------------------------------------------------
@@ -278,6 +279,15 @@ class Engines:
             text = launcher.get_output()
         said = [line for line in text.splitlines() if not LOG.match(line)]
         return "\n".join(said).strip()[-4000:] or "(nothing)"
+
+
+def end_thread(ipp_cluster) -> None:
+    """End the thread in which ipyparallel runs its *_sync methods within a kernel: it would keep three descriptors for ever."""
+    if loop := getattr(ipp_cluster, "_thread_loop", None):
+        loop.add_callback(loop.stop)
+        ipp_cluster._async_thread.join(5)
+        if not ipp_cluster._async_thread.is_alive():
+            loop.close()
 
 
 def is_alive(pid: int) -> bool:

@@ -1,0 +1,71 @@
+"""Rounds of start, run, break at random, go on, stop in one kernel; what the kernel and the machine hold after each."""
+
+import random
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+from .kernel import wait_until_gone
+
+START = "import pi2zero\ncluster = pi2zero.start(n=2)"
+SETUP = "%%px\nfrom mpi4py import MPI\nimport os, signal, time\ncomm = MPI.COMM_WORLD"
+WORKS, WORKS_OUTPUT = "%%px\nprint(comm.allreduce(1))", "[stdout:0] 2\n[stdout:1] 2\n"
+CONTROLLER = "import os\nos.kill(cluster._engines.ipp.controller.pid, 9)"
+BREAKS = {  # name: (the cell, whether the stop button is pressed, whether only a stop is wanted afterwards)
+    "nothing": ("%%px\npass", False, False),
+    "an exception": ("%%px\nif comm.rank == 1:\n    raise ValueError('soak')", False, False),
+    "an exception, others in Barrier": ("%%px\nif comm.rank == 1:\n    raise ValueError('soak')\ncomm.Barrier()", False, False),
+    "SIGKILL": ("%%px\nif comm.rank == 0:\n    os.kill(os.getpid(), signal.SIGKILL)\ncomm.Barrier()", False, False),
+    "os._exit": ("%%px\nif comm.rank == 1:\n    os._exit(3)", False, False),
+    "MPI_Abort": ("%%px\nif comm.rank == 1:\n    comm.Abort(7)", False, False),
+    "receive without send": ("%%px --timeout 3\nif comm.rank == 0:\n    comm.recv(source=1)", False, False),
+    "stop button": ("%%px\nprint('on', flush=True)\nwhile True:\n    time.sleep(0.01)", True, False),
+    "the controller is killed": (CONTROLLER, False, True),
+    "kernel restarted": (None, False, True),
+}
+
+
+def rounds(notebook, count: int, seed: int = 0):
+    """Yields a dict for each round: what broke, seconds of the start, and what is held when all has stopped.
+
+    descriptors, threads and memory (bytes of its own) are the kernel's; shared: entries of /dev/shm; files: of the temporary
+    folder; ports: on which this machine listens; processes: what the kernel has left.
+    """
+    chance = random.Random(seed)
+    for at in range(count):
+        name = list(BREAKS)[at] if at < len(BREAKS) else chance.choice(list(BREAKS))
+        cell, press, only_stop = BREAKS[name]
+        owner = notebook.owner
+        start = must(notebook.run(START)).seconds
+        must(notebook.run(SETUP))
+        assert must(notebook.run(WORKS)).text == WORKS_OUTPUT
+        if cell is None:
+            notebook.restart()
+        else:
+            notebook.run(cell, timeout=60, interrupt_after=0.3 if press else None)
+            if not only_stop:
+                must(notebook.run(SETUP))
+                assert must(notebook.run(WORKS)).text == WORKS_OUTPUT, name
+            must(notebook.run("cluster.stop()"))
+        _, left = wait_until_gone(notebook, owner, 20)
+        yield {"round": at, "broken": name, "start": start, "processes": len(left), **held(notebook.pid)}
+
+
+def must(reply):
+    assert reply.ok, reply.text
+    return reply
+
+
+def held(pid: int) -> dict:
+    time.sleep(0.2)  # sockets close in a thread of their own
+    kernel = psutil.Process(pid)
+    return {
+        "descriptors": kernel.num_fds(),
+        "threads": kernel.num_threads(),
+        "memory": kernel.memory_full_info().uss,
+        "shared": len(list(Path("/dev/shm").iterdir())),
+        "files": len(list(Path(tempfile.gettempdir()).iterdir())),
+        "ports": sum(one.status == psutil.CONN_LISTEN for one in psutil.net_connections("tcp")),
+    }
