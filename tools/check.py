@@ -45,8 +45,7 @@ STEPS = {
 }
 ASKED_FOR = {"hosts"}  # runs if it is named (or by `make cluster-test`): a quarter of an hour of its own
 # Each pair of hosts is a world of its own, and waits more than it computes: two of them at a time.
-SECOND_LANE = ["tests/hosts/test_notebooks.py"]
-LANES = {"hosts": [["tests/hosts", *(f"--ignore={place}" for place in SECOND_LANE)], SECOND_LANE]}
+SECOND_LANE = {"hosts": "tests/hosts/test_notebooks.py"}
 TESTS = {"fast", "ranks", "faults", "browser", "notebooks", "hosts"}  # steps of one command of pytest's; its last word: where
 TOO_MANY = 12  # failures: no chance, and a second try would only take time
 CACHE = ROOT / "build" / "pytest"
@@ -71,10 +70,10 @@ def run(name):
 def tests(name, command):
     """Whether the tests of a step passed, and those that did so only at the second try."""
     *command, place = command
-    lanes = LANES.get(name, [[place]])
+    second = SECOND_LANE.get(name)
+    lanes = [[place, f"--ignore={second}"], [second]] if second else [[place]]
     with ThreadPoolExecutor(len(lanes)) as pool:
-        caches = [CACHE / name / str(lane) for lane in range(len(lanes))]
-        tried = list(pool.map(lambda lane, cache: first_try(name, command, lane, cache, len(lanes) > 1), lanes, caches))
+        tried = list(pool.map(lambda number: first_try(name, command, lanes, number), range(len(lanes))))
     names = sorted({test for _, failed in tried for test in failed})
     if any(status and not failed for status, failed in tried) or len(names) > TOO_MANY:
         return False, []
@@ -86,23 +85,23 @@ def tests(name, command):
     return passed, names if passed else []
 
 
-def first_try(name, command, places, cache, apart):
-    """(pytest's status, the tests that failed in it; none if it ended for another reason)."""
+def first_try(name, command, lanes, number):
+    """(pytest's status of a lane, the tests that failed in it; none if it ended for another reason)."""
+    cache, places = CACHE / name / str(number), lanes[number]
     shutil.rmtree(cache, ignore_errors=True)
     command = [*command, f"--override-ini=cache_dir={cache}", *places]
-    if apart:  # lanes side by side: each one's words in one piece, when it is over
+    if len(lanes) > 1:  # side by side: each one's words in one piece, when it is over
         done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         print(f"\n--- {name}: {' '.join(places)}\n{done.stdout}", flush=True)
-        status = done.returncode
     else:
-        status = subprocess.run(command, cwd=ROOT).returncode
+        done = subprocess.run(command, cwd=ROOT)
     failed = cache / "v" / "cache" / "lastfailed"
-    if status != 1 or not failed.exists():  # 1: tests ran, and some failed
-        return status, []
+    if done.returncode != 1 or not failed.exists():  # 1: tests ran, and some failed
+        return done.returncode, []
     names = json.loads(failed.read_text())
-    return status, {
-        test.split("::")[0] for test in names
-    } if name == "notebooks" else names  # whole: a cell needs those before it
+    if name == "notebooks":
+        names = {test.split("::")[0] for test in names}  # whole: a cell needs those before it
+    return done.returncode, names
 
 
 def over(what, seconds, budget):

@@ -33,16 +33,23 @@ def what_is_wrong(config) -> str:
     known = sorted(path.stem for path in HUB.glob("[os]*.py"))
     if config not in (*known, "install"):
         return f"there is no configuration {config!r}. There are: {', '.join(known)}."
-    if config != "install" and os.getuid() != 0:
+    if config != "install" and (wrong := what_keeps_people_out()):
+        return wrong
+    if not shutil.which("npm"):
+        return "there is no npm. Install it (Debian: apt-get install nodejs npm)."
+    return ""
+
+
+def what_keeps_people_out() -> str:
+    """Why other users could not work with this clone, and what to do; empty if they can."""
+    if os.getuid() != 0:
         return "it has to start servers as other users. Run it as root."
-    for path in (ROOT, Path(sys.executable).resolve()) if config != "install" else ():
+    for path in (ROOT, Path(sys.executable).resolve()):
         if closed := first_closed(path):
             return (
                 f"other users may not enter {closed}. Clone the kit to a place that all can read, such as /srv/pi2zero, and make \
 it with a Python that they can start, too: make hub PYTHON=/usr/bin/python3.11"
             )
-    if not shutil.which("npm"):
-        return "there is no npm. Install it (Debian: apt-get install nodejs npm)."
     return ""
 
 

@@ -149,8 +149,9 @@ def source(cell):
 
 def save(folder, paths):
     """Copies of what the attendee has edited, under the time of now."""
+    copies = folder / "build" / "before_update" / time.strftime("%Y-%m-%d_%H.%M.%S")
     for path in paths:
-        copy = folder / "build" / "before_update" / time.strftime("%Y-%m-%d_%H.%M.%S") / path
+        copy = copies / path
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(folder / path, copy)
 

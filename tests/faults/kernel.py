@@ -11,6 +11,9 @@ from jupyter_client import KernelManager
 from pi2zero.marks import marked, owner_mark
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
+# Cells: two ranks; and, where they have a `comm`, whether they still talk to each other.
+START = "import pi2zero\ncluster = pi2zero.start(n=2)"
+WORKS, WORKS_OUTPUT = "%%px\nprint(comm.allreduce(1))", "[stdout:0] 2\n[stdout:1] 2\n"
 
 
 @dataclass

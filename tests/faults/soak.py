@@ -7,11 +7,9 @@ from pathlib import Path
 
 import psutil
 
-from .kernel import wait_until_gone
+from .kernel import START, WORKS, WORKS_OUTPUT, wait_until_gone
 
-START = "import pi2zero\ncluster = pi2zero.start(n=2)"
 SETUP = "%%px\nfrom mpi4py import MPI\nimport os, signal, time\ncomm = MPI.COMM_WORLD"
-WORKS, WORKS_OUTPUT = "%%px\nprint(comm.allreduce(1))", "[stdout:0] 2\n[stdout:1] 2\n"
 CONTROLLER = "import os\nos.kill(cluster._engines.ipp.controller.pid, 9)"
 BREAKS = {  # name: (the cell, whether the stop button is pressed, whether only a stop is wanted afterwards)
     "nothing": ("%%px\npass", False, False),

@@ -9,12 +9,9 @@ import pytest
 
 from pi2zero.marks import leftovers, marked
 
-from .kernel import Notebook, wait_until_gone
+from .kernel import START, WORKS, WORKS_OUTPUT, Notebook, wait_until_gone
 
-START = "import pi2zero\ncluster = pi2zero.start(n=2)"
 SETUP = "%%px\nfrom mpi4py import MPI\ncomm = MPI.COMM_WORLD\nx = comm.rank + 5"
-WORKS = "%%px\nprint(comm.allreduce(1))"
-WORKS_OUTPUT = "[stdout:0] 2\n[stdout:1] 2\n"
 
 
 def test_interrupt_while_computing_keeps_the_variables(notebook, account):
