@@ -4,7 +4,7 @@ PY := .venv/bin/python
 # Modules of clusters set these for another Python.
 unexport PYTHONPATH PYTHONHOME
 .PHONY: help lab test test-fast cluster-test two-hosts gpu labs notebooks slides site links handout browser bench doctor reset clean set-up horovod r mpi-libraries
-.PHONY: update audit canary compatibility faults tensorflow lock hub bench-room containers stick
+.PHONY: update audit canary compatibility faults tensorflow lock hub bench-room soak coverage containers stick
 
 help:           ## this list
 	@echo "From π to ZeRO. make TARGET, where TARGET is one of:"
@@ -16,7 +16,7 @@ lab: set-up     ## create the environment if need be, check the machine, open Ju
 test: set-up    ## what CI runs: lint, tests, labs in step, every notebook, faults, slides
 	@$(PY) tools/check.py
 
-test-fast: set-up ## lint, labs in step and the package tests that start no ranks: about three minutes
+test-fast: set-up ## lint, labs in step and the package tests that start no ranks: two minutes
 	@$(PY) tools/check.py bytecode lint labs fast
 
 cluster-test: set-up ## ranks on several hosts: makes two hosts and a Slurm on this machine (root, Linux), tests, removes them
@@ -53,17 +53,22 @@ links: set-up   ## ask for every address that the site leads to; says so where t
 browser: set-up ## open every notebook in JupyterLab in a headless Chromium, run it, keep pictures in build/screens/
 	@$(PY) -m pytest -q tests/browser
 
-bench: set-up   ## measure, and write the pages in benchmarks/ (about 90 minutes; leave the machine alone)
-	@$(PY) benchmarks/bench_start.py
+bench: set-up   ## measure, write the pages in benchmarks/ and the one page of all, name what got worse (leave the machine alone)
+	@$(PY) benchmarks/figures.py --aside
+	@$(PY) benchmarks/bench_start.py --rounds 2 --no-pip
 	@$(PY) benchmarks/bench.py
 	@$(PY) benchmarks/bench_limits.py
 	@$(PY) benchmarks/bench_cells.py
 	@$(PY) benchmarks/bench_collectives.py
-	@$(PY) benchmarks/bench_mpi.py
-	@$(PY) benchmarks/bench_training.py
-	@$(PY) benchmarks/bench_zero.py
-	@$(PY) benchmarks/bench_plan.py
-	@$(PY) benchmarks/bench_summaries.py
+	@$(PY) benchmarks/bench_training.py --rounds 3
+	@$(PY) benchmarks/bench_zero.py --rounds 3
+	@$(PY) benchmarks/bench_plan.py --rounds 2
+	@$(PY) benchmarks/bench_parallel.py --rounds 3
+	@$(PY) benchmarks/bench_summaries.py --rounds 2 --seeds 1 --minutes
+	@$(PY) benchmarks/figures.py --compare
+
+soak: set-up    ## 200 rounds of start, break, go on, stop: does anything grow? (25 minutes); writes benchmarks/soak.md
+	@$(PY) benchmarks/bench_soak.py
 
 hub: set-up     ## a room of people on this node: JupyterHub (root); CONFIG=slurm: each person in a Slurm job
 	@$(PY) tools/hub.py $(or $(CONFIG),one_node) $(ARGS)
@@ -89,6 +94,9 @@ horovod: set-up ## try again to compile Horovod and DeepSpeed's operators, if th
 
 lock: set-up    ## write requirements.lock, the pins of requirements.txt with their hashes
 	@$(PY) tools/lock.py
+
+coverage: set-up ## lines and branches of the package that its tests run, in ranks, too (40 minutes); build/coverage/report.txt
+	@$(PY) tools/covered.py
 
 audit: set-up   ## licences into docs/licences.md, a bill of materials into build/sbom.json, known vulnerabilities (network)
 	@$(PY) tools/audit.py

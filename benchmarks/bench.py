@@ -16,10 +16,12 @@ import tempfile
 import time
 from pathlib import Path
 
+import figures
 import ipyparallel
 import nbformat
 import numpy
 import psutil
+from figures import of
 from jupyter_client import AsyncKernelManager
 from nbclient import NotebookClient
 
@@ -145,26 +147,29 @@ def measure():
 
 
 def ratios(t):
-    """{what: (median of the rounds' ratios, wanted)}."""
+    """The figures, from {variant: [seconds of each round]}."""
     classic, lean, cpi, mc1, mc2, mid1, mid2, bare, engine, control, kit, first = t.values()
 
     def ratio(a, b, factor=1.0):
-        return statistics.median(x / y / factor for x, y in zip(a, b, strict=True))
+        return [x / y / factor for x, y in zip(a, b, strict=True)]
 
     def both(a, b):
         return [x + y for x, y in zip(a, b, strict=True)]
 
-    return {
-        "classic Monte Carlo loop / midpoint rule on 2 ranks": (ratio(classic, mid2), "at least 300"),
-        "lean Monte Carlo loop / midpoint rule on 2 ranks": (ratio(lean, mid2), ""),
-        "classic cpi loop / midpoint rule on 2 ranks": (ratio(cpi, mid2), ""),
-        "classic Monte Carlo loop / NumPy Monte Carlo on 2 ranks": (ratio(classic, mc2), ""),
-        "efficiency of 2 ranks, midpoint rule": (ratio(mid1, mid2, 2), "at least 0.95"),
-        "efficiency of 2 ranks, Monte Carlo": (ratio(mc1, mc2, 2), "at least 0.95"),
-        "kit's start / (bare import + controller)": (ratio(kit, both(bare, control)), "at most 1.3"),
-        "kit's start / (engine's import + controller)": (ratio(kit, both(engine, control)), ""),
-        "notebook 02, first cell to first π, seconds": (statistics.median(first), "under 20"),
-    }
+    def more(what, values, wanted=None):
+        return of(what, "times" if wanted != 0.95 else "of 1", values, less_is_better=False, wanted=wanted)
+
+    return [
+        more("classic Monte Carlo loop / midpoint rule on 2 ranks", ratio(classic, mid2), 300),
+        more("lean Monte Carlo loop / midpoint rule on 2 ranks", ratio(lean, mid2)),
+        more("classic cpi loop / midpoint rule on 2 ranks", ratio(cpi, mid2)),
+        more("classic Monte Carlo loop / NumPy Monte Carlo on 2 ranks", ratio(classic, mc2)),
+        more("efficiency of 2 ranks, midpoint rule", ratio(mid1, mid2, 2), 0.95),
+        more("efficiency of 2 ranks, Monte Carlo", ratio(mc1, mc2, 2), 0.95),
+        of("kit's start / (bare import + controller)", "times", ratio(kit, both(bare, control)), wanted=1.3),
+        of("kit's start / (engine's import + controller)", "times", ratio(kit, both(engine, control))),
+        of("notebook 02, first cell to first π", "s", first, wanted=20),
+    ]
 
 
 def table(header, rows):
@@ -184,7 +189,7 @@ def conditions():
 def report(seconds):
     times = [(f"`{n}`" if n.startswith(("mpirun", "pi2zero")) else n, *(f"{f(t):.3f}" for f in (min, statistics.median, max)))
              for n, t in seconds.items()]  # fmt: skip
-    figures = [(what, f"{value:.2f}", wanted) for what, (value, wanted) in ratios(seconds).items()]
+    rows = [(each.what, f"{each.value:.2f}", figures.bound(each)) for each in ratios(seconds)]
     explanation = (HERE / "pi_explained.md").read_text()
     return "\n\n".join(
         [
@@ -193,7 +198,7 @@ def report(seconds):
             table(("seconds", "min", "median", "max"), times),
             f"N = 10^8 throughout. The three loops ran on {N_LOOP:,} samples or slices and are scaled. On ranks: computing time, "
             "from the barrier after the start to the reduced sum, median of three in one `mpirun`.",
-            table(("ratio (median of the rounds' ratios)", "measured", "wanted"), figures),
+            table(("ratio (median of the rounds' ratios)", "measured", "wanted"), rows),
             explanation,
         ]
     )
@@ -201,6 +206,8 @@ def report(seconds):
 
 if __name__ == "__main__":
     mpi_env()
-    text = report(measure())
+    load, seconds = os.getloadavg()[0], measure()
+    text = report(seconds)
     (HERE / "pi.md").write_text(text)
+    figures.keep("pi", ratios(seconds), load)
     print(f"\n{text}\nwritten to benchmarks/pi.md")

@@ -11,9 +11,13 @@ import statistics
 import subprocess
 import sys
 import time
+import timeit
 from pathlib import Path
 
+import figures
+import numpy
 import psutil
+from figures import of
 
 from pi2zero.mpi import mpi_env, mpi_library
 from pi2zero.plots import bytes_text
@@ -110,6 +114,26 @@ def ratios(rounds):
     )
 
 
+def kept(rounds):
+    """The ring against MPI's own; and the fastest against a copy in memory, which reads and writes what an all-reduce has to."""
+    ring = [times["mpi", LONG] / times["ring", LONG] for times in rounds]
+    copy = [copied(LONG) for _ in rounds]
+    best = [LONG / min(times[name, LONG] for name in ("ring", "mpi", "gloo") if (name, LONG) in times) for times in rounds]
+    beside = f"a copy of 16 MiB by NumPy on one core: {statistics.median(copy) / 1e9:.1f} GB/s"
+    more = {"less_is_better": False}
+    return [
+        of("learner's ring / MPI.Allreduce, bus bandwidth at 16 MiB", "times", ring, **more, wanted=0.8),
+        of("fastest all-reduce at 16 MiB, bus bandwidth", "GB/s", [each / 1e9 for each in best], **more, beside=beside),
+    ]
+
+
+def copied(nbytes):
+    """Bytes a second of a copy, the best of five."""
+    source = numpy.ones(nbytes // 8)
+    target = numpy.empty_like(source)
+    return nbytes / min(timeit.repeat(lambda: numpy.copyto(target, source), number=1, repeat=5))
+
+
 def conditions(load, libraries, packages):
     """libraries: of MPI, in words. packages: whose versions to name."""
     versions = ", ".join([*libraries, *(f"{name} {version(name)}" for name in packages)])
@@ -151,4 +175,5 @@ if __name__ == "__main__":
     for rounds in measure():  # written after each round: a run that is ended early leaves what it has
         text = report(rounds, before)
         (HERE / "collectives.md").write_text(text)
+        figures.keep("collectives", kept(rounds), before)
     print(f"\n{text}\nwritten to benchmarks/collectives.md")

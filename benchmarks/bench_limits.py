@@ -12,10 +12,12 @@ import tempfile
 import time
 from pathlib import Path
 
+import figures
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from bench_collectives import table
+from figures import of
 
 from pi2zero import plots
 
@@ -88,6 +90,24 @@ def roofline(times, core):
     return peak, ceiling, roofs
 
 
+def shares(times, core):
+    """Of what the core's vector unit gives, for each way."""
+    best = core["midpoint 1e8 slices"]
+    beside = f"the core's limit for this sum: {OPERATIONS * N / best / 1e9:.0f} Gflop/s, a loop of g++"
+    last = list(times)[-1]
+    return [
+        of(
+            f"π, {name}: share of the core's limit",
+            "of 1",
+            [best / t for t in found],
+            less_is_better=False,
+            wanted=0.5 if name == last else None,
+            beside=beside,
+        )
+        for name, found in times.items()
+    ]
+
+
 def report(times, core, load):
     peak, ceiling, roofs = roofline(times, core)
     best = core["midpoint 1e8 slices"]
@@ -116,4 +136,5 @@ if __name__ == "__main__":
     times = {name: seconds(work, N) for name, work in WAYS.items()}
     core = limits()
     (HERE / "limits.md").write_text(report(times, core, load))
+    figures.keep("limits", shares(times, core), load)
     print("written: benchmarks/limits.md, benchmarks/limits.png")

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from plan_model import Size
-from plan_published import data_rows, gems_rows, korthikanti_rows, megatron_rows, mt_nlg_rows
+from plan_published import agreement_rows, data_rows, gems_rows, korthikanti_rows, megatron_rows, mt_nlg_rows
 from plan_worker import BATCH, LAYOUTS
 from scipy.stats import kendalltau
 
@@ -37,12 +37,13 @@ def model():
     return costs.transformer(*gpt, precision="fp32", split_vocabulary=False)
 
 
-def run(rounds, steps):
-    """The worker's report."""
+def report_of(worker, **options):
+    """What a worker beside this file, on four ranks, writes into its --output."""
     mpi_env()
     with tempfile.TemporaryDirectory() as folder:
         found = Path(folder) / "found.json"
-        worker = [str(HERE / "plan_worker.py"), "--rounds", str(rounds), "--steps", str(steps), "--output", str(found)]
+        words = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
+        worker = [str(HERE / worker), *words, "--output", str(found)]
         subprocess.run(["mpirun", "-n", "4", sys.executable, "-m", "mpi4py", *worker], check=True, timeout=3600)
         return json.loads(found.read_text())
 
@@ -74,8 +75,12 @@ def head(*names):
 
 def predicted_bytes(layout):
     """Without buffers; but where layers are made again, what is measured has all that is in flight then (plan_worker.py)."""
-    parts = costs.held(model(), layout, BATCH)
-    return sum(parts.values()) - (parts["buffers"] if layout.recompute == "none" else 0)
+    parts, size = costs.held(model(), layout, BATCH), Size()
+    if layout.recompute == "none":
+        return sum(parts.values()) - parts["buffers"]
+    # PyTorch's last stage, here the fullest, keeps the logits of all micro-batches until the step ends.
+    logits = 4 * BATCH // layout.data * size.sequence * size.vocabulary if layout.pipeline > 1 else 0
+    return sum(parts.values()) + logits
 
 
 def bytes_table(found):
@@ -110,7 +115,8 @@ def times_table(rounds):
     yield ""
     yield f"The ratio is predicted / measured; its median is {factor:.2f}. Once this common factor is taken out,"
     yield f"the error of a run is {np.median(errors):.0%} in the median and {errors.max():.0%} at most. Ranking: {right:.0%}"
-    yield "of all pairs of layouts are in the right order (50 % is chance)."
+    missed = ", ".join(f"{LAID[k].name}, micro-batch {LAID[k].micro}" for k in errors.argsort()[:-3:-1])
+    yield f"of all pairs of layouts are in the right order (50 % is chance). Largest misses: {missed}."
 
 
 def published_tables():
@@ -123,6 +129,9 @@ def published_tables():
         for name, published, predicted, held in rows:
             shown = [f"{value:.1f} {unit}" if unit else f"{value:.0%}" for value in (published, predicted)]
             yield f"| {name} | {shown[0]} | {shown[1]} | {predicted / published - 1:+.0%} | {held:.0f} |"
+    yield from ("", "### Published figures among themselves", "", *head("figure", "its source", "from other published figures"))
+    for row in agreement_rows():
+        yield f"| {' | '.join(row)} |"
     yield from ("", "### GEMS, times as fast as Basic on 4 GPUs", "", *head("scheme", "published", "predicted", "error"))
     for name, published, predicted in gems_rows():
         yield f"| {name} | {published:.2f} | {predicted:.2f} | {predicted / published - 1:+.0%} |"
@@ -136,16 +145,22 @@ def main():
     parser.add_argument("--rounds", type=int, default=3, help="(default: 3)")
     parser.add_argument("--steps", type=int, default=3, help="in a round (default: 3)")
     parser.add_argument("--found", type=Path, help="a file that plan_worker.py wrote, instead of a run now")
+    parser.add_argument("--keep", type=Path, help="write what plan_worker.py found there, to write the page again with --found")
     parser.add_argument("--load", help="of the machine while that file was written")
     parser.add_argument("--output", type=Path, default=HERE / "plan.md", help="(default: benchmarks/plan.md)")
     args = parser.parse_args()
     load, explained = args.load or f"{os.getloadavg()[0]:.1f}", (HERE / "plan_explained.md").read_text()
-    found = json.loads(args.found.read_text()) if args.found else run(args.rounds, args.steps)
+    found = (
+        json.loads(args.found.read_text()) if args.found else report_of("plan_worker.py", rounds=args.rounds, steps=args.steps)
+    )
+    if args.keep:
+        args.keep.write_text(json.dumps(found))
     lines = [
         "# The planner, beside what was measured and what was published",
         "",
         f"{datetime.date.today()}, {platform.system()}, {limits.cores():.0f} cores, "
-        f"torch {torch.__version__.split('+')[0]}, 4 ranks, 1 thread a rank, gloo. Load of the machine: {load} (0 is idle).",
+        f"torch {torch.__version__.split('+')[0]}, 4 ranks, 1 thread a rank, gloo. Load of the machine before the start: {load} "
+        "(0 is idle).",
         "",
         f"A transformer of {model().parameters / 1e6:.1f} million parameters in fp32, Adam, {BATCH} sequences of "
         f"{Size().sequence} a step; a micro-batch is given in sequences.",

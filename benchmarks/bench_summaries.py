@@ -16,7 +16,9 @@ import tempfile
 import time
 from pathlib import Path
 
+import figures
 import torch
+from figures import of
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from pi2zero.hosts import limits
@@ -42,7 +44,7 @@ def summarize(ranks, *options):
 
 
 def speed_rows(rounds):
-    """Lines of the table of tokens per second; each ratio is of one round."""
+    """Lines of the table of tokens per second, and its figures; each ratio is of one round."""
     found = {(ranks, stage): [] for ranks in (1, 2) for stage in range(4)}
     for _ in range(rounds):
         for ranks, stage in found:
@@ -50,14 +52,15 @@ def speed_rows(rounds):
                 lines = summarize(ranks, "train", folder, "--steps", 60, "--stories", 4000, "--stage", stage)
             steady = [line["tokens_per_s"] for line in lines if line.get("step", 0) > 20]  # the first 20 steps warm up
             found[ranks, stage].append(statistics.median(steady))
-    rows = []
+    rows, kept = [], []
     for stage in range(4):
         ratios = [two / one for one, two in zip(found[1, stage], found[2, stage], strict=True)]
         one, two = (statistics.median(found[ranks, stage]) for ranks in (1, 2))
         rows.append(
             f"| {stage} | {one:,.0f} | {two:,.0f} | {statistics.median(ratios):.2f} | {min(ratios):.2f} to {max(ratios):.2f} |"
         )
-    return rows
+        kept.append(of(f"tokens/s, stage {stage}: two ranks / one", "times", ratios, less_is_better=False))
+    return rows, kept
 
 
 def nearest(stories, train):
@@ -69,7 +72,7 @@ def nearest(stories, train):
 
 
 def quality_rows(runs):
-    """Lines of the table of scores. runs: (minutes, seed)."""
+    """Lines of the table of scores, and its figures. runs: (minutes, seed)."""
     stories, train = news.stories("test", 500), news.stories("train", 20_000)
     near = scores.scores(nearest(stories, train), [story["highlights"] for story in stories])
     rows, reached = [], {}
@@ -86,7 +89,12 @@ def quality_rows(runs):
     told = ", ".join(f"{name} {value:.1f}" for name, value in mean.items())
     above = {name: mean["rouge1"] - other["rouge1"][1] for name, other in {"nearest": near, "lead-3": lead}.items()}
     gains = f"ROUGE-1 above nearest: {above['nearest']:.1f}; above lead-3: {above['lead-3']:.1f}."
-    return [*rows, "", f"Mean of the {len(longest)} seeds at {max(reached):g} minutes: {told}. {gains}"]
+    more = {
+        "less_is_better": False,
+        "beside": f"nearest training story: {near['rouge1'][1]:.1f}; lead-3: {lead['rouge1'][1]:.1f}",
+    }
+    kept = of("ROUGE-1 of a model trained for three minutes", "%", [one["rouge1"][1] for one in longest], **more)
+    return [*rows, "", f"Mean of the {len(longest)} seeds at {max(reached):g} minutes: {told}. {gains}"], [kept]
 
 
 def row(label, steps, result):
@@ -110,19 +118,24 @@ def offline_rows(rounds):
                 found[label].append(time.monotonic() - start)
     lost = [asked - not_asked for not_asked, asked in zip(*found.values(), strict=True)]
     rows = [f"| {label} | {statistics.median(seconds):.1f} |" for label, seconds in found.items()]
-    return [*rows, f"| **lost to the network** | **{statistics.median(lost):.1f}** ({min(lost):.1f} to {max(lost):.1f}) |"]
+    kept = of("lost to a network that does not answer", "s", lost)
+    return [*rows, f"| **lost to the network** | **{statistics.median(lost):.1f}** ({min(lost):.1f} to {max(lost):.1f}) |"], [
+        kept
+    ]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3, help="of tokens per second and of the network (default: 3)")
     parser.add_argument("--seeds", type=int, default=3, help="of the three-minute run (default: 3)")
+    parser.add_argument("--minutes", type=float, nargs="*", default=[1, 2], help="shorter runs beside it (default: 1 2)")
     parser.add_argument("--output", type=Path, default=HERE / "summaries.md", help="(default: benchmarks/summaries.md)")
     args = parser.parse_args()
     load = os.getloadavg()[0]
     mpi_env()
     os.environ["OMP_NUM_THREADS"] = "1"
-    runs = [(1, 0), (2, 0), *((2.9, seed) for seed in range(args.seeds))]
+    runs = [*[(minutes, 0) for minutes in args.minutes], *((2.9, seed) for seed in range(args.seeds))]
+    speed, quality, offline = speed_rows(args.rounds), quality_rows(runs), offline_rows(args.rounds)
     lines = [
         "# Summarization: tokens per second, ROUGE, and a network that is not there",
         "",
@@ -133,23 +146,25 @@ def main():
         "",
         "| stage | 1 rank | 2 ranks | ratio | ratio, min to max |",
         "|---|---|---|---|---|",
-        *speed_rows(args.rounds),
+        *speed[0],
         "",
         "## After minutes of training from scratch: 2 ranks, stage 1, 500 test stories; mean (95 % interval), percent",
         "",
         "| | steps | ROUGE-1 | ROUGE-2 | ROUGE-Lsum | names and numbers |",
         "|---|---|---|---|---|---|",
-        *quality_rows(runs),
+        *quality[0],
         "",
         "## From the start of Python to 20,000 embedded stories",
         "",
         "| the hub was | s |",
         "|---|---|",
-        *offline_rows(args.rounds),
+        *offline[0],
         "",
         (HERE / "summaries_explained.md").read_text(),
     ]
     args.output.write_text("\n".join(lines))
+    if args.output.parent == HERE:
+        figures.keep("summaries", [*speed[1], *quality[1], *offline[1]], load)
     print(args.output.read_text())
 
 

@@ -17,7 +17,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import figures
 import torch
+from figures import of
 
 from pi2zero.hosts import limits
 from pi2zero.mpi import mpi_env
@@ -85,6 +87,20 @@ def page(rounds, args, load):
     return "\n".join([*lines, "", (HERE / "training_explained.md").read_text()])
 
 
+def kept(rounds):
+    """Shares of what two independent runs give; and images/s of two ranks, beside a published pair."""
+    pair = "published: 632.8 / 334.0 = 1.89 on two V100 (D. K. Panda et al., Ohio State University, talks)"
+    more = {"less_is_better": False}
+    return [
+        *(
+            of(f"two ranks, {name}: share of two independent runs", "of 1", [r[name] / r[CEILING] for r, _ in rounds], **more,
+               wanted=0.95 if name in ("by hand", "DDP", "Horovod, MPI that yields") else None)
+            for name in rounds[0][0] if name != CEILING
+        ),
+        of("two ranks by hand / one rank, images/s", "times", [r["by hand"] for r, _ in rounds], **more, beside=pair),
+    ]  # fmt: skip
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="small", help="as in synthetic_benchmark.py (default: small)")
@@ -102,6 +118,8 @@ def main():
     variants = [name for name, (method, *_) in VARIANTS.items() if there or method != "horovod"]
     rounds = [one_round(variants, args) for _ in range(args.rounds)]
     args.output.write_text(page(rounds, args, load))
+    if args.output.parent == HERE:
+        figures.keep("training", kept(rounds), load)
     print(args.output.read_text())
 
 

@@ -1,8 +1,9 @@
 """ZeRO on two ranks: a step of each stage against DDP's; the largest model under a limit of memory. Writes benchmarks/zero.md.
 
 Step times: all variants in one process after another, ROUNDS times; a variant is compared with DDP of the same round.
-Largest model: each rank may add LIMIT bytes of address space (setrlimit) to what it has when DeepSpeed is loaded. A model of
+Largest model: each rank may add LIMIT bytes (setrlimit, RLIMIT_DATA) to what it has when DeepSpeed is loaded. A model of
 layers of 1024 x 1024 is built and trained for two steps; bisection over the number of layers, to STEP of the prediction.
+Peaks: the same on four ranks without a limit, and what each phase adds at its fullest moment.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import sys
 from pathlib import Path
 
 import torch
+from zero_worker import SAVINGS
 
 from pi2zero import costs
 from pi2zero.hosts import limits
@@ -23,12 +25,16 @@ from pi2zero.mpi import mpi_env
 
 HERE = Path(__file__).parent
 LIMIT = 2**31
-STEP = 0.05
+STEP = 0.02
 OUT_OF_MEMORY = ("MemoryError", "not enough memory", "bad_alloc", "allocate memory")
+SAVED = ("bf16", "dealt", "buckets", "fused", "groups")  # one after the other, in the third table
+# glibc gives freed arrays back at once, in place of learning from their sizes to keep them.
+MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(2**16), "MALLOC_TRIM_THRESHOLD_": str(2**16), "MALLOC_ARENA_MAX": "1"}
+PEAK_LAYERS = 64
 SIZES = {"2 million": ["--width", "512", "--layers", "8"], "25 million": ["--width", "1024", "--layers", "24"]}
 
 
-def worker(ranks, *options, timeout=300):
+def worker(ranks, *options, timeout=900):
     """The worker's report, or None if its memory did not suffice."""
     # mpi4py's own runner ends all ranks when one fails; else the others would wait for it.
     command = ["mpirun", "-n", str(ranks), sys.executable, "-m", "mpi4py", str(HERE / "zero_worker.py"), *map(str, options)]
@@ -65,39 +71,88 @@ def largest(ranks, stage):
     while high - low > 1:
         middle = (low + high) // 2
         options = ("fits", "--width", 1024, "--layers", layers[middle], "--stage", stage, "--batch", 4, "--limit", LIMIT)
-        low, high = (middle, high) if worker(ranks, *options) else (low, middle)
+        low, high = (middle, high) if worker(ranks, *options, "--save", *SAVED) else (low, middle)
     return predicted, layers[low] * 2**20 if low >= 0 else 0
+
+
+def largest_rows(counts):
+    """Lines of the table of the largest model."""
+    rows = []
+    for ranks in counts:
+        for stage in range(4):
+            predicted, trained = largest(ranks, stage)
+            rows.append(f"| {ranks} | {stage} | {predicted / 1e6:.0f} | {trained / 1e6:.0f} | {trained / predicted:.0%} |")
+    return rows
+
+
+def peak_rows():
+    """Lines of the table of what each saving changes at stage 3 on 4 ranks; the last one is the allocator's."""
+    size, rows = ("--width", 1024, "--layers", PEAK_LAYERS, "--stage", 3, "--batch", 4), []
+    for count in range(len(SAVED) + 1):
+        found = worker(4, "peaks", *size, "--save", *SAVED[:count])
+        rows.append(peak_row("with none of these settings" if not count else f"and {SAVINGS[SAVED[count - 1]]}", found))
+    os.environ |= MALLOC
+    return [*rows, peak_row("and freed memory goes back at once (glibc's settings)", worker(4, "peaks", *size, "--save", *SAVED))]
+
+
+def peak_row(label, found):
+    cells = " | ".join(f"{added:.1f}" for added in found.values())
+    return f"| {label} | {cells} | **{max(found.values()):.1f}** |"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5, help="(default: 5)")
     parser.add_argument("--output", type=Path, default=HERE / "zero.md", help="(default: benchmarks/zero.md)")
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4], help="of the largest model (default: 1 2 4)")
+    parser.add_argument("--keep-steps", action="store_true", help="the page's table of step times stays as it is")
     args = parser.parse_args()
     load, explained = os.getloadavg()[0], (HERE / "zero_explained.md").read_text()
     mpi_env()
-    lines = [
-        "# ZeRO: time of a step, and the largest model",
-        "",
+    measured = (
         f"{datetime.date.today()}, {platform.system()}, {limits.cores():.0f} cores, torch {torch.__version__.split('+')[0]}, "
-        f"1 thread a rank, gloo. Load of the machine before the start: {load:.1f} (0 is idle).",
-        "",
+        f"1 thread a rank, gloo. Load of the machine before the start: {load:.1f} (0 is idle)."
+    )
+    steps = [
         f"## A step on 2 ranks, fp32, Adam, 64 samples a rank; {args.rounds} rounds, medians",
+        "",
+        measured,
         "",
         "| parameters | variant | ms | times DDP | times DDP, min to max | bytes sent / bytes of the model |",
         "|---|---|---|---|---|---|",
-        *step_rows(args.rounds),
+    ]
+    if args.keep_steps:
+        steps = args.output.read_text().partition("## The largest")[0].partition("\n\n")[2].rstrip().splitlines()
+    else:
+        steps += step_rows(args.rounds)
+    whole = PEAK_LAYERS * 2**20 / 1e6
+    lines = [
+        "# ZeRO: time of a step, and the largest model",
         "",
-        "## The largest model under 2 GiB a rank, bf16, Adam, buckets of a quarter of the model; millions of parameters",
+        *steps,
+        "",
+        "## The largest model that adds at most 2 GiB to a rank, bf16, Adam; millions of parameters",
+        "",
+        measured,
         "",
         "| ranks | stage | predicted | trained | share |",
         "|---|---|---|---|---|",
     ]
-    for ranks in (1, 2, 4):
-        for stage in range(4):
-            predicted, trained = largest(ranks, stage)
-            lines.append(f"| {ranks} | {stage} | {predicted / 1e6:.0f} | {trained / 1e6:.0f} | {trained / predicted:.0%} |")
-    args.output.write_text("\n".join([*lines, "", explained]))
+    peaks = peak_rows()  # first: it sets the allocator for all that follows
+    lines += largest_rows(args.ranks)
+    lines += [
+        "",
+        f"## Stage 3 on 4 ranks: what each phase adds at its fullest moment, {whole:.0f} million parameters; bytes for each",
+        "",
+        f"Predicted: {float(costs.zero_total(1, 4, 3)):.0f}. A column's figure holds all that is there at that moment.",
+        "",
+        "| | built | `initialize` | forward, backward | step | most |",
+        "|---|---|---|---|---|---|",
+        *peaks,
+        "",
+        explained,
+    ]
+    args.output.write_text("\n".join(lines))
     print(args.output.read_text())
 
 

@@ -1,8 +1,8 @@
 """The planner's figures beside published ones: inputs, assumptions, what comes out, and why it differs. Pure; for bench_plan.py.
 
 Sources: Megatron: D. Narayanan et al., SC21, arXiv:2104.04473, table 1. Korthikanti: arXiv:2205.05198, table 5. MT-NLG: S. Smith
-et al., arXiv:2201.11990, section 2.4. GEMS, Hy-Fi, Summit, Frontera: costs.PUBLISHED, and talks of Ohio State University (their
-hours). What a source does not say is assumed here, in the open.
+et al., arXiv:2201.11990, section 2.4, as llm-analysis has it. GEMS, Hy-Fi, Summit, Frontera: costs.PUBLISHED, and talks of Ohio
+State University (their hours). What a source does not say is assumed here, in the open; what could not be read again, too.
 """
 
 from pi2zero import costs
@@ -37,8 +37,10 @@ KORTHIKANTI = {
     "530 B": (105, 20_480, 128, 35, 3, 280, 280, 1, 49.05),
     "1 T": (128, 25_600, 160, 64, 1, 512, 512, 1, 94.42),
 }
-# GPUs, published seconds of 1,920 samples: 105 layers, tensor 8, pipeline 35
-MT_NLG = {"280 servers": (2240, 60.1), "350 servers": (2800, 50.2), "420 servers": (3360, 44.4)}
+# The same four models in the same table without full recomputing (sequence parallelism, attention alone made again): seconds
+PRESENT_WORK = {"22 B": 1.10, "175 B": 13.75, "530 B": 37.83, "1 T": 71.49}
+# GPUs, published seconds of 1,920 samples, published operations/s of a GPU: 105 layers, tensor 8, pipeline 35
+MT_NLG = {"280 servers": (2240, 60.1, 126e12), "350 servers": (2800, 50.2, 121e12), "420 servers": (3360, 44.4, 113e12)}
 
 
 def gpt(layers, width, heads):
@@ -69,10 +71,31 @@ def korthikanti_rows():
 
 def mt_nlg_rows():
     """(name, published s, predicted s, GB)"""
-    for name, (gpus, published) in MT_NLG.items():
+    for name, (gpus, published, _) in MT_NLG.items():
         model = gpt(105, 20_480, 128)
         layout = costs.Layout(gpus // 280, 8, 35, recompute="full", sharded_norms=False)
         yield name, published, total(model, layout, dgx(gpus), 1920), held_gb(model, layout, 1920)
+
+
+def agreement_rows():
+    """(what, by its source, by arithmetic from other published figures): do the figures agree among themselves?
+
+    No planner: operations of a step over GPUs, peak and seconds.
+    """
+    share = {}
+    for name, (layers, width, heads, _, _, gpus, batch, _, recomputed) in KORTHIKANTI.items():
+        step = batch * gpt(layers, width, heads).operations / gpus / PEAK
+        share[name] = step / PRESENT_WORK[name], step / recomputed
+    with_none, with_all = share["530 B"]
+    yield "530 B, 2,240 GPUs, share of the peak (280 GPUs by the table)", "54.2%", f"{with_none:.1%}"
+    yield "the same, all recomputed", "42.1%", f"{with_all:.1%}"
+    yield "530 B, times as fast as with all recomputed", f"{0.542 / 0.421:.2f}", f"{with_none / with_all:.2f}"
+    yield "1 T of table 1, share of the peak: 502 petaFLOP/s on 3,072 GPUs", "52%", f"{502e15 / 3072 / PEAK:.0%}"
+    layers = gpt(105, 20_480, 128).layers
+    blocks = sum(layer.operations for layer in layers[1:-1])
+    done = 1920 * (4 * blocks + 3 * layers[-1].operations)  # recomputed: all but the head
+    for name, (gpus, seconds, rate) in MT_NLG.items():
+        yield f"MT-NLG, {name}, T operations/s of a GPU", f"{rate / 1e12:.0f}", f"{done / gpus / seconds / 1e12:.0f}"
 
 
 def gems_rows():

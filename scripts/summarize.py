@@ -9,6 +9,7 @@ torchrun and deepspeed start it as well. Killed? The same train command with --r
 """
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -18,7 +19,6 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # one rank, one thread: ranks do not fight for cores
 
-import numpy as np
 import psutil
 import torch
 import torch.distributed as dist
@@ -27,11 +27,13 @@ from torch.nn.utils.rnn import pad_sequence
 
 from pi2zero import ranks
 from pi2zero.summaries import data
+from pi2zero.summaries.data import dailymail, on_ranks
 from pi2zero.summaries.scores import scores, sentences
 from pi2zero.zero import checkpoints
 
-KEPT = "data stories start batch_size lr steps minutes seed article_tokens summary_tokens".split()  # noqa: SIM905 (as it began)
+KEPT = "data stories start batch_size lr steps minutes seed article_tokens summary_tokens prefix".split()  # noqa: SIM905 (as it began)
 ABOVE_0 = "article_tokens summary_tokens length beams limit steps minutes stories batch_size lr save_every every".split()  # noqa: SIM905
+SILENCE_S = 5  # s of tokenizing without a line
 IGNORED = -100  # a label that cross_entropy leaves out
 
 
@@ -96,32 +98,37 @@ def memory(me):
 
 
 def load(args, me, limits):
-    """The stories. Rank 0 chooses the source (and fetches it, the first time); the others take the same."""
-    kept = []
-    say = lambda text: tell(args, me, data=text)  # noqa: E731
-    name = from_first(me, lambda: kept.append(data.load(args.data, counts=limits, say=say)) or kept[0].name)
-    return kept[0] if kept else data.load({"cnn_dailymail": "real"}.get(name, name), counts=limits, say=lambda text: None)
+    """The stories, one copy on a host. Rank 0 chooses the source (and fetches it, the first time); the others take the same."""
+    return or_end(lambda: on_ranks.load(me, args.data, counts=limits, say=lambda text: tell(args, me, data=text)))
 
 
 def opened(start, stories=None):
-    """Tokenizer and model: from scratch, or of a checkpoint or a run's folder."""
-    return checkpoints.fresh(stories) if start == "scratch" else checkpoints.load(checkpoints.find(start) or start)
+    """Tokenizer and model: from scratch, of a checkpoint or a run's folder, or of a name at the hub, which is asked for 3 s."""
+    if start == "scratch":
+        return checkpoints.fresh(stories)
+    start = checkpoints.find(start) or start
+    is_lost = not Path(start).is_dir() and not isinstance(start, Path) and dailymail.unreachable()  # then from the cache, at once
+    with dailymail.offline() if is_lost else contextlib.nullcontext():
+        return checkpoints.load(start)
 
 
 def tokenized(stories, tokenizer, args, me):
-    """(article, highlights) of every story as numbers. Each rank tokenizes its shard, then all have all.
+    """(article, highlights) of every story as numbers, in files of the host. Each of its ranks tokenizes a part."""
 
-    Some stories at a time, into arrays: lists of Python's numbers take ten times the memory.
-    """
-    shard, mine = stories.select(range(me.rank, len(stories), me.world_size)), []
-    for first in range(0, len(shard), 500):
-        some = shard[first : first + 500]
+    def encode(some):
         flat = [" ".join(text.split("\n")) for text in some["highlights"]]
-        articles = tokenizer(some["article"], max_length=args.article_tokens, truncation=True)["input_ids"]
-        highlights = tokenizer(flat, max_length=args.summary_tokens, truncation=True)["input_ids"]
-        mine += [(np.array(a, np.int32), np.array(h, np.int32)) for a, h in zip(articles, highlights, strict=True)]
-    dist.all_gather_object(every := [None] * me.world_size, mine)
-    return [every[index % me.world_size][index // me.world_size] for index in range(len(stories))]
+        articles = tokenizer([args.prefix + text for text in some["article"]], max_length=args.article_tokens, truncation=True)
+        highlights = tokenizer(flat, max_length=args.summary_tokens, truncation=True)
+        return zip(articles["input_ids"], highlights["input_ids"], strict=True)
+
+    begin, last = time.monotonic(), [time.monotonic()]
+
+    def told(share):
+        if time.monotonic() - last[0] > SILENCE_S:
+            last[0] = time.monotonic()
+            tell(args, me, tokenized=share, seconds_left=(last[0] - begin) * (1 / share - 1))
+
+    return or_end(lambda: on_ranks.tokenized(stories, encode, tell=told))
 
 
 def pick(rows, step, args, me):
@@ -218,7 +225,7 @@ def summaries(articles, args, me, batch=50):
     model, texts = model.to(me.device).eval(), []
     for at in range(0, len(articles), batch):
         form = {"max_length": args.article_tokens, "truncation": True, "padding": True, "return_tensors": "pt"}
-        some = tokenizer(articles[at : at + batch], **form)
+        some = tokenizer([args.prefix + text for text in articles[at : at + batch]], **form)
         inputs = {name: some[name].to(me.device) for name in ("input_ids", "attention_mask")}
         made = model.generate(**inputs, max_new_tokens=args.length, num_beams=args.beams, do_sample=False)
         texts += ["\n".join(sentences(text)) for text in tokenizer.batch_decode(made, skip_special_tokens=True)]
@@ -236,6 +243,14 @@ def from_first(me, make):
     dist.broadcast_object_list(box)
     check(box[1] is None, box[1])
     return box[0]
+
+
+def or_end(make):
+    """What make() gives; what is wrong with files there, on all ranks, ends the program with its message."""
+    try:
+        return make()
+    except (OSError, ValueError) as error:
+        raise SystemExit(str(error)) from None
 
 
 def same(mine, what):
@@ -266,6 +281,7 @@ def parse():
         one.add_argument("folder", help="of the checkpoint: model, tokenizer, and what is needed to go on")
         one.add_argument("--json", action="store_true", help="print JSON, one object a line")
         one.add_argument("--article-tokens", type=int, default=512, help="an article is cut there (default: 512)")
+        one.add_argument("--prefix", default="", help="before each article; t5-small wants 'summarize: ' (default: none)")
         if run is not generate:
             one.add_argument(
                 "--data", default="auto", help="auto, embedded, real, or a path (default: auto; see pi2zero.summaries.data)"

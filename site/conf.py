@@ -19,7 +19,8 @@ nb_render_error_lexer = "text"  # a report of four ranks is no traceback of Pyth
 nb_ipywidgets_js = {}
 nb_code_prompt_show = "Guess first. Then show the {type}"
 nb_code_prompt_hide = "Hide the {type}"
-nb_mime_priority_overrides = [("html", "text/markdown", 5)]
+# Of pictures the PNG, which looks the same everywhere; beside some there is an SVG, for the decks.
+nb_mime_priority_overrides = [("html", "text/markdown", 5), ("html", "image/svg+xml", None)]
 myst_enable_extensions = ["dollarmath", "deflist"]
 myst_dmath_allow_digits = False
 myst_heading_anchors = 3

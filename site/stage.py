@@ -42,7 +42,7 @@ OWN_TREE = ["slides", "glossary", "measured", "behind", "bibliography"]
 OWN = sorted(path.name for path in (HERE / "pages").glob("*.md"))
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
 WIDGET = "application/vnd.jupyter.widget-view+json"
-NO_WIDGET = "*An explorer with sliders: they move where the notebook runs. What it says at the start stands below.*"
+NO_WIDGET = "*An explorer with sliders: they move where the notebook runs. What it shows at the start stands below.*"
 
 
 def stage(folder):
@@ -115,11 +115,13 @@ def _stage_cell(cell, alt):
         tags.append("hide-input")
     if cell["id"] in alt:
         cell["metadata"]["mystnb"] = {"image": {"alt": alt[cell["id"]]}}
-    for output in cell.get("outputs", []):
+    for output in list(cell.get("outputs", [])):
         data = output.get("data", {})
-        if data.pop(WIDGET, None):
-            output.clear()
-            output.update({"output_type": "display_data", "metadata": {}, "data": {"text/markdown": NO_WIDGET}})
+        if data.pop(WIDGET, None):  # its picture stays
+            said = {"output_type": "display_data", "metadata": {}, "data": {"text/markdown": NO_WIDGET}}
+            cell["outputs"].insert(cell["outputs"].index(output), said)
+            if "image/png" not in data:
+                cell["outputs"].remove(output)
         elif "text/html" in data and "text/latex" in data:  # IPython's Code: its colours are for white paper only
             data["text/markdown"] = f"```python\n{''.join(data['text/plain'])}\n```"
             del data["text/html"], data["text/latex"]

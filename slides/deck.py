@@ -5,14 +5,19 @@ README.md in this folder shows what a slide is made of.
 
 import importlib.util
 import re
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import jinja2
 import yaml
-from extract import SlideError
+from extract import ROOT, SlideError
 from render import make_markdown
 from typeface import use_typeface
+
+sys.path.append(str(ROOT / "tools"))
+
+import minutes as tool
 
 
 @dataclass
@@ -58,6 +63,7 @@ def load(folder):
     # Other delimiters than {{ }}, which LaTeX and f-strings use.
     signs = {"variable_start_string": "<<", "variable_end_string": ">>"}
     jinja = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False, **signs)  # noqa: S701  (the decks' own text)
+    jinja.globals["minutes"] = minutes
     try:
         text = jinja.from_string(source.read_text(encoding="utf-8")).render(figures.facts())
     except jinja2.UndefinedError as error:
@@ -74,6 +80,14 @@ def load(folder):
         slide.starts = deck.minutes
         deck.slides.append(slide)
     return deck
+
+
+def minutes(name, since=None, before=None):
+    """What a notebook or a lab, or its part between two headings, takes somebody alone: by the tool that the README asks, too."""
+    try:
+        return tool.minutes(f"{name.replace('labs/', 'solutions/')}.ipynb", since, before).total
+    except (OSError, ValueError) as error:
+        raise SlideError(f"minutes of {name}: {error}.") from None
 
 
 def split_at_rules(tokens):

@@ -63,11 +63,11 @@ def cell_output(path, tag):
 
 
 def cell_picture(path, tag):
-    """(PNG bytes, width, height in pixels) of the picture that the cell left in the notebook."""
+    """(the picture that the cell left in the notebook: an SVG's text or a PNG's bytes; its width, its height in pixels)."""
     for output in tagged_cell(path, tag)["outputs"]:
         if "image/png" in output.get("data", {}):
             png = base64.b64decode("".join(output["data"]["image/png"]))
-            return png, *struct.unpack(">II", png[16:24])
+            return "".join(output["data"].get("image/svg+xml", "")) or png, *struct.unpack(">II", png[16:24])
     raise SlideError(f"{path}: the cell {tag!r} has no picture. Run the notebook and commit its outputs.")
 
 

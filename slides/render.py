@@ -30,6 +30,7 @@ from mdit_py_plugins.front_matter import front_matter_plugin
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
+from vectors import in_our_typeface
 
 PX_PER_INCH = 96  # CSS; so a figure's 18 pt text is 24 px high on a 1280 x 720 slide
 INK = "#1c2331"
@@ -109,13 +110,15 @@ def embedded(figure, name, alt, classes="figure"):
 
 def picture(source, alt):
     path, _, tag = source.partition("#")
-    png, *size = cell_picture(path, tag)
+    drawn, *size = cell_picture(path, tag)
     zoom = min(PICTURE_ZOOM, *(room / pixels for room, pixels in zip(PICTURE_ROOM, size, strict=True)))
     if zoom < PICTURE_ZOOM_LEAST:
         raise SlideError(f"{path}: the picture of {tag!r}, {size[0]} x {size[1]} px, is too large to be legible on a slide.")
     width, height = (round(zoom * pixels) for pixels in size)
     where = f'data-figure="{html.escape(source)}" width="{width}" height="{height}"'
-    return f'<img class="figure" {where} alt="{alt}" src="{data_uri(png, "image/png")}">'
+    vectors = isinstance(drawn, str)
+    uri = data_uri(in_our_typeface(drawn).encode(), "image/svg+xml") if vectors else data_uri(drawn, "image/png")
+    return f'<img class="figure" {where} alt="{alt}" src="{uri}">'
 
 
 def draw(figures, name):

@@ -70,6 +70,12 @@ RIGHT = {
     "margin": [("end - mine[1]", "end + 0 - mine[1]"), ("out[0] * stride - padding", "-padding + stride * out[0]")],
     "halo_backward": [("part.add_(came)", "part += came"), ("-above, -below", "-lacks[line.place][0], -below")],
     "largest_side": [("(limit - fixed) * ranks / per_pixel", "(limit / per_pixel - fixed / per_pixel) * ranks")],
+    "tiles": [
+        ("reshape(-1, 3, size, size)", "flatten(0, 1)"),
+        (".unfold(1, size, size).unfold(2, size, size)", ".unfold(1, size, size).unfold(2, size, size).clone()"),
+    ],
+    "images_held": [("min(stages, images)", "sorted([images, stages])[0]")],
+    "side_within": [("side * area**0.5", "(side**2 * area) ** 0.5")],
 }
 
 WRONG = {
@@ -349,5 +355,22 @@ WRONG = {
         ("(limit - fixed)", "limit", "comes off the limit"),
         ("int(pixels**0.5)", "int(pixels)", "its square root"),
         (" * ranks", "", "That is for one rank"),
+    ],
+    "tiles": [
+        ("permute(1, 2, 0, 3, 4)", "permute(2, 1, 0, 3, 4)", "go down first"),
+        ("permute(1, 2, 0, 3, 4)", "clone()", "before you reshape"),
+        ("permute(1, 2, 0, 3, 4)", "permute(1, 2, 0, 4, 3)", "is mirrored"),
+    ],
+    "images_held": [
+        ("min(stages, images)", "stages", "fewer images than stages"),
+        ("min(stages, images)", "1", "the first runs ahead"),
+        ("return images", "return stages", "all images have been forward"),
+        ("return 1", "return min(images, 2) if schedule == 'gems' else 1", "the first one's activations are gone"),
+    ],
+    "side_within": [
+        ("area**0.5", "area", "a square root"),
+        ("(limit - fixed) / (held - fixed)", "limit / held", "does not grow"),
+        ("(held - fixed)", "held", "comes off what is held, too"),
+        ("side * ", "", "times the side"),
     ],
 }

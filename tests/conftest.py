@@ -12,6 +12,7 @@ from pi2zero.cluster.api import current
 
 os.environ[marks.SCOPE] = f"tests-{os.getpid()}"  # a test that resets ends nobody else's ranks, not another worker's either
 os.environ["PI2ZERO_SITE"] = os.devnull  # ranks run here, whatever this machine's site file says
+os.environ["PI2ZERO_ROOM"] = os.devnull  # and no test notes anything, whatever this user has agreed to
 pytest.register_assert_rewrite("lab_checks", "pictures")
 
 # Begun first, so that no worker is left with one of them at the end. (A file's tests run on one worker, for what they share.)

@@ -7,7 +7,7 @@ import nbformat
 
 ROOT = Path(__file__).resolve().parent.parent
 BOOKS = {path.stem: nbformat.read(path, as_version=4) for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
-TAUGHT = [stem for stem in BOOKS if re.match(r"0[1-9]|10|11[ab]?_|12", stem)]
+TAUGHT = [stem for stem in BOOKS if re.match(r"0[1-9]|10|11[abc]?_|12", stem)]
 PARTS = ("blank", "blank-check", "blank-solution")
 
 

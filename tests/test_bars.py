@@ -1,5 +1,9 @@
-"""A progress bar for each rank."""
+"""What is shown of the ranks beside their output: a progress bar for each, and the state of them all."""
 
+import threading
+from types import SimpleNamespace
+
+from pi2zero.cluster.api import MPICluster
 from pi2zero.cluster.display import Bars
 
 
@@ -25,3 +29,17 @@ def test_what_ranks_publish_is_shown(cluster, monkeypatch):
     assert shown[-1] == {rank: {"progress": rank / 2} for rank in range(cluster.n)}
     cluster.run("1 + 1")
     assert shown[-1] == {rank: {} for rank in range(cluster.n)}
+
+
+def test_a_cluster_says_in_which_state_it_is():
+    """Alone in a cell: a sign for who comes back to a notebook."""
+    cluster = MPICluster.__new__(MPICluster)
+    cluster.n, cluster._mended, dead = 4, threading.Event(), {}
+    cluster._engines = SimpleNamespace(death_notes=lambda: dead)
+    assert repr(cluster) == "<MPICluster: 4 ranks, being restarted>"
+    cluster._mended.set()
+    assert repr(cluster) == "<MPICluster: 4 ranks, ready>"
+    dead[2] = "signal SIGKILL"
+    assert repr(cluster) == "<MPICluster: 4 ranks, rank 2 died; the next cell says why>"
+    cluster._engines = None
+    assert repr(cluster) == "<MPICluster: stopped>"

@@ -37,7 +37,7 @@ def replaced(blank, piece, other):
 def check(blank, source):
     """Define an answer from its text, and check it."""
     names = {"np": np, "torch": torch, "pairwise": pairwise, "re": re, "Counter": Counter, "FREE": 0, "largest": len}
-    names |= {"sentences": None, "rouge1": None}  # the check lends them
+    names |= {"sentences": None, "rouge1": None, "words": None}  # the check lends them
     exec(source, names)
     getattr(importlib.import_module(f"pi2zero.checks.blanks.{blank.module}"), blank.name)(names[blank.name])
 

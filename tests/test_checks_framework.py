@@ -120,6 +120,14 @@ def test_what_is_not_written_yet():
         answer(f)
 
 
+def test_what_a_library_has_not_implemented_is_the_answers_mistake():
+    def f():
+        raise NotImplementedError("\"nll_loss\" not implemented for 'Long'")
+
+    with pytest.raises(CheckFailed, match="f raised NotImplementedError"):
+        answer(f)
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [

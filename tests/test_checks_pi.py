@@ -1,5 +1,6 @@
 """Lab 1's checks, on real ranks: right answers pass, wrong ones are told what is wrong, and none hangs."""
 
+import numpy as np
 import pytest
 from lab_checks import assert_enough, assert_right, assert_wrong, cases, runner
 from pi_answers import RIGHT, STILL_TO_DO, WRONG
@@ -40,3 +41,13 @@ def test_enough_answers_are_kept():
 def test_wants_the_function_not_its_result(cluster, check):
     with pytest.raises(RankError, match="give the check your function itself"):
         cluster.run("check.task3(26)")
+
+
+def one_leaves_the_call_by_an_error(comm, inside, total):
+    comm.Allreduce(np.array([inside if comm.rank else None]), np.empty(1, int))  # rank 0's array of objects: MPI takes none
+
+
+def test_ranks_left_inside_mpi_are_ended(cluster, check):
+    """All had agreed on the call, then one of them raised in it: the others spin in MPI, where no check can reach them."""
+    with pytest.raises(RankError, match="waited for ever"):
+        check(4, one_leaves_the_call_by_an_error, timeout=3)

@@ -1,10 +1,13 @@
 """Local copies, in each form that is read, and every way in which a story can be bad."""
 
+import csv
 import hashlib
+import io
 import json
 import subprocess
 import tempfile
 
+import datasets
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
@@ -96,7 +99,7 @@ def test_parquet_in_another_encoding(tmp_path):
 def test_json_lines(tmp_path):
     more = '\n{"article": "No id", "highlights": "None"}\n{"id": 7, "article": "x", "highlights": "y"}'
     stories = quiet(folder_of_lines(tmp_path, train="\ufeff" + as_lines(rows("train", 3)) + more))
-    assert sizes(stories) == [5, 3, 3] and "JSON lines" in stories.why
+    assert sizes(stories) == [5, 3, 3] and "as you asked: JSON." in stories.why
     assert list(stories.splits["train"]["id"]) == ["train0", "train1", "train2", "train-5", "7"]
     assert not stories.skipped
 
@@ -129,7 +132,7 @@ def test_bad_lines_are_reported_and_the_rest_is_used(what, tmp_path):
 def test_five_are_printed(tmp_path, capsys):
     data.load(folder_of_lines(tmp_path, train=as_lines(rows("train", 2)) + "{\n" * 7))
     printed = capsys.readouterr().out.splitlines()
-    assert printed[0].endswith("JSON lines. 7 stories were left out.")
+    assert printed[0].endswith("JSON. 7 stories were left out.")
     assert [line[:28] for line in printed[1:6]] == [f"  skipped train.jsonl:{n}: not" for n in range(3, 8)]
     assert printed[6:] == ["  ... and 2 more"]
 
@@ -137,8 +140,6 @@ def test_five_are_printed(tmp_path, capsys):
 def test_nothing_left(tmp_path):
     with pytest.raises(ValueError, match=r"no story left for train\. 2 were skipped, the first was train.jsonl:1: not JSON"):
         quiet(folder_of_lines(tmp_path, train="{\n{\n"))
-    with pytest.raises(ValueError, match=r"holds one JSON array; expected is one JSON object a line"):
-        quiet(folder_of_lines(tmp_path, test=json.dumps(rows("test", 3))))
 
 
 def test_one_file_is_split_by_its_ids(tmp_path):
@@ -207,10 +208,108 @@ def test_the_original_download(place, tmp_path):
     lost, twice = stories.skipped
     key = hashlib.sha1(b"http://example.org/lost").hexdigest()
     assert lost.endswith(
-        f"all_train.txt:4: no story for http://example.org/lost (expected: {key}.story in cnn/stories or dailymail/stories)"
+        f"all_train.txt:4: no story for http://example.org/lost "
+        f"(looked for: {key}.story in {tmp_path.name}/cnn/stories or {tmp_path.name}/dailymail/stories)"
     )
     assert twice.startswith("dailymail/stories/") and " was in dailymail/stories/" in twice
     assert stories.splits["train"][1]["article"] == "0 1. A ship sank . Nobody was hurt."
+
+
+def test_the_original_download_unpacked_under_other_names(tmp_path):
+    """As many copies have it: cnn_stories beside url_lists."""
+    (tmp_path / "url_lists").mkdir()
+    (tmp_path / "cnn_stories").mkdir()
+    for split in ("train", "val", "test"):
+        url = f"http://example.org/{split}"
+        (tmp_path / "url_lists" / f"all_{split}.txt").write_text(url + "\n" + url + "/lost\n")
+        (tmp_path / "cnn_stories" / f"{hashlib.sha1(url.encode()).hexdigest()}.story").write_text(f"{split}. {STORY}")
+    stories = quiet(tmp_path)
+    assert sizes(stories) == [1, 1, 1]
+    assert all(line.endswith(f".story in {tmp_path.name}/cnn_stories)") for line in stories.skipped) and len(stories.skipped) == 3
+
+
+def as_csv(stories):
+    text = io.StringIO()
+    table = csv.DictWriter(text, ["id", "article", "highlights"])
+    table.writeheader()
+    table.writerows(stories)
+    return text.getvalue()
+
+
+def test_csv(tmp_path):
+    """A story has several lines: its highlights are a sentence a line."""
+    for split in SPLITS:
+        (tmp_path / f"{split}.csv").write_text("\ufeff" + as_csv(rows(split, 3)))
+    train = as_csv([*rows("train", 2), {"id": "bad", "article": "", "highlights": "x"}])
+    train += 'n,"an article of "" some words","y\nz"\n'
+    (tmp_path / "train.csv").write_bytes(train.encode() + "l,café,x\n".encode("latin-1") + b'cut,"o')
+    stories = quiet(tmp_path)
+    assert sizes(stories) == [3, 3, 3] and "CSV" in stories.why
+    assert stories.splits["train"][2] == {"id": "n", "article": 'an article of " some words', "highlights": "y\nz"}
+    assert stories.skipped == [
+        "train.csv:6: the article is empty",
+        "train.csv:9: not UTF-8: it has half a character ('\\udce9')",
+        "train.csv:10: not CSV (unexpected end of data); the rest of the file is left out",
+    ]
+    (tmp_path / "test.csv").write_text("document,summary\na,b\n")
+    with pytest.raises(ValueError, match=r"test.csv has no column 'article' in its first line\. Rename"):
+        quiet(tmp_path)
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_json_arrays(indent, tmp_path, monkeypatch):
+    """A piece of them at a time is read, wherever it ends."""
+    monkeypatch.setattr(readers, "PIECE", 7)
+    for split in SPLITS:
+        (tmp_path / f"{split}.json").write_text("\ufeff\n" + json.dumps(rows(split, 4), indent=indent))
+    more = [rows("train", 1)[0] | {"article": "a [ in it, }", "id": 7}, 12, {"highlights": "only"}, *rows("train", 2)[1:]]
+    (tmp_path / "train.json").write_text(json.dumps(more, indent=indent))
+    stories = quiet(tmp_path)
+    assert sizes(stories) == [2, 4, 4] and not stories.splits["test"]["article"][3].endswith("3")
+    assert list(stories.splits["train"]["id"]) == ["7", "train1"]
+    assert stories.skipped == [
+        "train.json, story 2: not a JSON object but a number",
+        "train.json, story 3: the column 'article' is missing (it has 'highlights', 'id')",
+    ]
+
+
+@pytest.mark.parametrize("end", ["", ', {"article": "cut o', ", nonsense]", ', {"article": ' + "[" * 2000])
+def test_a_json_array_that_is_cut_short(end, tmp_path):
+    text = json.dumps(rows("train", 3))[:-1] + end
+    for split in SPLITS:
+        (tmp_path / f"{split}.json").write_text(json.dumps(rows(split, 3)))
+    (tmp_path / "train.json").write_text(text)
+    stories = quiet(tmp_path)
+    assert sizes(stories) == [3, 3, 3]
+    assert stories.skipped == ["train.json, story 4: not JSON; the rest of the file is left out"]
+
+
+def test_saved_datasets(tmp_path):
+    """As `save_to_disk` writes them: three splits with their index, each of them alone, and one."""
+    parts = datasets.DatasetDict({split: datasets.Dataset.from_list(rows(split, 5)) for split in SPLITS})
+    parts["train"] = parts["train"].shuffle(seed=0)  # an index beside the table
+    parts.save_to_disk(tmp_path / "three")
+    stories = quiet(tmp_path / "three")
+    assert sizes(stories) == [5, 5, 5] and "save_to_disk" in stories.why
+    assert list(stories.splits["train"]["id"]) == list(parts["train"]["id"])
+    datasets.Dataset.from_list(rows("story", 200)).save_to_disk(tmp_path / "one")
+    assert sum(sizes(quiet(tmp_path / "one"))) == 200
+    (arrow,) = (tmp_path / "three" / "test").glob("*.arrow")
+    arrow.write_bytes(arrow.read_bytes()[:100])
+    with pytest.raises(ValueError, match=r"three/test is (not what save_to_disk writes, or )?damaged"):
+        quiet(tmp_path / "three")
+
+
+def test_the_folder_around_a_copy(tmp_path):
+    """The hub's cnn_dailymail has its stories in 3.0.0, beside older versions."""
+    for version in ("1.0.0", "3.0.0"):
+        (tmp_path / version).mkdir()
+        folder_of_lines(tmp_path / version, train=as_lines(rows("train", int(version[0]))))
+    stories = quiet(tmp_path)
+    assert sizes(stories) == [3, 3, 3] and stories.why.endswith("JSON, in its folder 3.0.0.")
+    (tmp_path / "3.0.0").rename(tmp_path / "2.0.0")
+    with pytest.raises(ValueError, match=r"has stories in 1\.0\.0 and in 2\.0\.0\. Name one of these folders"):
+        quiet(tmp_path)
 
 
 def test_folders_that_are_no_copy(tmp_path):
@@ -219,11 +318,11 @@ def test_folders_that_are_no_copy(tmp_path):
     with pytest.raises(ValueError, match=r"has no stories in a form that can be read\. Expected: a folder with train"):
         quiet(tmp_path)
     (tmp_path / "train.jsonl").write_text("")
-    with pytest.raises(ValueError, match=r"has JSON lines, but none for test and validation\. Expected"):
+    with pytest.raises(ValueError, match=r"has JSON, but none for test and validation\. Expected"):
         quiet(tmp_path)
-    (tmp_path / "a.csv").write_text("")
-    with pytest.raises(ValueError, match=r"ends in '\.csv', not in \.parquet"):
-        quiet(tmp_path / "a.csv")
+    (tmp_path / "a.tsv").write_text("")
+    with pytest.raises(ValueError, match=r"ends in '\.tsv', not in \.parquet"):
+        quiet(tmp_path / "a.tsv")
 
 
 def test_the_variable(tmp_path, monkeypatch):

@@ -35,3 +35,19 @@ def test_words_predictions_blanks_and_answers_count(tmp_path, monkeypatch):
     assert found.predict == tool.PREDICTION and found.run == 2
     assert found.write == 2 * tool.BLANK + (3 + 1) * tool.ANSWER_LINE
     assert str(found) == "20 minutes (7 to read, 2 to predict, 7 to write, 2 to run)"
+
+
+def test_a_part_between_two_headings(tmp_path, monkeypatch):
+    cells = [("markdown", "# Title"), ("code", "a = 1"), ("markdown", "## One\n\n" + "word " * 1200), ("code", "b = 2")]
+    cells += [("markdown", "text\n\n## Two\n\n" + "word " * 2400), ("code", "c = 3"), ("code", "d = 4")]
+    book = {"cells": [{"cell_type": kind, "metadata": {}, "source": [text]} for kind, text in cells]}
+    (tmp_path / "x.ipynb").write_text(json.dumps(book))
+    monkeypatch.setattr(tool, "ROOT", tmp_path)
+    monkeypatch.setitem(tool.budgets.NOTEBOOKS, "x.ipynb", 240)
+    before, one, two = (tool.minutes("x.ipynb", *part) for part in ((None, "One"), ("One", "Two"), ("Two", None)))
+    assert [part.run for part in (before, one, two)] == [1, 1, 2], "a part's share of the seconds, by its code cells"
+    assert round(one.read) == 10 and round(two.read) == 20 and before.read < 1
+    assert sum(part.read for part in (before, one, two)) == pytest.approx(tool.minutes("x.ipynb").read)
+    for wrong in ("Three", "On", ""):
+        with pytest.raises(ValueError, match="headings are called"):
+            tool.minutes("x.ipynb", before=wrong or "two")

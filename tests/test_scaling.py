@@ -1,10 +1,12 @@
 """The model of scaling against hand-worked figures, the published points, the pictures and the explorer."""
 
+import base64
+
 import numpy as np
 import pytest
 
 from pi2zero import costs, plots
-from pi2zero.widgets import ScalingExplorer
+from pi2zero.widgets import LayoutExplorer, PlanExplorer, ScalingExplorer, ZeroExplorer
 
 MODEL = {"compute": 0.1, "nbytes": 100e6, "alpha": 1e-6, "beta": 1e-9}
 
@@ -127,3 +129,17 @@ def test_explorer_says_what_costs_says():
     assert "100.0%" in explorer.sentence
     with pytest.raises(ValueError, match="compute"):
         ScalingExplorer(compute=0)
+
+
+EXPLORERS = [(ScalingExplorer, "ranks"), (ZeroExplorer, "ranks"), (PlanExplorer, "ranks"), (LayoutExplorer, "data")]
+
+
+@pytest.mark.parametrize(("kind", "control"), EXPLORERS)
+def test_an_explorer_where_widgets_cannot_run(kind, control):
+    """GitHub and the site show its picture; who does not see the picture gets the sentence."""
+    explorer = kind()
+    shown = explorer._repr_mimebundle_()
+    assert base64.b64decode(shown["image/png"]) == explorer.picture.value and shown["text/plain"] == explorer.sentence
+    assert "application/vnd.jupyter.widget-view+json" in shown, "JupyterLab shows the sliders"
+    getattr(explorer, control).value = 8
+    assert explorer.sentence in explorer.text.value and explorer.sentence != shown["text/plain"]

@@ -75,6 +75,8 @@ def test_facts_of_the_reference_are_looked_for_as_whole_words():
         ('"Come!" she said. "No."', ['"Come!"', "she said.", '"No."']),
         ("It cost 3.5 dollars.", ["It cost 3.5 dollars."]),
         (" One.\n\nTwo. ", ["One.", "Two."]),
+        ("Rev. J. K. Lee met Mr. Roy. The U.S. paid.", ["Rev. J. K. Lee met Mr. Roy.", "The U.S. paid."]),
+        ("It was the first. St. Ives won.", ["It was the first.", "St. Ives won."]),
     ],
 )
 def test_sentences(text, found):

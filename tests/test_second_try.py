@@ -1,7 +1,9 @@
 """tools/check.py: what fails runs once more, alone; what fails twice has failed."""
 
+import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -35,25 +37,37 @@ def check(monkeypatch, tmp_path):
 
 def suite(tmp_path, value):
     (tmp_path / "test_some.py").write_text(TESTS.format(value=value))
-    return [sys.executable, "-m", "pytest", "-q", str(tmp_path / "test_some.py")]
+    (tmp_path / "test_other.py").write_text("def test_other():\n    pass\n")
+    return [sys.executable, "-m", "pytest", "-q"], [str(tmp_path / "test_some.py"), str(tmp_path / "test_other.py")]
 
 
 def test_what_passes_alone_is_named_as_unsteady(check, tmp_path, capfd):
-    passed, unsteady = check.tests("faults", suite(tmp_path, True))
+    passed, unsteady = check.tests("faults", *suite(tmp_path, True))
     assert passed and [test.split("::")[1] for test in unsteady] == ["test_only_alone"]
-    assert "1 passed" in capfd.readouterr().out, "only what had failed"
+    first, second = re.findall(r"^(?:\d failed, )?(\d) passed", capfd.readouterr().out, re.M)
+    assert (first, second) == ("3", "1"), "only what had failed runs again, whatever lies beside it"
+
+
+def test_a_failed_cell_runs_its_notebook_again_and_no_other(check, tmp_path, monkeypatch):
+    """A cell needs those before it; the other notebooks have passed."""
+    monkeypatch.setattr(check, "first_try", lambda *of: (1, {"notebooks/b.ipynb"}))
+    called = []
+    monkeypatch.setattr(check.subprocess, "run", lambda command, **more: called.append(command) or SimpleNamespace(returncode=0))
+    assert check.tests("notebooks", check.STEPS["notebooks"][0], check.TESTS["notebooks"]) == (True, ["notebooks/b.ipynb"])
+    assert [word for word in called[0][2:] if not word.startswith("--")] == ["notebooks/b.ipynb"]
 
 
 def test_what_fails_twice_has_failed(check, tmp_path):
-    assert check.tests("faults", suite(tmp_path, False)) == (False, [])
+    assert check.tests("faults", *suite(tmp_path, False)) == (False, [])
 
 
 def test_many_failures_are_no_accident(check, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(check, "TOO_MANY", 1)
-    assert check.tests("faults", suite(tmp_path, False)) == (False, [])
+    assert check.tests("faults", *suite(tmp_path, False)) == (False, [])
     assert "once more" not in capfd.readouterr().out
 
 
 def test_a_wrong_option_is_no_accident(check, tmp_path, capfd):
-    assert check.tests("faults", [*suite(tmp_path, True)[:-1], "--no-such-option", "tests"]) == (False, [])
+    command, places = suite(tmp_path, True)
+    assert check.tests("faults", [*command, "--no-such-option"], places) == (False, [])
     assert "once more" not in capfd.readouterr().out

@@ -23,6 +23,9 @@ from content import PARTS, all_pages, notebook  # noqa: E402
 
 # isort: on
 
+from pi2zero.glance import page as glance  # noqa: E402
+from pi2zero.glance.board import Board, State  # noqa: E402
+
 pytestmark = pytest.mark.long
 SCREENS = ROOT / "build" / "screens"
 DECK = "5_clusters"  # one of them stands for all: the slides have tests of their own
@@ -249,6 +252,22 @@ def test_axe_finds_nothing_to_mend(site, browser, scheme):
         browser.goto((site / f"{name}.html").as_uri())
         assert axe(browser) == [], name
     keep(browser, scheme)
+
+
+@needs_browser
+def test_slides_and_the_room_s_page_have_contrast(site, browser, tmp_path):
+    """One deck stands for all: they have one style sheet."""
+    contrast = {"type": "rule", "values": ["color-contrast"]}
+    browser.emulate_media(color_scheme="light", reduced_motion="reduce")
+    browser.goto((site / "slides" / f"{DECK}.html").as_uri())
+    for number in range(browser.evaluate("Reveal.getTotalSlides()")):
+        browser.evaluate("number => Reveal.slide(number, 0, 99)", number)
+        assert axe(browser, contrast) == [], number
+    states = {7: {"task 1": State(0, 0, 2, True), "task 2": State(0, 0, 1), "task 3": State(0, 0)}}
+    shown = glance.room(Board(states, {7: "task 2"}, ["task 1", "task 2", "task 3"]), 600)
+    (tmp_path / "room.html").write_text(glance.PAGE.replace("EVERY", "999").replace("ROOM", shown))
+    browser.goto((tmp_path / "room.html").as_uri())
+    assert axe(browser) == []
 
 
 @needs_browser

@@ -17,7 +17,7 @@ BOOK = "11b_space_and_hybrids"
 SIZES = [1, 2, 3, 4]
 CELLS = ["px-join", "px-edges", "px-margin", "px-margins", "px-line", "px-swap", "px-ends", "px-halo-forward", "px-halo-backward"]
 CELLS += ["px-halo", "px-network", "px-layer", "px-sum", "px-classify", "px-gradients", "px-off", "px-tiles", "px-filters"]
-CELLS += ["px-filters-run", "px-mesh", "px-data-space", "px-data-pipeline"]
+CELLS += ["px-filters-run", "px-mesh", "px-data-space", "px-data-pipeline", "px-fsdp"]
 CHECKS = """
 n = me.world_size
 for height, width in ((128, 96), (101, 67), (77, 45), (64, 9)):
@@ -67,6 +67,16 @@ if n > 1 and n % 2 == 0:
         its = stages_of(alone)[pipes.get_local_rank("pipeline")]
         near = apart([p.grad for p in part.parameters()], [p.grad for p in its.parameters()]) < 1e-10
         tell(f"data x pipeline: {micro} micro-batches", near)
+    for tokens in (10, 7):
+        mesh = init_device_mesh("cpu", (2, n // 2), mesh_dim_names=("data", "tensor"))
+        net, alone, x = MLP(), MLP(), torch.randn(tokens, 64, generator=torch.Generator().manual_seed(4))
+        parallelize_module(net, mesh["tensor"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
+        (net(x.tensor_split(2)[mesh.get_local_rank("data")]).square().sum() / x.numel()).backward()
+        for p in net.parameters():
+            dist.all_reduce(p.grad.to_local(), group=mesh["data"].get_group())
+        alone(x).square().mean().backward()
+        ours, theirs = [p.grad.full_tensor() for p in net.parameters()], [p.grad for p in alone.parameters()]
+        tell(f"data x tensor: {tokens} tokens", apart(ours, theirs) < 1e-10)
 """
 WRONG = {
     "nothing comes": ("px-halo-forward", "part.copy_(came)", "pass"),
@@ -128,7 +138,7 @@ def by_size(tmp_path_factory):
 def test_an_image_that_is_dealt_out_gives_one_process_s_output_and_gradients(by_size, n):
     found = by_size[n]
     assert [name for name, held in found.items() if not held] == []
-    assert len(found) == 4 + 60 + 1 + 2 + (4 if n == 4 else 0) + (4 if n % 2 == 0 else 0)
+    assert len(found) == 4 + 60 + 1 + 2 + (4 if n == 4 else 0) + (6 if n % 2 == 0 else 0)
 
 
 @pytest.mark.long

@@ -35,18 +35,26 @@ STEPS = {
         [PY, "-m", "nbqa", "ruff check --select E9,F --ignore F821,F811,F704,F841", "notebooks", "solutions", *PX_CELLS],
     ],
     "labs": [[PY, "tools/labs.py", "--check"]],
-    "fast": [[*PACKAGE, "-n3", "-m", "not long", "tests"]],  # three at a time: they wait for processes now and then
+    "fast": [[*PACKAGE, "-n3", "-m", "not long and not slow"]],  # three at a time: they wait for processes now and then
     "built": [[PY, "-m", "pi2zero", "built", "--wait"]],
-    "ranks": [[*PACKAGE, "-n2", "-m", "long", "tests"]],
-    "faults": [[*PYTEST, "-n2", "--dist=loadfile", "tests/faults"]],
-    "browser": [[*PYTEST, "-m", "not slow", "tests/browser"]],
-    "notebooks": [[PY, "tools/nbval_report.py", "notebooks", "solutions"]],
-    "hosts": [[PY, "tools/hosts.py", "--", *PYTEST, "tests/hosts"]],
+    "ranks": [[*PACKAGE, "-n2", "-m", "long and not slow"]],
+    "faults": [[*PYTEST, "-n2", "--dist=loadfile"]],
+    "browser": [[*PYTEST, "-m", "not slow"]],
+    "notebooks": [[PY, "tools/nbval_report.py"]],
+    "hosts": [[PY, "tools/hosts.py", "--", *PYTEST]],
 }
 ASKED_FOR = {"hosts"}  # runs if it is named (or by `make cluster-test`): a quarter of an hour of its own
 # Each pair of hosts is a world of its own, and waits more than it computes: two of them at a time.
 SECOND_LANE = {"hosts": "tests/hosts/test_notebooks.py"}
-TESTS = {"fast", "ranks", "faults", "browser", "notebooks", "hosts"}  # steps of one command of pytest's; its last word: where
+# Steps of one command of pytest's, and where their tests lie
+TESTS = {
+    "fast": ["tests"],
+    "ranks": ["tests"],
+    "faults": ["tests/faults"],
+    "browser": ["tests/browser"],
+    "notebooks": ["notebooks", "solutions"],
+    "hosts": ["tests/hosts"],
+}
 TOO_MANY = 12  # failures: no chance, and a second try would only take time
 CACHE = ROOT / "build" / "pytest"
 
@@ -58,7 +66,7 @@ def run(name):
     for command in STEPS[name]:
         begin = time.monotonic()
         if name in TESTS:
-            passed, unsteady = tests(name, command)
+            passed, unsteady = tests(name, command, TESTS[name])
         else:
             passed = subprocess.run(command, cwd=ROOT).returncode == 0
         good = good and (passed or name == "built")  # what could not be built is skipped by the tests that need it
@@ -67,11 +75,10 @@ def run(name):
     return good, unsteady, time.monotonic() - start
 
 
-def tests(name, command):
-    """Whether the tests of a step passed, and those that did so only at the second try."""
-    *command, place = command
+def tests(name, command, places):
+    """Whether the tests of a step passed, and those that did so only at the second try. places: files or folders of tests."""
     second = SECOND_LANE.get(name)
-    lanes = [[place, f"--ignore={second}"], [second]] if second else [[place]]
+    lanes = [[*places, f"--ignore={second}"], [second]] if second else [places]
     with ThreadPoolExecutor(len(lanes)) as pool:
         tried = list(pool.map(lambda number: first_try(name, command, lanes, number), range(len(lanes))))
     names = sorted({test for _, failed in tried for test in failed})

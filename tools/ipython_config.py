@@ -4,7 +4,13 @@ pip installs this file with the kit into the environment's etc/ipython. So a not
 MPI ranks, and DeepSpeed finds its operators compiled, without the lock that a killed compiler leaves behind.
 """
 
+import sys
+
 from pi2zero.zero import operators
 
 operators.use_folder()
 operators.drop_stale_locks()
+# A notebook's metadata names the language as its kernel tells it. With Python's version in it, JupyterLab marked each notebook as
+# changed when it was only opened, and git did when it was saved. tools/notebooks.py stores the same.
+if "ipykernel.ipkernel" in sys.modules:
+    sys.modules["ipykernel.ipkernel"].IPythonKernel.language_info["version"] = "3"

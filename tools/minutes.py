@@ -55,9 +55,22 @@ def lines_of(code: str) -> int:
     return sum(bool(line.strip()) and not line.strip().startswith(("#", "@", "%%px")) for line in code.splitlines())
 
 
-def minutes(name: str) -> Minutes:
-    """name: a notebook or a solution, relative to the kit's folder."""
-    cells = json.loads((ROOT / name).read_text())["cells"]
+def part_of(cells: list, since: str | None, before: str | None) -> list:
+    """The cells from one heading on, up to another one. Raises ValueError if there is no such heading."""
+
+    def at(heading):
+        found = [i for i, cell in enumerate(cells) if f"\n## {heading}\n" in "\n" + "".join(cell["source"]) + "\n"]
+        if len(found) != 1:
+            raise ValueError(f"{len(found)} headings are called {heading!r}")
+        return found[0]
+
+    return cells[at(since) if since else 0 : at(before) if before else None]
+
+
+def minutes(name: str, since: str | None = None, before: str | None = None) -> Minutes:
+    """name: a notebook or a solution, relative to the kit's folder. since, before: headings, where a part begins and ends."""
+    book = json.loads((ROOT / name).read_text())["cells"]
+    cells = part_of(book, since, before)
     tags = [set(cell["metadata"].get("tags", [])) for cell in cells]
     sources = ["".join(cell["source"]) for cell in cells]
     code = [source if cell["cell_type"] == "code" else "" for cell, source in zip(cells, sources, strict=True)]
@@ -76,7 +89,7 @@ def minutes(name: str) -> Minutes:
         + pictures * PICTURE,
         predict=len(re.findall(r"\*\*(?:Predict|Your turn)", text)) * PREDICTION,
         write=sum(BLANK + ANSWER_LINE * lines_of(answer) for answer in answers),
-        run=budgets.NOTEBOOKS[name] / 60,
+        run=budgets.NOTEBOOKS[name] / 60 * len([c for c in code if c]) / max(1, sum(c["cell_type"] == "code" for c in book)),
     )
 
 

@@ -24,15 +24,31 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
 ROOT = Path(__file__).resolve().parent.parent
-METADATA = {  # by the kernel's name
+# By the kernel's name, as JupyterLab would write it: so a notebook that is only opened is not changed.
+METADATA = {
     "python3": {
-        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
-        "language_info": {"name": "python"},
+        "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
+        "language_info": {
+            "codemirror_mode": {"name": "ipython", "version": 3},
+            "file_extension": ".py",
+            "mimetype": "text/x-python",
+            "name": "python",
+            "nbconvert_exporter": "python",
+            "pygments_lexer": "ipython3",
+            "version": "3",  # tools/ipython_config.py
+        },
     },
     "ir": {"kernelspec": {"display_name": "R", "language": "R", "name": "ir"}, "language_info": {"name": "R"}},
 }
 
 
+SVG = "image/svg+xml"
+# Said to a kernel before the first cell: draw pictures as vectors, too. (Text stays text: a deck sets it in its own typeface.)
+VECTORS = {
+    "python3": "get_ipython().config.InlineBackend.update(figure_formats={'png', 'svg'}, "
+    "rc={'svg.fonttype': 'none', 'svg.hashsalt': 'pi2zero'})",
+    "ir": "options(jupyter.plot_mimetypes = c('text/plain', 'image/png', 'image/svg+xml'))",
+}
 PREDICT = re.compile(r"(?<!see )\*\*Predict")  # notebook 00 tells what is meant where you "see **Predict**"
 SOLUTION = "blank-solution"  # the tag of the kit's answer to a blank
 OF_LEARNERS = {"blank", "blank-check", SOLUTION, "guess"}
@@ -58,6 +74,7 @@ def run(path, timeout, store=True):
         except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
             raise NotebookFailed(account(path, client, error)) from None
     if store:
+        keep_vectors(book, in_decks(path))
         clean(book)
         nbformat.write(book, path)
     return f"{time.monotonic() - start:.0f} s"
@@ -73,6 +90,12 @@ class Client(NotebookClient):
         manager = super().create_kernel_manager()
         manager.transport, manager.ip = "ipc", f"{self.sockets}/kernel"
         return manager
+
+    async def async_start_new_kernel_client(self, **options):
+        client = await super().async_start_new_kernel_client(**options)
+        if asked := VECTORS.get(self.kernel_name):
+            await client.execute(asked, silent=True, reply=True, timeout=60)
+        return client
 
     async def async_execute_cell(self, cell, cell_index, **options):
         self.current = cell_index
@@ -90,6 +113,24 @@ def account(path, client, error):
 
 def kernel_of(book):
     return book.metadata.get("kernelspec", {}).get("name", "python3")
+
+
+def in_decks(path):
+    """Ids and tags of this notebook's cells whose pictures the decks show."""
+    name = re.escape(f"{path.parent.name}/{path.name}")
+    decks = "".join(deck.read_text(encoding="utf-8") for deck in ROOT.glob("slides/*/deck.md"))
+    return set(re.findall(rf"\(picture:{name}#([\w-]+)\)", decks))
+
+
+def keep_vectors(book, shown):
+    """Keep the SVG beside the PNG where a deck shows the picture; elsewhere it would only make the notebook larger."""
+    for cell in book.cells:
+        wanted = shown & {cell.get("id"), *cell.metadata.get("tags", [])}
+        for output in cell.get("outputs", []):
+            if SVG in output.get("data", {}):
+                svg = output.data.pop(SVG)
+                if wanted:  # without the hour at which it was drawn
+                    output.data[SVG] = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
 
 
 def clean(book):

@@ -5,6 +5,7 @@ import re
 import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
+from covers import darts as cover  # noqa: F401
 from diagrams import ACCENT, INK, PALE, QUIET, WARM, arrow, bar, box, canvas, label
 from diagrams import way as stairs
 from extract import cell_output, printed_table

@@ -6,6 +6,7 @@ import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from covers import one_network as cover  # noqa: F401
 from diagrams import way as stairs
 from diagrams_training import (  # noqa: F401, drawn by their names in deck.md
     accumulation,
@@ -74,7 +75,10 @@ def learning_rates():
 
 def batch_sizes():
     cells = f"{BEGIN},gradient-of,train,accuracy,noise,batch-sizes,slide-batch-size"
-    return drawn_by_cells(NOTEBOOK_4, cells, (11.9, 4.2), time=time)
+    figure = drawn_by_cells(NOTEBOOK_4, cells, (11.9, 4.2), time=time)
+    for axes in figure.axes:  # at a slide's letters the label of 512 has no room beside that of the whole batch
+        axes.set_xticks([1, 8, 64, 512, 1437], ["1", "8", "64", "", "1,437"], fontsize="small")
+    return figure
 
 
 def stale():

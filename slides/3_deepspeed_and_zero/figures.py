@@ -2,6 +2,7 @@
 
 import matplotlib.pyplot as plt
 import numpy as np
+from covers import shards as cover  # noqa: F401
 from diagrams import way as stairs
 from diagrams_zero import batch, mixed, offload, passes, stage1_step, stage2_backward  # noqa: F401, drawn by their names in deck.md
 from live import drawn_by_cells

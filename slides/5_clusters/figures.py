@@ -2,6 +2,7 @@
 
 import re
 
+from covers import hosts as cover  # noqa: F401
 from diagrams import ACCENT, INK, PALE, QUIET, WARM, arrow, bar, box, canvas, label
 from diagrams_training import ink_on
 from extract import SlideError, cell_output

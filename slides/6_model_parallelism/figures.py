@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import matplotlib.pyplot as plt
 import torch
 import torch.distributed as dist
+from covers import pipeline as cover  # noqa: F401
 from diagrams_parallel import column_row, cuts, halo, input_and_weights, layers, mesh  # noqa: F401, drawn by their names in deck.md
 from extract import SlideError, cell_output
 from live import drawn_by_cells, run_cells
@@ -19,7 +20,7 @@ from pi2zero import costs, plots
 
 STYLE = {"font.size": 18, "figure.dpi": 96}
 PIPELINES, TENSORS = "notebooks/11_model_parallel.ipynb", "notebooks/11a_tensors_and_experts.ipynb"
-SPACE = "notebooks/11b_space_and_hybrids.ipynb"
+SPACE, TISSUE = "notebooks/11b_space_and_hybrids.ipynb", "notebooks/11c_tissue.ipynb"
 UNITS = {"F": 1, "B": 2, "I": 1, "W": 1}  # an action's time, in forwards
 TORCH = ("Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV")
 
@@ -47,7 +48,13 @@ def facts():
     loss = printed(TENSORS, "balance-check", r"loss ([\d.]+) to ([\d.]+); the busiest expert's share (\d+)% to (\d+)%")[0]
     sides = {p: int(side) for p, side in printed(SPACE, "largest", r"p = (\d): predicted \d+, measured (\d+)")}
     sent = dict(printed(SPACE, "bytes-check", r"(space|filters) +formula ([\d.]+) MB"))
+    plans, fit = printed(SPACE, "planner", r"([\d,]+) layouts, ([\d,]+) fit")[0]
+    tissue = printed(TISSUE, "table", r"(?m)^(\S.*?) {2,}(\d+) +([\d.]+) \| .*\| +([\d,]+)$")
+    shown = ("layers 4", "pipeline 4 (1F1B)", "two directions 4", "space 4", "two directions 2 x space 2")
     return {
+        "tissue_rows": table((name, held, side, speed) for name, held, speed, side in tissue if name in shown),
+        "plans": plans,
+        "plans_fit": fit,
         "bubble_rows": table((name, m or "8", f"{p} %", f"{got} %") for name, m, p, got in bubbles),
         "torch_rows": table((name, f"{ideal} ms", f"{got} ms", held[name]) for name, ideal, got, _ in torch_times),
         "held_1f1b": held["1F1B"],
@@ -225,3 +232,8 @@ def decision_map():
     for text in ax.texts:
         text.set_fontsize(16)
     return figure
+
+
+def best_plans():
+    """The six best layouts of notebook 11b's model and machine, in parts."""
+    return drawn_by_cells(SPACE, "planner,planner-picture", (1150 / 96, 370 / 96), GB=1e9)

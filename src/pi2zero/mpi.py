@@ -34,10 +34,20 @@ def mpi_settings() -> None:
     # Open MPI 5 maps by package or NUMA domain, and numbers them across.
     os.environ.setdefault("PRTE_MCA_rmaps_default_mapping_policy", "slot:oversubscribe")
     os.environ.setdefault("OMPI_MCA_rmaps_base_oversubscribe", "1")
+    if loopback := only_interface():  # Open MPI leaves it out, and a spawned process would have no way to its parent
+        os.environ.setdefault("OMPI_MCA_btl_tcp_if_include", loopback)
     bin_dir = str(Path(sys.executable).parent)
     path = os.environ.get("PATH", os.defpath).split(os.pathsep)
     if path[0] != bin_dir:
         os.environ["PATH"] = os.pathsep.join([bin_dir, *path])
+
+
+def only_interface() -> str | None:
+    """The loopback interface's name, where no other is up: on a laptop without any network."""
+    import psutil
+
+    up = [name for name, state in psutil.net_if_stats().items() if state.isup]
+    return up[0] if len(up) == 1 and up[0].startswith("lo") else None
 
 
 def one_host_env(folder: str) -> dict[str, str]:

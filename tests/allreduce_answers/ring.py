@@ -180,6 +180,14 @@ def through_a_buffer(comm, x):
         here[:] = received
 
 
+@wrong(2, "Wait, else MPI may still send")
+def sends_that_nobody_waits_for(comm, x):
+    chunks, p = np.array_split(x, comm.size), comm.size
+    for step in range(p - 1):
+        comm.Isend(chunks[(comm.rank + 1 - step) % p], (comm.rank + 1) % p)
+        comm.Recv(chunks[(comm.rank - step) % p], (comm.rank - 1) % p)
+
+
 @wrong(2, "Copy here; do not add.")
 def adds_once_more(comm, x):
     chunks = np.array_split(x, comm.size)

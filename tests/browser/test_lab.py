@@ -82,6 +82,27 @@ def test_it_opens_on_the_first_notebook(page):
     assert page.locator(".jp-toast").count() == 0 and page.locator(".Toastify__toast").count() == 0
 
 
+def test_a_notebook_that_is_opened_is_not_changed(page):
+    """Its metadata are what JupyterLab would write: there is no mark on its tab, and no difference for git if it is saved."""
+    for name in ("notebooks/00_start_here", "labs/01_pi", "notebooks/09_zero"):
+        page.evaluate("async path => { await window.jupyterapp.commands.execute('docmanager:open', {path}); }", f"{name}.ipynb")
+        wait_until_open(page, name)
+        page.wait_for_timeout(1500)
+        assert not page.evaluate("window.jupyterapp.shell.currentWidget.context.model.dirty"), name
+
+
+def test_the_menu_and_the_map_lead_to_the_right_notebook(page):
+    page.locator(".lm-MenuBar-item", has_text="From π to ZeRO").click()
+    page.locator(".lm-Menu-item", has_text="1 · π and MPI").click()
+    lab = page.locator(".lm-Menu-item", has_text="Open labs/01_pi.ipynb")
+    lab.wait_for()
+    screenshot(page, "menu")
+    lab.click()
+    wait_until_open(page, "labs/01_pi")
+    page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Toolbar").get_by_text("Map", exact=True).click()
+    wait_until_open(page, "notebooks/00_start_here")
+
+
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_every_cell_does_what_the_text_says(page, name):
     if why := needs.why_not(nbformat.read(ROOT / f"{name}.ipynb", as_version=4)):

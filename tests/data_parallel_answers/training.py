@@ -316,6 +316,12 @@ def no_wrapper_but_the_same_calls(model, batches):
     return losses
 
 
+@wrong(3, "the list of losses is due")
+def the_model_in_place_of_losses(model, batches):
+    ddp(model, batches)
+    return model
+
+
 @wrong(3, "Did every rank step with the same gradient")
 def past_the_wrapper(model, batches):
     return ddp(model, batches, through=False)

@@ -25,15 +25,16 @@ BREAKS = {  # name: (the cell, whether the stop button is pressed, whether only 
 }
 
 
-def rounds(notebook, count: int, seed: int = 0):
+def rounds(notebook, count: int, seed: int = 0, names=tuple(BREAKS)):
     """Yields a dict for each round: what broke, seconds of the start, and what is held when all has stopped.
 
-    descriptors, threads and memory (bytes of its own) are the kernel's; shared: entries of /dev/shm; files: of the temporary
-    folder; ports: on which this machine listens; processes: what the kernel has left.
+    names: of BREAKS; each comes once, then they come at random. descriptors, threads and memory (bytes of its own) are the
+    kernel's; shared: entries of /dev/shm, named semaphores among them; semaphores: System V's; files: of the temporary folder;
+    ports: on which this machine listens; processes: what the kernel has left.
     """
     chance = random.Random(seed)
     for at in range(count):
-        name = list(BREAKS)[at] if at < len(BREAKS) else chance.choice(list(BREAKS))
+        name = names[at] if at < len(names) else chance.choice(names)
         cell, press, only_stop = BREAKS[name]
         owner = notebook.owner
         start = must(notebook.run(START)).seconds
@@ -64,6 +65,7 @@ def held(pid: int) -> dict:
         "threads": kernel.num_threads(),
         "memory": kernel.memory_full_info().uss,
         "shared": len(list(Path("/dev/shm").iterdir())),
+        "semaphores": len(Path("/proc/sysvipc/sem").read_text().splitlines()) - 1,
         "files": len(list(Path(tempfile.gettempdir()).iterdir())),
         "ports": sum(one.status == psutil.CONN_LISTEN for one in psutil.net_connections("tcp")),
     }

@@ -36,6 +36,24 @@ def in_pieces_that_fit_the_cache(n, rng):
     return inside
 
 
+@wrong(1, "gave 10001: all 10,000 are inside")
+def one_dart_more(n, rng):
+    inside = 0
+    for start in range(-1, n, 4096):
+        x, y = rng.random((2, min(4096, n - start)))
+        inside += len(x[x * x + y * y < 1])
+    return inside
+
+
+@wrong(1, "gave 9998: all 10,000 are inside")
+def a_dart_lost_between_two_pieces(n, rng):
+    inside = 0
+    for start in range(0, n, 4097):
+        x, y = rng.random((2, min(4096, n - start)))
+        inside += len(x[x * x + y * y < 1])
+    return inside
+
+
 @wrong(1, "has to be a count")
 def estimate_instead_of_count(n, rng):
     x, y = rng.random(n), rng.random(n)
@@ -82,6 +100,18 @@ def if_on_an_array(n, rng):
 
 
 # Task 2 -----------------------------------------------------------------------------------------------------------------
+
+
+@right(1)
+def shifted_to_the_whole_circle(n, rng):
+    x, y = 2 * rng.random(n) - 1, rng.uniform(0, 2, n) - 1
+    return int(np.sum(x * x + y * y < 1))
+
+
+@right(1)
+def mirrored_quarter(n, rng):
+    x, y = 1 - rng.random(n), rng.random(n)
+    return int(np.sum(x * x + y * y < 1))
 
 
 @right(2)

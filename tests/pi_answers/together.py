@@ -37,6 +37,12 @@ def gathered_and_added(comm, inside, total):
         return 4 * sum(counts) / total
 
 
+@wrong(4, "cannot pickle 'generator' object")
+def a_generator_broadcast(comm, inside, total):
+    counts = comm.bcast((count for count in [inside]) if comm.rank == 0 else None)
+    return 4 * comm.reduce(inside) / total if comm.rank == 0 else counts
+
+
 @wrong(4, "take rank and size from the comm that it is given")
 def rank_of_the_world(comm, inside, total):
     count = comm.allreduce(inside)
@@ -224,6 +230,16 @@ def each_rank_decides_alone(comm, throw, target, batch):
         p = mine / (darts // comm.size)
         error = 4 * np.sqrt(p * (1 - p) / darts)
     return 4 * inside / darts, error, darts
+
+
+@wrong(6, "or has them in what it returned: return values")
+def the_communicator_among_the_results(comm, throw, target, batch):
+    counts, error = np.zeros(2), np.inf
+    while error >= target:
+        counts += comm.allreduce(np.array([throw(batch), batch], dtype=float))
+        p = counts[0] / counts[1]
+        error = 4 * np.sqrt(p * (1 - p) / counts[1])
+    return 4 * p, comm, counts[1]
 
 
 @wrong(6, "give their result to rank 0 only; the other ranks get None")

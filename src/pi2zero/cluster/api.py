@@ -17,6 +17,7 @@ from pi2zero.cluster.watch import Watch
 from pi2zero.hosts.limits import cores
 from pi2zero.hosts.place import Place, find
 from pi2zero.hosts.slurm import cancel_left
+from pi2zero.mpi import name_ranks
 
 CROWDED = 4  # ranks a core, above which `start` says a word about it
 
@@ -43,7 +44,17 @@ class MPICluster:
         self._engines: Engines | None = Engines(n, progress, place)
 
     def __repr__(self):
-        return f"<MPICluster: {f'{self.n} ranks' if self._engines else 'stopped'}>"
+        return f"<MPICluster: {self.state}>"
+
+    @property
+    def state(self) -> str:
+        """Whether a cell can be sent now: "4 ranks, ready", "4 ranks, being restarted", "stopped", or who has died."""
+        if not self._engines:
+            return "stopped"
+        if not self._mended.is_set():
+            return f"{self.n} ranks, being restarted"
+        dead = self._engines.death_notes()
+        return f"{self.n} ranks, {f'{name_ranks(dead)} died; the next cell says why' if dead else 'ready'}"
 
     @property
     def view(self):

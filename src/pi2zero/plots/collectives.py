@@ -125,7 +125,7 @@ def allreduce_seconds(nbytes, seconds: dict, fits: dict | None = None, ax=None, 
 
 
 def _over_sizes(nbytes, seconds, fits, value, ylabel, ax, figsize):
-    ax = new_axes(ax, figsize, (7.2, 4.4))
+    ax = new_axes(ax, figsize, (7.2, 4.2))
     nbytes = np.asarray(nbytes, float)
     names = list(fits) if fits and set(seconds) <= set(fits) else list(seconds)  # some of them keep the colours of all
     for label, times in seconds.items():

@@ -1,8 +1,12 @@
-"""The picture of a plan: the parts of a step, layout by layout."""
+"""Pictures of plans: the parts of a step, layout by layout; where the ranks of one layout lie."""
+
+import itertools
+
+from matplotlib.patches import Rectangle
 
 from pi2zero.plots.style import FAINT, RANK_COLORS, new_axes
 
-__all__ = ["plan_steps"]
+__all__ = ["layout_grid", "plan_steps"]
 
 
 def plan_steps(rows, ax=None, figsize=None):
@@ -23,4 +27,28 @@ def plan_steps(rows, ax=None, figsize=None):
     ax.set(xlabel="s a step")
     ax.grid(axis="x")
     ax.figure.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=5, fontsize="small", handlelength=1)
+    return ax
+
+
+def layout_grid(layout, per_node, ax=None, figsize=None):
+    """Who has which part: for each copy of the model (data) a block with a row a stage and a column a strip; a box is a rank.
+
+    layout: a costs.Layout of data, pipeline and space. per_node: ranks on a node; a colour is a node. Two directions: a box
+    says both stages of its rank.
+    """
+    copies, stages, strips = layout.data, layout.pipeline, layout.space
+    ax = new_axes(ax, figsize, (1 + 0.55 * copies * (strips + 0.6), 0.8 + 0.55 * stages))
+    small = "small" if copies * strips <= 8 else "xx-small"
+    for copy, stage, strip in itertools.product(range(copies), range(stages), range(strips)):
+        rank = strip * layout.stride("space") + copy * layout.stride("data") + stage * layout.stride("pipeline")
+        x, color = copy * (strips + 0.6) + strip, RANK_COLORS[rank // per_node % len(RANK_COLORS)]
+        ax.add_patch(Rectangle((x - 0.46, stage - 0.44), 0.92, 0.88, facecolor=color, alpha=0.55, lw=0))
+        both = f"\n{stage}, {stages - 1 - stage}" if layout.schedule == "gems" and stages > 1 else ""
+        ax.text(x, stage, f"{rank}{both}", ha="center", va="center", size=small)
+    ends = copies * (strips + 0.6) - 0.6
+    ax.set(xlim=(-0.6, ends - 0.4), ylim=(stages - 0.4, -0.6), xlabel="a block: a copy (data); in it a column: a strip (space)")
+    ax.set_yticks(range(stages), [f"stage {stage}" for stage in range(stages)])
+    ax.set_xticks([])
+    for side in ax.spines.values():
+        side.set_visible(False)
     return ax

@@ -20,7 +20,7 @@ def rates(measured, ax=None, figsize=None, unit="images/s"):
     everything = sorted({int(p) for ranks, _ in measured.values() for p in ranks})
     ax.set(xlabel="ranks", ylabel=unit, xticks=everything, ylim=(0, None))
     ax.grid(axis="y")
-    ax.legend(fontsize="small")
+    ax.legend()
     return ax
 
 

@@ -13,8 +13,10 @@ COMPONENT_COLORS = {
     "master": RANK_COLORS[2],
     "moments": RANK_COLORS[3],
     "activations": RANK_COLORS[5],
-    "in flight": "#999999",
+    "in flight": "#555555",
 }
+# So that seven entries find room above a picture, in letters that are legible on a slide.
+CLOSE = {"handlelength": 1, "handletextpad": 0.4, "columnspacing": 1}
 
 
 def memory_bars(measured, predicted=None, unit=1e6, ax=None, figsize=None):
@@ -43,7 +45,7 @@ def memory_bars(measured, predicted=None, unit=1e6, ax=None, figsize=None):
     name = {1e3: "kB", 1e6: "MB", 1e9: "GB"}.get(unit, f"units of {unit:g} bytes")
     ax.set(xlabel=f"{name} on one rank")
     ax.grid(axis="x")
-    ax.figure.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=7, fontsize="small", handlelength=1)
+    ax.figure.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=7, **CLOSE)
     return ax
 
 

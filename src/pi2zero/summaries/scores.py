@@ -5,12 +5,18 @@ import statistics
 
 import numpy as np
 
-__all__ = ["facts", "interval", "scores", "sentences"]
+__all__ = ["facts", "interval", "scores", "sentences", "story_by_story"]
+
+_TITLES = ("Mr", "Mrs", "Ms", "Dr", "Rev", "Prof", "Gen", "Sen", "Rep", "Gov", "Lt", "Col", "Capt", "Sgt", "St", "[A-Z]")
+_GOES_ON = "".join(rf"(?<!\b{title}\.)" for title in _TITLES)
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text: cut after . ? or !, or after a quotation that ends so. (Dr. and the like are cut, too.)"""
-    return re.split(r'(?<=[.?!])\s+|(?<=[.?!]")\s+', text.strip())
+    """The sentences of a text: cut after . ? or !, or after a quotation that ends so; not after a title or an initial.
+
+    So "in the U.S. He said" stays one: in news, "the U.S. president" is far more frequent.
+    """
+    return re.split(rf'(?<=[.?!]){_GOES_ON}\s+|(?<=[.?!]")\s+', text.strip())
 
 
 def facts(text: str) -> set[str]:
@@ -30,6 +36,12 @@ def scores(texts: list[str], references: list[str]) -> dict[str, list[float]]:
     of a reference its summary has; stories without any are left out. Sentences stand on lines of their own (for rougeLsum).
     Sources: Lin, ROUGE: A package for automatic evaluation of summaries, 2004; Google's rouge-score.
     """
+    found = story_by_story(texts, references)
+    return {name: interval(values) for name, values in found.items() if not np.isnan(values).all()}
+
+
+def story_by_story(texts: list[str], references: list[str]) -> dict[str, np.ndarray]:
+    """The same scores of each story; nan: the facts of a reference that has none. For differences between two summarizers."""
     from rouge_score.rouge_scorer import RougeScorer
 
     if not texts or len(texts) != len(references):
@@ -41,18 +53,20 @@ def scores(texts: list[str], references: list[str]) -> dict[str, list[float]]:
     for text, reference in zip(texts, references, strict=True):
         for name, score in scorer.score(reference, text).items():
             found[name].append(100 * score.fmeasure)
-        if wanted := facts(reference):
-            found["facts"].append(100 * len(wanted & set(re.findall(r"[\w'-]+", text))) / len(wanted))
-    return {name: interval(values) for name, values in found.items() if values}
+        wanted = facts(reference)
+        has = wanted & set(re.findall(r"[\w'-]+", text))
+        found["facts"].append(100 * len(has) / len(wanted) if wanted else np.nan)
+    return {name: np.array(values) for name, values in found.items()}
 
 
 def interval(values: list[float]) -> list[float]:
     """[low, mean, high]: the mean, and its 95 % interval from 1,000 resamples (Efron's percentile bootstrap), always the same.
 
-    Rounded to one decimal.
+    Rounded to one decimal. nan is left out.
     """
     from scipy.stats import bootstrap
 
+    values = [value for value in values if not np.isnan(value)]
     mean = statistics.fmean(values)
     if len(set(values)) == 1:
         return [round(mean, 1)] * 3  # nothing to resample

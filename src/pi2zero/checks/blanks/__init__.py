@@ -12,6 +12,7 @@ from functools import wraps
 from IPython import get_ipython
 
 from pi2zero.checks.framework.base import CheckFailed, TaskNotDone, as_text, number
+from pi2zero.glance.notes import note, noted
 
 _right: list = []  # learners' functions that their checks have accepted
 _kits: list = []  # the kit's own functions
@@ -32,10 +33,13 @@ def blank(judge):
             _say(f"{name} is the kit's now. To check your own, run its cell first; if that shows an error, mend it there.")
             return
         if is_left(function):
+            if _speaks():
+                note(f"blank {name}", "open")
             _say(f"Left: {name} is still to be written. The next cell brings the kit's, so that the notebook goes on.")
             return
         try:
-            verified = judge(function)
+            with noted(f"blank {name}", _speaks()):
+                verified = judge(function)
         except (CheckFailed, TaskNotDone) as wrong:
             text = f"{wrong}".rstrip()
             raise CheckFailed(f"{name} is not right yet.\n{text}\nMend it, or go on: the next cell has the kit's.") from None
@@ -94,7 +98,12 @@ def guessed(guess, measured, unit: str = "") -> None:
 
 
 def _say(text) -> None:
-    """Print it once: where there are ranks, on rank 0."""
-    mpi = sys.modules.get("mpi4py.MPI")
-    if mpi is None or not mpi.Is_initialized() or mpi.COMM_WORLD.rank == 0:
+    """Print it once."""
+    if _speaks():
         print(text)
+
+
+def _speaks() -> bool:
+    """Where there are ranks, rank 0 does."""
+    mpi = sys.modules.get("mpi4py.MPI")
+    return mpi is None or not mpi.Is_initialized() or mpi.COMM_WORLD.rank == 0

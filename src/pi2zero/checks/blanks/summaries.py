@@ -10,8 +10,12 @@ from pi2zero.checks.framework.base import named
 from pi2zero.summaries.scores import sentences
 
 
+def _words(text):
+    return re.findall("[a-z0-9]+", text.lower())
+
+
 def _counts(reference, text):
-    return (Counter(re.findall("[a-z0-9]+", each.lower())) for each in (reference, text))
+    return (Counter(_words(each)) for each in (reference, text))
 
 
 def _rouge1(reference, text):
@@ -22,6 +26,10 @@ def _rouge1(reference, text):
 @blank
 def rouge1(function):
     """rouge1(reference, text) -> the F-measure of single words."""
+
+    def run(reference, text):
+        with with_names(function, words=_words):
+            return function(reference, text)
 
     def share(which):
         def measure(reference, text):
@@ -42,7 +50,7 @@ def rouge1(function):
         (lambda reference, text: _rouge1(reference, text) / 2, "Twice the common words, over the words of both."),
     ]
     cases = [("the cat sat on the mat", "the dog saw the cat by the door today"), ("A fire, a fire!", "a fire"), ("yes", "no")]
-    compare(function, _rouge1, cases, mistakes)
+    compare(named(function, run), _rouge1, cases, mistakes)
     return "It is the harmonic mean of precision and recall, in words with their counts."
 
 

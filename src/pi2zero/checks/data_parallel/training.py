@@ -85,7 +85,10 @@ def _judge(size, reports):
             raise CheckFailed(f"rank {rank} sent {seen} images through the model; it has to be {share} in each of {STEPS} steps.")
     judge_weights(size, reports, batches())
     for rank, report in enumerate(reports):
-        losses = np.array(report["losses"], dtype=float).ravel()
+        try:
+            losses = np.array(report["losses"], dtype=float).ravel()
+        except (TypeError, ValueError):
+            raise CheckFailed(f"rank {rank} returned {type(report['losses']).__name__!r}; the list of losses is due.") from None
         if losses.shape != (STEPS,) or not np.allclose(losses, right_losses, rtol=1e-4):
             reason = "That is the loss of its own share: the mean over the ranks is due." if size > 1 else ""
             raise CheckFailed(

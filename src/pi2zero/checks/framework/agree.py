@@ -39,6 +39,15 @@ def failure(errors) -> Exception | None:
     return CheckFailed("\n".join(f"{name_ranks(ranks)}: {text}" for text, ranks in groups.items()))
 
 
+def unsendable(result, name: str) -> CheckFailed | None:
+    """What to say if a rank cannot send what an answer returned to the others, to be looked at; name: the answer's."""
+    try:
+        MPI.pickle.dumps(result)
+    except Exception:  # whatever pickle, or the thing itself, says: a generator, an open file, the communicator
+        return CheckFailed(f"{name} returned {type(result).__name__!r} objects, or has them in what it returned: return values.")
+    return None
+
+
 def parted(states, before="") -> Exception | None:
     """How the ranks parted, as an exception that tells the learner; None if all have returned.
 

@@ -50,6 +50,7 @@ class WatchedComm(Messages):
         except _Parted:
             self.drain()
             raise self._account() from None
+        self.refuse_unsendable(result)
         return self.side.allgather(result)
 
     def meet(self, call: str) -> None:
@@ -89,6 +90,8 @@ def _watched(name: str, root_at: int | None):
     def call(self, *args, **options):
         self.used = True
         root = options.get("root", args[root_at] if len(args) > root_at else 0) if root_at is not None else 0
+        if args and name.islower() and (name not in ("bcast", "scatter") or self.rank == root):
+            MPI.pickle.dumps(args[0])  # what cannot be sent raises here, not while the others wait for it inside MPI
         self.meet(name if root == 0 else f"{name} with root {root}")
         return real(self, *args, **options)
 

@@ -38,11 +38,17 @@ class MessageComm(Messages):
         """
         result, *state = self.call(function, args)
         states = self.states(*state)
+        begun = self.side.allreduce(self.begun_sends())
         lost = self.side.allreduce(self.drain())
         if wrong := parted(states):
             raise wrong
         if lost:
             raise CheckFailed(f"{lost} message{'s were' if lost > 1 else ' was'} sent and never received.")
+        if begun:
+            raise CheckFailed(
+                f"nobody waited for the request of {begun} Isend{'s' * (begun > 1)}. Wait, else MPI may still send."
+            )
+        self.refuse_unsendable(result)
         mine = {"sent": self.sent, "messages": self.messages, "targets": sorted(self.targets)}
         mine |= {"fastest": self.fastest, "barriers": self.barriers}
         return self.side.allgather({"result": result, "args": args, **mine})

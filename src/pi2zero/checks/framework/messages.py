@@ -5,6 +5,7 @@ some rank gets on.
 import numpy as np
 from mpi4py import MPI
 
+from pi2zero.checks.framework.agree import failure, unsendable
 from pi2zero.checks.framework.base import CheckFailed, TaskNotDone, answer, name_of
 from pi2zero.checks.framework.clock import clock
 from pi2zero.checks.framework.requests import Request, requests_that_end
@@ -165,6 +166,15 @@ class Messages(MPI.Intracomm):
         self._pending = [one for one in self._pending if one != MPI.REQUEST_NULL]
         self._pending.append(Request(request, self, what, nbytes, pickled))
         return self._pending[-1]
+
+    def refuse_unsendable(self, result) -> None:
+        """Raise CheckFailed on all ranks if what the answer returned on one of them cannot be sent to the others."""
+        if wrong := failure(self.side.allgather(unsendable(result, self.name))):
+            raise wrong
+
+    def begun_sends(self) -> int:
+        """Sends that this rank has begun, and of which it has not seen the end."""
+        return sum(request != MPI.REQUEST_NULL and request.nbytes is None for request in self._pending)
 
     def drain(self) -> int:
         """Take all messages off the network that nobody received, so that nothing of this answer stays. Returns their number.

@@ -45,7 +45,34 @@ def task1(count_inside):
                 f"With n = {n:,} your count gives π ≈ {estimate:.4f}. That is {away:,.0f} standard errors of 1.642/sqrt(n) "
                 f"away from π; 5 are allowed.\n{reason}"
             )
+    _as_many_darts_as_asked_for(count_inside)
     return "Counts of 1,000, 30,000 and 1,000,000 darts give π within 5 standard errors, and all darts come from your rng."
+
+
+class _Middle(np.random.Generator):
+    """Its random and uniform numbers are all the middle of their range, so that all darts are alike; others are as ever."""
+
+    def random(self, size=None, dtype=np.float64, out=None):
+        if out is None:
+            return 0.5 if size is None else np.full(size, 0.5, dtype)
+        out[...] = 0.5
+        return out
+
+    def uniform(self, low=0.0, high=1.0, size=None):
+        middle = (np.asarray(low) + high) / 2
+        return middle[()] if size is None else np.full(size, middle)
+
+
+def _as_many_darts_as_asked_for(count_inside):
+    """Statistics do not see a dart in four thousand too few."""
+    rng, n = _Middle(np.random.PCG64(4)), 10_000
+    before = rng.bit_generator.state
+    count = answer(count_inside, n, rng)
+    if count not in (0, n) and rng.bit_generator.state == before:  # 0: their one place is outside; else it drew others
+        raise CheckFailed(
+            f"With an rng whose numbers are all the middle of their range, count_inside({n}, rng) gave {as_text(count)}: all "
+            f"{n:,} are inside. Are n darts thrown, and each counted once?"
+        )
 
 
 @task(2)

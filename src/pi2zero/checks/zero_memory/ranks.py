@@ -17,6 +17,7 @@ WIDTH, LAYERS, SAMPLES = 256, 16, 4
 LAYER = WIDTH * WIDTH  # values
 PSI = LAYERS * LAYER
 IN_FLIGHT = 4 * 2 * LAYER  # bytes that may be in flight in task 4: four layers in bf16
+TOO_MUCH = IN_FLIGHT + LAYER  # half a layer more: gloo lets go of its last tensor a moment late
 HELD = ("parameters", "gradients", "master", "moments")  # the components that ZeRO deals out
 
 
@@ -113,8 +114,7 @@ def task4(mend):
     mended = agree(_judge_config, mend)
     agree_on(mended, "configurations")
     right = _right_losses()
-    losses, samples = agree(_train_mended, mended)
-    most = max(sample["in flight"] for sample in samples.values())  # differs by a tensor, by when gloo lets go of it
+    losses, most = agree(_train_mended, mended)
     agree(_judge_training, most, losses, right, mended["zero_optimization"])
     return "Stage 2 with no more than four layers in flight; buckets hold a layer; the losses are the same."
 
@@ -143,14 +143,21 @@ def _judge_config(mend):
 
 
 def _train_mended(mended):
+    """(losses, bytes in flight at the peak). A second time where a rank has too much: on a busy machine gloo may let go of what
+    it has sent long after, once 16 layers; that is not the configuration's, and does not come twice."""
     try:
-        return trained(mended)
+        for _ in range(2):
+            losses, samples = trained(mended)
+            most = max(sample["in flight"] for sample in samples.values())
+            if MPI.COMM_WORLD.allreduce(most, op=MPI.MAX) <= TOO_MUCH:
+                break
+        return losses, most
     except Exception as error:  # DeepSpeed's own words about a value that it does not take; the same on all ranks
         raise CheckFailed(f"DeepSpeed does not start with it: {type(error).__name__}: {error}") from None
 
 
 def _judge_training(most, losses, right, zero):
-    if most > IN_FLIGHT + LAYER:  # half a layer more: on a busy machine gloo lets go of its last tensor a moment late
+    if most > TOO_MUCH:
         values = zero.get("reduce_bucket_size", 500_000_000)
         why = f"The bucket has room for {values:,.0f} values of 2 bytes, all allocated at once"
         why += ", and overlap_comm makes two of them." if zero.get("overlap_comm") else "."

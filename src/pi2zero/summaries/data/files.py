@@ -1,18 +1,22 @@
 """Local copies of CNN/DailyMail, and stories of one's own in the same forms. What is read:
 
-- a folder with train*, val* and test* files, all .parquet or all .jsonl/.json with one JSON object a line; each with the
-  columns article, highlights (a sentence a line) and, if there is one, id;
+- a folder with train*, val* and test* files, all .parquet, all .jsonl/.json (one JSON object a line, or one array of them)
+  or all .csv (the first line names the columns); each with the columns article, highlights (a sentence a line) and, if
+  there is one, id;
 - one such file: the id's hash puts 80 % of its stories into train, 10 % into validation, 10 % into test;
+- what `save_to_disk` of the `datasets` library has written, with three splits or one;
 - a folder with the folders train, val* and test, full of .story files: the article, and a line "@highlight" before each
   highlight;
-- the original download: cnn/stories and dailymail/stories, with the lists all_train.txt, all_val.txt and all_test.txt of
-  URLs beside them or in url_lists; the SHA-1 of a URL is the name of its story.
+- the original download: cnn/stories and dailymail/stories (or cnn_stories and dailymail_stories), with the lists
+  all_train.txt, all_val.txt and all_test.txt of URLs beside them or in url_lists; the SHA-1 of a URL is the name of its story;
+- a folder that holds one of these, as the hub's cnn_dailymail holds 3.0.0.
 
 A story that cannot be used is reported and left out; so is one whose article was seen before. Test comes first, then
 validation: of an article that is in training too, the training story is left out.
 """
 
 import hashlib
+import reprlib
 from pathlib import Path
 
 from pi2zero import marks
@@ -20,11 +24,15 @@ from pi2zero.summaries.data import readers
 
 PREFIX = {"test": "test", "validation": "val", "train": "train"}  # of the names, in the order of reading
 BATCH = 1000  # stories that wait for being written
+SHORT = reprlib.Repr()  # what a file says, in a sentence about it
+SHORT.maxstring, SHORT.maxlist = 60, 10  # (before Python 3.12 not as arguments)
 EXPECTED = (
-    "Expected: a folder with train*, val* and test* files (.parquet, or .jsonl with one JSON object a line), one such file, "
-    "a folder with train, val* and test full of .story files, or the original cnn/stories and dailymail/stories with "
+    "Expected: a folder with train*, val* and test* files (.parquet, .jsonl, .json or .csv), one such file, what save_to_disk "
+    "wrote, a folder with train, val* and test full of .story files, or the original cnn/stories and dailymail/stories with "
     "all_train.txt, all_val.txt and all_test.txt."
 )
+CONFIG = "3.0.0"  # the folder of CNN/DailyMail's usual version in a copy of the hub's
+SHARES = "80 % of it for training, 10 % for validation, 10 % for the test, by the hash of the id"
 _folders = []  # of the Arrow files that the splits are mapped from; they go when the process ends
 
 
@@ -73,7 +81,7 @@ class _Sieve:
     def _wrong(self, where, item, split):
         for name in ("article", "highlights"):
             if name not in item:
-                return f"the column {name!r} is missing (it has {', '.join(map(repr, item)) or 'none'})"
+                return f"the column {name!r} is missing (it has {SHORT.repr(list(item))[1:-1] or 'none'})"
             if not isinstance(item[name], str):
                 return f"{name!r} is not a string but {readers.kind(item[name])}"
             if not item[name].strip():
@@ -88,7 +96,7 @@ class _Sieve:
         except UnicodeEncodeError as error:
             return f"not UTF-8: it has half a character ({error.object[error.start]!a})"
         if (split, item["id"]) in self._ids:
-            return f"the id {item['id']!r} was in {self._ids[split, item['id']]} already"
+            return f"the id {SHORT.repr(item['id'])} was in {self._ids[split, item['id']]} already"
         if digest in self._articles:
             return self._seen(*self._articles[digest], split)
         self._articles[digest], self._ids[split, item["id"]] = (split, where), where
@@ -138,8 +146,25 @@ class _Store:
 
 
 def _folder(root: Path) -> tuple[str, list]:
-    """(form, [(split, its items)]) of a folder."""
-    found = {}
+    """(form, [(split, its items)]) of a folder, or of the one inside it that has stories."""
+    if _is_saved(root):
+        return f"one of the {readers.SAVED}, {SHARES}", [(None, readers.items(readers.SAVED, [root], root.parent))]
+    if found := _splits_in(root):
+        form, files = found
+        return form, [(split, readers.items(form, files[split], root)) for split in PREFIX]
+    inner = [root / CONFIG] if (root / CONFIG).is_dir() else [folder for folder in sorted(root.iterdir()) if folder.is_dir()]
+    fit = [folder for folder in inner if _is_saved(folder) or _splits_in(folder)]
+    if len(fit) > 1:
+        raise ValueError(f"{root} has stories in {' and in '.join(folder.name for folder in fit)}. Name one of these folders.")
+    if not fit:
+        raise ValueError(f"{root} has no stories in a form that can be read. {EXPECTED}")
+    form, parts = _folder(fit[0])
+    return f"{form}, in its folder {fit[0].name}", parts
+
+
+def _splits_in(root: Path) -> tuple[str, dict[str, list[Path]]] | None:
+    """(form, {split: its files}) of a folder; None if it has nothing. ValueError if a split is missing."""
+    found = {readers.SAVED: {split: [at for at in sorted(root.glob(f"{PREFIX[split]}*")) if _is_saved(at)] for split in PREFIX}}
     for form, suffixes in readers.TABLES.items():
         tables = [file for file in sorted(root.iterdir()) if file.suffix in suffixes and file.is_file()]
         found[form] = {split: [file for file in tables if file.name.startswith(PREFIX[split])] for split in PREFIX}
@@ -149,8 +174,13 @@ def _folder(root: Path) -> tuple[str, list]:
         if any(files.values()):
             if missing := [split for split in PREFIX if not files[split]]:
                 raise ValueError(f"{root} has {form}, but none for {' and '.join(missing)}. {EXPECTED}")
-            return form, [(split, readers.items(form, files[split], root)) for split in PREFIX]
-    raise ValueError(f"{root} has no stories in a form that can be read. {EXPECTED}")
+            return form, files
+    return None
+
+
+def _is_saved(folder):
+    """Is this a split that the `datasets` library has saved?"""
+    return (folder / "state.json").is_file() and (folder / "dataset_info.json").is_file()
 
 
 def _lists(root, split):
@@ -164,9 +194,8 @@ def _single(file: Path) -> tuple[str, list]:
         raise ValueError(f"{file} is neither a file nor a folder. {EXPECTED}")
     for form, suffixes in readers.TABLES.items():
         if file.suffix in suffixes:
-            split = "80 % of it for training, 10 % for validation, 10 % for the test, by the hash of the id"
-            return f"one file of {form}, {split}", [(None, readers.items(form, [file], file.parent))]
-    raise ValueError(f"{file} ends in {file.suffix!r}, not in .parquet, .jsonl or .json. {EXPECTED}")
+            return f"one file of {form}, {SHARES}", [(None, readers.items(form, [file], file.parent))]
+    raise ValueError(f"{file} ends in {file.suffix!r}, not in .parquet, .jsonl, .json or .csv. {EXPECTED}")
 
 
 def _split_of(key: str) -> str:

@@ -1,25 +1,30 @@
 """Stories from files, one after the other: each with its place (file:line) and either its columns or what is wrong with it."""
 
+import csv
 import hashlib
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
-TABLES = {"parquet": (".parquet",), "JSON lines": (".jsonl", ".json")}  # form -> ends of the file names
-STORIES, ORIGINAL = "folders of .story files", "the original .story files with lists of URLs"
+TABLES = {"parquet": (".parquet",), "JSON": (".jsonl", ".json"), "CSV": (".csv",)}  # form -> ends of the file names
+SAVED, STORIES = "datasets that save_to_disk has written", "folders of .story files"
+ORIGINAL = "the original .story files with lists of URLs"
 COLUMNS = ("id", "article", "highlights")
-PAPERS = ("cnn", "dailymail")  # the folders of the original download
+PLACES = ("cnn/stories", "dailymail/stories", "cnn_stories", "dailymail_stories")  # of the original download, as it is unpacked
+PIECE, LONGEST = 2**20, 2**24  # characters of a JSON array that are read at a time; of one story at most
 BATCH = 1000  # rows of a parquet file that are Python objects at a time
 ENDS = (".", "!", "?", "'", "`", '"', "\u2019", "\u201d", ")")  # of a sentence; CNN/DailyMail 3.0.0 adds " ." to other lines
 Item = tuple[str, dict | str]  # (file:line, the columns or what is wrong)
 
 
 def items(form: str, files: list[Path], root: Path) -> Iterator[Item]:
-    """All items of these files, which are of one form (a key of TABLES, STORIES or ORIGINAL); places are relative to root.
+    """All items of these files, of one form (a key of TABLES, or SAVED, STORIES, ORIGINAL); places are relative to root.
 
-    A story without an id gets one from the name of its file and its line. Raises ValueError for a file that has not its form.
+    Some stories are in memory at a time, never a whole file. A story without an id gets one from the name of its file and its
+    line. Raises ValueError for a file that has not its form.
     """
-    read = {"parquet": _parquet, "JSON lines": _json_lines, STORIES: _story, ORIGINAL: _listed}[form]
+    read = {"parquet": _parquet, "JSON": _json, "CSV": _csv, SAVED: _saved, STORIES: _story, ORIGINAL: _listed}[form]
     for file in files:
         yield from read(file, root)
 
@@ -91,20 +96,88 @@ def _row(batch, index, file, row):
     return _with_id(story, file, row)
 
 
+def _saved(folder, root):
+    """A folder with one split, as `Dataset.save_to_disk` writes it."""
+    import datasets
+    import pyarrow as pa
+
+    try:
+        saved = datasets.load_from_disk(str(folder), keep_in_memory=False)
+    except Exception as error:  # each part of that library has its own, for a file cut short or somebody else's state.json
+        raise ValueError(f"{folder} is not what save_to_disk writes, or damaged. Copy it again.") from error
+    if missing := [column for column in COLUMNS[1:] if column not in saved.column_names]:
+        raise ValueError(f"{folder} has no column {missing[0]!r}, only {', '.join(saved.column_names)}. Rename its columns.")
+    saved, row = saved.select_columns([column for column in COLUMNS if column in saved.column_names]), 0
+    try:
+        for batch in saved.with_format("arrow").iter(BATCH):
+            for index in range(len(batch)):
+                row += 1
+                yield f"{_place(folder, root)}:{row}", _row(batch, index, folder, row)
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{folder} is damaged ({str(error).partition(chr(10))[0].rstrip('.')}). Copy it again.") from error
+
+
+def _csv(file, root):
+    """A table whose first line names the columns; a story may have several lines."""
+    csv.field_size_limit(LONGEST)
+    name = _place(file, root)
+    with file.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as lines:
+        rows, number, line = csv.DictReader(lines, strict=True), 0, 2
+        try:
+            if missing := [column for column in COLUMNS[1:] if column not in (rows.fieldnames or ())]:
+                raise ValueError(f"{file} has no column {missing[0]!r} in its first line. Rename its columns.")
+            for row in rows:
+                number += 1
+                story = {column: row[column] for column in COLUMNS if row.get(column) is not None}
+                yield f"{name}:{line}", _with_id(story, file, number)
+                line = rows.line_num + 1
+        except csv.Error as error:
+            yield f"{name}:{line}", f"not CSV ({error}); the rest of the file is left out"
+
+
+def _json(file, root):
+    """A JSON object a line, or one array of them."""
+    with file.open("rb") as lines:
+        is_array = lines.read(1000).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"["
+    return (_array if is_array else _json_lines)(file, root)
+
+
 def _json_lines(file, root):
     name = _place(file, root)
     with file.open("rb") as lines:
         for number, line in enumerate(lines, 1):
-            if number == 1 and line.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
-                raise ValueError(
-                    f"{file} holds one JSON array; expected is one JSON object a line. Convert it: "
-                    'pandas.read_json("old.json").to_json("train.jsonl", orient="records", lines=True).'
-                )
             if line.strip():
-                yield f"{name}:{number}", _json(line, file, number)
+                yield f"{name}:{number}", _json_line(line, file, number)
 
 
-def _json(line, file, number):
+def _array(file, root):
+    """Of an array, a piece at a time is read: the whole would need several times its size in memory."""
+    decode, between, number = json.JSONDecoder().raw_decode, re.compile(r"[\s,]*"), 0
+    with file.open(encoding="utf-8-sig", errors="surrogateescape") as text:
+        held = text.read(PIECE)
+        at = held.index("[") + 1
+        while True:
+            at = between.match(held, at).end()
+            if held[at : at + 1] == "]":
+                return
+            try:
+                story, end = decode(held, at)
+                whole = end < len(held) or isinstance(story, dict)  # else it may go on: 12 of 123
+            except (ValueError, RecursionError):
+                whole = False
+            if whole:
+                number, at = number + 1, end
+                yield f"{_place(file, root)}, story {number}", _with_id(story, file, number)
+                continue
+            held, at = held[at:], 0
+            more = text.read(max(PIECE, len(held))) if len(held) < LONGEST else ""
+            if not more:
+                yield f"{_place(file, root)}, story {number + 1}", "not JSON; the rest of the file is left out"
+                return
+            held += more
+
+
+def _json_line(line, file, number):
     """A line's story, or what is wrong with it."""
     try:
         story = json.loads(line.decode("utf-8-sig"))
@@ -112,12 +185,12 @@ def _json(line, file, number):
         return _not_utf8(error)
     except (ValueError, RecursionError) as error:
         return f"not JSON ({error})"
-    if not isinstance(story, dict):
-        return f"not a JSON object but {kind(story)}"
     return _with_id(story, file, number)
 
 
 def _with_id(story, file, number):
+    if not isinstance(story, dict):
+        return f"not a JSON object but {kind(story)}"
     if story.get("id") in (None, ""):
         story["id"] = f"{file.stem}-{number}"
     return story
@@ -140,15 +213,16 @@ def _story(file, root):
 
 def _listed(urls, root):
     """The stories of a list of URLs, in its order."""
-    name, places = _place(urls, root), " or ".join(f"{paper}/stories" for paper in PAPERS)
+    name, places = _place(urls, root), [place for place in PLACES if (root / place).is_dir()] or PLACES
+    where = " or ".join(f"{root.name}/{place}" for place in places)
     for number, line in enumerate(urls.read_bytes().splitlines(), 1):
         if url := line.strip():
             key = hashlib.sha1(url, usedforsecurity=False).hexdigest()
-            file = next((file for paper in PAPERS if (file := root / paper / "stories" / f"{key}.story").exists()), None)
+            file = next((file for place in places if (file := root / place / f"{key}.story").exists()), None)
             if file:
                 yield from _story(file, root)
             else:
-                yield f"{name}:{number}", f"no story for {url.decode(errors='replace')} (expected: {key}.story in {places})"
+                yield f"{name}:{number}", f"no story for {url.decode(errors='replace')} (looked for: {key}.story in {where})"
 
 
 def _place(file, root):

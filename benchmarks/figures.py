@@ -1,0 +1,168 @@
+"""The figures that matter, of all benchmarks, on one page: `python benchmarks/figures.py` writes benchmarks/README.md.
+
+Each benchmark keeps its few figures in figures.json, with the conditions of that run. `make bench` puts the former ones aside
+(`--aside`) and in the end names what got worse (`--compare`): the new median lies beyond the old spread, on the wrong side.
+"""
+
+import argparse
+import datetime
+import json
+import platform
+import statistics
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+
+from pi2zero import plots
+from pi2zero.hosts import limits
+
+HERE = Path(__file__).resolve().parent
+KEPT = HERE / "figures.json"
+ASIDE = HERE.parent / "build" / "figures_before.json"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured number. low and high: of its repeats. wanted: None, or a bound: at most if less is better, else at least.
+
+    beside: a published figure or a physical limit, with its source, in words.
+    """
+
+    what: str
+    unit: str
+    value: float
+    low: float
+    high: float
+    repeats: int
+    less_is_better: bool = True
+    wanted: float | None = None
+    beside: str = ""
+
+    def reached(self):
+        if self.wanted is None:
+            return None
+        return self.value <= self.wanted if self.less_is_better else self.value >= self.wanted
+
+    def worse_than(self, old):
+        """Whether this median lies outside the older run's spread, on the wrong side."""
+        return self.value > old.high if self.less_is_better else self.value < old.low
+
+
+def of(what, unit, values, **more):
+    """A figure from the values of its repeats: their median, least and most."""
+    values = [float(value) for value in values]
+    return Figure(what, unit, statistics.median(values), min(values), max(values), len(values), **more)
+
+
+def keep(page, figures, load):
+    """Puts the figures of a benchmark into figures.json. page: its page without .md; load: of the machine before its start."""
+    conditions = {
+        "date": str(datetime.date.today()),
+        "cores": limits.cores(),
+        "machine": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
+        "load": round(load, 1),
+    }
+    found = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    found[page] = {**conditions, "figures": [asdict(figure) for figure in figures]}
+    KEPT.write_text(json.dumps(dict(sorted(found.items())), indent=1, ensure_ascii=False) + "\n")
+
+
+def read(path):
+    """{page: (conditions, [Figure])}."""
+    found = {}
+    for page, run in json.loads(path.read_text()).items():
+        found[page] = run, [Figure(**figure) for figure in run.pop("figures")]
+    return found
+
+
+def number(value):
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def bound(figure):
+    """What is wanted, in words."""
+    return "" if figure.wanted is None else f"{'at most' if figure.less_is_better else 'at least'} {number(figure.wanted)}"
+
+
+def row(figure):
+    verdict = {None: "", True: ", reached", False: ", **missed**"}[figure.reached()]
+    spread = f"{number(figure.low)} to {number(figure.high)}, {figure.repeats} times" if figure.repeats > 1 else "once"
+    return f"| {figure.what} | {number(figure.value)} {figure.unit} | {spread} | {bound(figure)}{verdict} | {figure.beside} |"
+
+
+def text(found):
+    parts = [
+        "# What the kit measured, on one page",
+        "`make bench` writes it, and figures.json beside it with the same numbers. Each figure is a median, with the least and "
+        "the most of its repeats. A ratio is of runs that took turns, because the speed of a machine drifts. *Wanted* is what "
+        "this kit asks of itself; *beside it*: what others published, or what the machine can do. A load over 1 before the start "
+        "means that other work went on: repeat that benchmark.",
+        "![Each figure as a share of what is wanted](figures.png)",
+    ]
+    for page, (run, figures) in found.items():
+        title = (HERE / f"{page}.md").read_text().split("\n", 1)[0].lstrip("# ")
+        parts += [
+            f"## {title}",
+            f"{run['date']}, {run['cores']:.0f} cores, {run['machine']}, load before {run['load']}. All of it, and why a figure "
+            f"is what it is: [{page}.md]({page}.md).",
+            "\n".join(["| | measured | least to most | wanted | beside it |", "|---|---|---|---|---|", *map(row, figures)]),
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def draw(found):
+    """Each figure that has a bound, as a multiple of the bound: to the right of the line is better than wanted."""
+    figures = [figure for _, several in found.values() for figure in several if figure.wanted]
+    fig, ax = plt.subplots(figsize=(9, 0.42 * len(figures) + 1.2))
+    for at, figure in enumerate(figures):
+        shares = [
+            figure.wanted / x if figure.less_is_better else x / figure.wanted for x in (figure.low, figure.value, figure.high)
+        ]
+        ax.plot([shares[0], shares[2]], [at, at], "-", color="0.6", lw=3)
+        ax.plot(shares[1], at, "o" if figure.reached() else "X", ms=9, color=plots.rank_color(0 if figure.reached() else 1))
+    ax.axvline(1, color="0.2", lw=1)
+    ax.set_xscale("log")
+    ax.set_xticks([0.5, 1, 2, 5, 10], ["0.5", "1", "2", "5", "10"])
+    ax.minorticks_off()
+    ax.set_yticks(range(len(figures)), [figure.what.replace("`", "") for figure in figures])
+    ax.invert_yaxis()
+    ax.set_xlabel("times as good as wanted (a cross: missed)")
+    ax.set_title("Right of the line: what the kit asks of itself is reached", loc="left")
+    fig.savefig(HERE / "figures.png", dpi=110, bbox_inches="tight")
+    plt.close(fig)
+
+
+def compare(before, now):
+    """Sentences on what got worse."""
+    old = {(page, figure.what): figure for page, (_, several) in before.items() for figure in several}
+    return [
+        f"{page}: {figure.what}: {number(figure.value)} {figure.unit}; before: {number(was.value)} ({number(was.low)} to "
+        f"{number(was.high)})."
+        for page, (_, several) in now.items()
+        for figure in several
+        if (was := old.get((page, figure.what))) and figure.worse_than(was)
+    ]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--aside", action="store_true", help="put the kept figures aside, for --compare")
+    parser.add_argument("--compare", action="store_true", help="name the figures that got worse since --aside")
+    args = parser.parse_args()
+    if args.aside:
+        ASIDE.parent.mkdir(exist_ok=True)
+        ASIDE.write_text(KEPT.read_text())
+        return
+    found = read(KEPT)
+    draw(found)
+    (HERE / "README.md").write_text(text(found))
+    print("written: benchmarks/README.md, benchmarks/figures.png")
+    if args.compare and ASIDE.exists():
+        worse = compare(read(ASIDE), found)
+        print("\n".join(["Worse than before, beyond the spread of that run (was the machine idle?):", *worse]) if worse else
+              "No figure got worse beyond the spread of the run before.")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

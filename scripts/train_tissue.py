@@ -1,0 +1,221 @@
+#!/usr/bin/env python
+"""Train a ResNet-10 v2 on generated slides of tissue that are too large for a rank: cut by data, by layers, by space, or by all.
+
+mpirun -n 4 python scripts/train_tissue.py --space 4 --size 2048
+mpirun -n 4 python scripts/train_tissue.py --stages 2 --space 2 --schedule gems
+
+Notebooks 11 and 11b explain the parts: schedules, two directions, halos. Notebook 11c runs this beside one process.
+"""
+
+import argparse
+import json
+import time
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from tissue import Head, Line, margins, network, slide, strips_of
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.nn import functional as F
+
+from pi2zero import ranks
+from pi2zero.meters import Memory
+
+CUTS = {1: [0, 6], 2: [0, 2, 6], 4: [0, 1, 2, 3, 6]}  # stages: which of the six parts of the network each has
+SCHEDULES = ("layers", "gpipe", "1f1b", "gems")
+
+
+def row_of(schedule, row, stages, count):
+    """What the ranks in this row of the mesh do, in order: (stage, F or B, image). Notebook 11."""
+    if schedule in ("layers", "gems"):  # one image after the other; gems: every second one up the ranks
+        up = [schedule == "gems" and i % 2 == 1 for i in range(count)]
+        return [(stages - 1 - row if up[i] else row, kind, i) for i in range(count) for kind in "FB"]
+    ahead = count if schedule == "gpipe" else min(stages - 1 - row, count)
+    found = [(row, "F", i) for i in range(ahead)]
+    for i in range(count - ahead):
+        found += [(row, "F", ahead + i), (row, "B", i)]
+    return found + [(row, "B", i) for i in range(count - ahead, count)]
+
+
+class Trainer:
+    """This rank's part of the network. The ranks' mesh: stages x copies x strips; neighbours in space are the nearest ranks."""
+
+    def __init__(self, data=1, stages=1, space=1, schedule="layers", width=8, lr=1e-3):
+        self.mesh = init_device_mesh("cpu", (stages, data, space), mesh_dim_names=("stages", "data", "space"))
+        self.stages, self.schedule, self.look = stages, schedule, lambda moment: None
+        self.row, self.copy, strip = (self.mesh.get_local_rank(name) for name in self.mesh.mesh_dim_names)
+        self.line = Line(self.mesh["space"].mesh.tolist(), strip, self.mesh["space"].get_group())
+        self.two_ways = schedule == "gems" and stages > 1
+        self.whole, cut = network(width), CUTS[stages]
+        mine = sorted({self.row, stages - 1 - self.row} if self.two_ways else {self.row})
+        self.parts = {s: self.whole[cut[s] : cut[s + 1]] for s in mine}
+        self.model = nn.ModuleList(part for s in mine for part in self.parts[s])
+        self.mirror = None
+        if self.two_ways:
+            for line in self.mesh.mesh.flatten(1).T.tolist():  # the ranks of one copy and strip, by stage
+                for pair in zip(line, line[::-1][: stages // 2], strict=False):
+                    group = dist.new_group(list(pair))
+                    self.mirror = group if dist.get_rank() in pair else self.mirror
+        self.adam = torch.optim.Adam(self.model.parameters(), lr=lr)
+
+    def owner(self, stage, image):
+        """The rank that has this stage for this image, of my copy and strip; None before the first and after the last."""
+        if not 0 <= stage < self.stages:
+            return None
+        row = self.stages - 1 - stage if self.two_ways and image % 2 else stage
+        return self.mesh.mesh[row, self.copy, self.line.place].item()
+
+    def entry(self, stage, size):
+        """(edges, shape) of what comes into a stage."""
+        edges, channels, columns = strips_of(size, len(self.line.members)), 3, size
+        for part in self.whole[: CUTS[self.stages][stage]]:
+            kernel, stride, padding = part.shape
+            edges, channels, columns = margins(edges, *part.shape)[1], part.out, (columns + 2 * padding - kernel) // stride + 1
+        return edges, (1, channels, edges[self.line.place + 1] - edges[self.line.place], columns)
+
+    def forward(self, stage, i, image, size):
+        (edges, shape), before, after = self.entry(stage, size), self.owner(stage - 1, i), self.owner(stage + 1, i)
+        x = image
+        if before is not None:
+            dist.recv(x := torch.empty(shape), before, tag=i)
+            x.requires_grad_()
+        y = x
+        for part in self.parts[stage]:
+            y, edges = part(y, edges, self.line)
+        if after is not None:
+            self.sent.append(dist.isend(y.detach().contiguous(), after, tag=i))
+        return x, y
+
+    def backward(self, stage, i, x, y, label, total):
+        before, after = self.owner(stage - 1, i), self.owner(stage + 1, i)
+        if after is None:
+            loss = F.cross_entropy(y, label.view(1), reduction="sum") / total
+            self.loss += loss.item()
+            loss.backward()
+        else:
+            dist.recv(gradient := torch.empty_like(y), after, tag=i)
+            y.backward(gradient)
+        if before is not None:
+            self.sent.append(dist.isend(x.grad, before, tag=i))
+
+    def gradients(self, strips, labels, size):
+        """Of all images of all copies together. strips: mine of each image of my copy. Returns the loss of my copy's images."""
+        held, self.sent, self.loss = {}, [], 0.0
+        self.model.zero_grad()
+        total = len(strips) * self.mesh["data"].size()
+        for stage, kind, i in row_of(self.schedule, self.row, self.stages, len(strips)):
+            if kind == "F":
+                held[i] = self.forward(stage, i, strips[i], size)
+            else:
+                self.backward(stage, i, *held.pop(i), labels[i], total)
+            self.look(f"{kind}{i}")
+        for message in self.sent:
+            message.wait()
+        self.sum_gradients()
+        return self.loss
+
+    def sum_gradients(self):
+        """Over the strips all but the head's, which is complete on each; over the copies and the two directions all."""
+        for parts in self.parts.values():
+            features = [p for part in parts if not isinstance(part, Head) for p in part.parameters()]
+            every = [p for part in parts for p in part.parameters()]
+            for group, parameters in (
+                (len(self.line.members) > 1 and self.line.group, features),
+                (self.mesh["data"].size() > 1 and self.mesh["data"].get_group(), every),
+                (self.mirror, every),
+            ):
+                if group and parameters:
+                    flat = torch.cat([p.grad.flatten() for p in parameters])
+                    dist.all_reduce(flat, group=group)
+                    for p, grad in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
+                        p.grad.copy_(grad.view_as(p))
+
+    def mine(self, images):
+        """My strips of my copy's share of the images, and which they are."""
+        its = range(len(images))[self.copy :: self.mesh["data"].size()]
+        begin, end = strips_of(images[0].shape[1], len(self.line.members))[self.line.place :][:2]
+        return [images[i][None, :, begin:end].clone() for i in its], its
+
+    def beside(self, whole):
+        """(a part of mine, the same part of the whole network), for all of mine."""
+        cut = CUTS[self.stages]
+        return [pair for s, parts in self.parts.items() for pair in zip(parts, whole[cut[s] : cut[s + 1]], strict=True)]
+
+    def step(self, strips, labels, size):
+        loss = self.gradients(strips, labels, size)
+        self.adam.step()
+        return loss
+
+    def held(self, strips, labels, size):
+        """Bytes of this rank at its fullest moment: parameters, gradients, activations."""
+        memory = Memory()
+        self.look = lambda moment: memory.note(moment, self.model)
+        with memory.activations():
+            self.gradients(strips, labels, size)
+        self.look = lambda moment: None
+        return max(sum(sample[part] for part in ("parameters", "gradients", "activations")) for sample in memory.samples.values())
+
+
+def main():
+    args = parse()
+    torch.set_num_threads(1)
+    me = ranks.join()
+    ways = args.data, args.stages, args.space
+    check(me.world_size == np.prod(ways), f"{me.world_size} ranks, but data x stages x space = {np.prod(ways)}")
+    check(args.images % args.data == 0, f"--images {args.images} has to be a multiple of --data {args.data}")
+    count = args.images // args.data
+    even = args.stages % 2 == 0 == count % 2
+    check(args.schedule != "gems" or even, "gems needs an even number of stages, and of images for each copy")
+    trainer = Trainer(*ways, args.schedule, args.width, args.lr)
+    pool = [slide(args.seed + i, args.size) for i in range(args.images * 4)]
+    batches = [pool[k : k + args.images] for k in range(0, len(pool), args.images)]
+    dealt = [(*trainer.mine([image for image, _ in batch]), torch.tensor([label for _, label in batch])) for batch in batches]
+    batches = [(strips, labels[list(its)]) for strips, its, labels in dealt]
+    held = torch.tensor(float(trainer.held(*batches[0], args.size)))
+    dist.all_reduce(held, op=dist.ReduceOp.MAX)
+    for step in range(args.steps):
+        dist.barrier()
+        start = time.perf_counter()
+        loss = torch.tensor(trainer.step(*batches[step % len(batches)], args.size) / args.space)
+        dist.all_reduce(loss)  # over the ranks of last stages
+        if me.rank == 0:
+            rate = args.images / (time.perf_counter() - start)
+            tell(args, step=step + 1, loss=loss.item(), images_per_second=rate, fullest_rank_MB=held.item() / 1e6)
+    ranks.leave()
+
+
+def tell(args, **what):
+    """Print one line: JSON with --json, else words."""
+    words = ", ".join(f"{name} {value:.4g}" for name, value in what.items())
+    print(json.dumps(what) if args.json else words, flush=True)
+
+
+def check(true, message):
+    """End the program with the message unless it is true."""
+    if not true:
+        raise SystemExit(message)
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=int, default=1, help="copies of the network (default: 1)")
+    parser.add_argument("--stages", type=int, default=1, choices=CUTS, help="parts of its layers (default: 1)")
+    parser.add_argument("--space", type=int, default=1, help="strips of each image (default: 1)")
+    parser.add_argument("--schedule", default="layers", choices=SCHEDULES, help="of the stages (default: layers)")
+    parser.add_argument("--size", type=int, default=1024, help="pixels along a side of a slide (default: 1024)")
+    parser.add_argument("--images", type=int, default=4, help="in a step, over all copies (default: 4)")
+    parser.add_argument("--steps", type=int, default=4, help="(default: 4)")
+    parser.add_argument("--width", type=int, default=8, help="channels of the first convolution (default: 8)")
+    parser.add_argument("--lr", type=float, default=1e-3, help="learning rate of Adam (default: 0.001)")
+    parser.add_argument("--seed", type=int, default=0, help="of the slides (default: 0)")
+    parser.add_argument("--json", action="store_true", help="print JSON, one object a line")
+    args = parser.parse_args()
+    check(args.images >= 1 and args.steps >= 1, "--images and --steps have to be 1 or more")
+    check(args.size >= 64, "--size has to be at least 64")
+    check(min(args.data, args.space, args.width) >= 1, "--data, --space and --width have to be 1 or more")
+    return args
+
+
+if __name__ == "__main__":
+    main()

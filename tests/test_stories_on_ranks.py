@@ -1,0 +1,77 @@
+"""Stories on ranks: one copy on a host, the same numbers as one process would make, and what is wrong with a file ends all."""
+
+import pytest
+from test_dailymail_files import as_lines, folder_of_lines, rows
+from worlds import checks
+
+pytestmark = pytest.mark.long
+
+TEXT = """
+import gc, pickle
+from pathlib import Path
+from pi2zero.summaries import data
+from pi2zero.summaries.data import on_ranks
+
+source, broken = {source!r}, {broken!r}
+said = []
+stories = on_ranks.load(me, source, say=said.append)
+files = [None] * me.world_size
+dist.all_gather_object(files, [part["filename"] for part in stories.splits["train"].cache_files])
+tell("one copy", all(each == files[0] and each for each in files))
+tell("only rank 0 says what it reads", bool(said) == (me.rank == 0))
+alone = data.load(source, say=said.append)
+tell("the same stories", all(list(stories.splits[name]) == list(alone.splits[name]) for name in data.SPLITS))
+
+def encode(some):
+    assert len(some["article"]) <= 7
+    return [([len(word) for word in a.split()], [] if a.endswith("3 .") else [70_000, len(h)])
+            for a, h in zip(some["article"], some["highlights"])]
+
+shares = []
+made = on_ranks.tokenized(stories.splits["train"], encode, at_once=7, tell=shares.append)
+due = [pair for first in range(0, len(alone.splits["train"]), 7) for pair in encode(alone.splits["train"][first : first + 7])]
+same = len(made) == len(due) and all([list(a), list(h)] == [list(x), list(y)] for (a, h), (x, y) in zip(made, due))
+tell("the same numbers, in the same order", same and [list(part) for part in made[-1]] == [list(part) for part in due[-1]])
+tell("lengths", [list(each) for each in made.lengths()] == [[len(a) for a, _ in due], [len(h) for _, h in due]])
+tell("it says how far it is", shares[-1:] == [1.0] and shares == sorted(shares))
+tell("64-bit numbers, for torch", torch.tensor(made[0][0]).dtype == torch.int64)
+try:
+    made[len(made)]
+except IndexError as error:
+    tell("no row beyond the last", "none has the number" in str(error))
+try:
+    pickle.dumps(made)
+except TypeError as error:
+    tell("rows stay where they are", "stay on their ranks" in str(error))
+few = on_ranks.tokenized(stories.splits["train"].select([0]), encode)
+tell("fewer stories than ranks", len(few) == 1 and [list(part) for part in few[0]] == [list(part) for part in due[0]])
+mine = Path(made._own.name)
+del made, few
+gc.collect()
+tell("its files go with it", not mine.exists())
+try:
+    on_ranks.load(me, broken, say=said.append)
+except ValueError as error:
+    tell("what is wrong is said on all ranks", "no story left for train" in str(error))
+embedded = on_ranks.load(me, "embedded", counts={{"train": 5, "test": 5}}, say=said.append)
+tell("the kit's own", len(embedded.splits["train"]) == 5 and embedded.name == "embedded")
+"""
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stories")
+    source, broken = folder / "good", folder / "broken"
+    source.mkdir(), broken.mkdir()
+    folder_of_lines(source, train=as_lines(rows("train", 45)))
+    folder_of_lines(broken, train="{\n")
+    (folder / "meet").mkdir()
+    return checks([1, 3], TEXT.format(source=str(source), broken=str(broken)), folder / "meet")
+
+
+NAMES = [line.split('"')[1] for line in TEXT.splitlines() if 'tell("' in line]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_on_one_rank_and_on_three(found, name):
+    assert [world.get(name) for world in found] == [True, True]

@@ -1,0 +1,65 @@
+"""`make coverage`: which lines and branches of the package its tests run, in kernels and on ranks, too.
+
+Steps of tools/check.py as arguments (default: fast ranks faults). coverage.py lies in build/coverage/, not among the kit's pins;
+each Python process that the tests start finds it there. Says the share of each file, and which lines are left, in
+build/coverage/report.txt; ends with an error below WANTED percent.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from setup_uv import pip_settings, uv_environment
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "build" / "coverage"
+SITE = FOLDER / "site"
+VERSION = "7.17.3"
+WANTED = 90  # percent of lines and branches
+SETTINGS = f"""[run]
+branch = true
+parallel = true
+source_pkgs = pi2zero
+data_file = {FOLDER}/data/.coverage
+sigterm = true
+disable_warnings = no-data-collected, module-not-imported, module-not-measured, trace-changed
+[report]
+show_missing = true
+exclude_also =
+    if TYPE_CHECKING
+    raise NotImplementedError
+"""
+
+
+def prepare():
+    """coverage.py and what makes each process count; the environment of the tests."""
+    (FOLDER / "data").mkdir(parents=True, exist_ok=True)
+    for old in (FOLDER / "data").iterdir():
+        old.unlink()
+    uv = [Path(sys.executable).with_name("uv"), "pip", "install", "--quiet", "--python", sys.executable, "--target", SITE]
+    settings = uv_environment(pip_settings(sys.executable, os.environ), os.environ)
+    subprocess.run([*uv, f"coverage=={VERSION}"], check=True, env=settings)
+    (SITE / "sitecustomize.py").write_text("import coverage\ncoverage.process_startup()\n")
+    (FOLDER / "settings").write_text(SETTINGS)
+    return {**os.environ, "PYTHONPATH": str(SITE), "COVERAGE_PROCESS_START": str(FOLDER / "settings")}
+
+
+def coverage(*words, env):
+    command = [sys.executable, "-m", "coverage", *words, "--rcfile", FOLDER / "settings"]
+    quiet = {name: value for name, value in env.items() if name != "COVERAGE_PROCESS_START"}
+    return subprocess.run(list(map(str, command)), cwd=ROOT, env=quiet, stdout=subprocess.PIPE, text=True)
+
+
+def main():
+    env = prepare()
+    subprocess.run([sys.executable, "tools/check.py", *(sys.argv[1:] or ["fast", "ranks", "faults"])], cwd=ROOT, env=env)
+    coverage("combine", env=env)
+    done = coverage("report", f"--fail-under={WANTED}", env=env)
+    (FOLDER / "report.txt").write_text(done.stdout)
+    print(done.stdout)
+    sys.exit(done.returncode)
+
+
+if __name__ == "__main__":
+    main()
