@@ -1,27 +1,21 @@
-"""The plans for a session: their minutes add up, each block has a break and a reserve, and the headings they name are there."""
+"""The plans for a session: minutes are those of the one tool and add up, each block has a break and a reserve; the labs' page."""
 
 import re
+import sys
 from pathlib import Path
 
 import nbformat
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PLANS = (ROOT / "docs" / "plans.md").read_text()
-BLOCKS = {  # {"A": (its minutes, its rows as lists of four)}
-    name: (
-        int(total),
-        [[part.strip() for part in row.split("|")[1:5]] for row in re.findall(r"^\| \d+ \|.*$", text, re.MULTILINE)],
-    )
-    for name, total, text in re.findall(r"^## Block (\w): [^\n]*\((\d+) min\)$(.*?)(?=^## |\Z)", PLANS, re.MULTILINE | re.DOTALL)
-}
-NAMED = [(name, row[1]) for name, (_, rows) in BLOCKS.items() for row in rows if "notebook" in row[1] and "*" in row[1]]
+sys.path.insert(0, str(ROOT / "tools"))
 
+import plans  # noqa: E402
 
-def headings(number):
-    (path,) = (ROOT / "notebooks").glob(f"{number}_*.ipynb")
-    cells = nbformat.read(path, as_version=4).cells
-    return re.findall(r"^## (.+)$", "\n".join(cell.source for cell in cells if cell.cell_type == "markdown"), re.MULTILINE)
+PLANS = plans.PAGE.read_text()
+BLOCKS = plans.blocks()
+NAMED = [(name, row) for name, (_, rows) in BLOCKS.items() for row in rows if plans.PART.search(row[1])]
+LABS = sorted(path.stem for path in (ROOT / "labs").glob("*.ipynb"))
 
 
 def test_the_minutes_of_a_block_add_up():
@@ -33,19 +27,38 @@ def test_the_minutes_of_a_block_add_up():
 
 
 def test_the_blocks_of_a_plan_add_up():
-    plans = re.findall(r"^\| [a-z ]+ \| ([A-Z][A-Z,; ]*) \| (\d+) \|$", PLANS, re.MULTILINE)
-    assert len(plans) == 5
-    for blocks, minutes in plans:
+    found = re.findall(r"^\| [a-z ]+ \| ([A-Z][A-Z,; ]*) \| (\d+) \|$", PLANS, re.MULTILINE)
+    assert len(found) == 5
+    for blocks, minutes in found:
         assert sum(BLOCKS[name][0] for name in re.findall(r"\w", blocks)) == int(minutes)
 
 
-@pytest.mark.parametrize(("block", "what"), NAMED)
-def test_the_headings_of_a_plan_are_there(block, what):
-    """Of `notebook 02 ... *Heading*` in the column `what`; a notebook's names reach to the next notebook's."""
-    for number, text in re.findall(r"notebook (\w+)(.*?)(?=notebook|$)", what):
-        known = headings(number)
-        for name in re.findall(r"\*([^*]+)\*", text):
-            assert any(heading.startswith(name) for heading in known), f"block {block}: notebook {number} has no heading {name!r}"
+@pytest.mark.parametrize(("block", "row"), NAMED)
+def test_a_row_has_the_minutes_that_its_part_takes(block, row):
+    """Of notebooks, labs and slides. Its headings are there, or `needed` says which one is not."""
+    assert int(row[0]) == pytest.approx(plans.needed(row[1]), abs=3.5), f"block {block}; python tools/plans.py shows all"
+
+
+def test_a_heading_that_is_not_there_is_named():
+    assert plans.needed("a break") is None
+    assert plans.needed("slides 5; lab 2") == pytest.approx(plans.needed("slides 5") + plans.needed("lab 2"))
+    with pytest.raises(ValueError, match="no heading begins with 'Nowhere'"):
+        plans.needed("notebook 02 to *Nowhere*")
+
+
+@pytest.mark.parametrize("name", LABS)
+def test_each_task_of_a_lab_has_something_for_those_who_are_early(name):
+    """In the lab, and with what comes of it on the page from the front."""
+    cells = nbformat.read(ROOT / "labs" / f"{name}.ipynb", as_version=4).cells
+    text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    tasks = re.findall(r"^## Task (\d+)", text, re.MULTILINE)
+    early = text[text.index("## If you are early") :]
+    assert re.findall(r"^- \*\*Task (\d+)\*\*", early, re.MULTILINE) == tasks
+    page = (ROOT / "docs" / "labs.md").read_text()
+    section = re.search(rf"^## Lab {int(name[:2])} .*?(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+    assert section
+    assert re.findall(r"^\| (\d+) \|", section[0], re.MULTILINE) == tasks
+    assert "**Before.**" in section[0] and "**After.**" in section[0]
 
 
 def test_the_room_sheet_has_ten_failures_with_their_cures():

@@ -25,6 +25,7 @@ STATED = re.compile(r"\*\*(?:about )?\d+ minutes(?: \([^)]*\))?")
 HINTS = re.compile(r"<details><summary>Hint.*?</details>", re.DOTALL)  # not everybody opens them
 ANSWER = re.compile(r"### BEGIN SOLUTION\n(.*?)### END SOLUTION", re.DOTALL)
 BLANKS = {"blank", "blank-check", "blank-solution"}
+NOT_FOR_ALL = {"solution-only", "optional"}  # text of the solutions, and for those who are early
 
 
 @dataclass
@@ -77,7 +78,7 @@ def minutes(name: str, since: str | None = None, before: str | None = None) -> M
     text = "\n".join(
         source
         for cell, mine, source in zip(cells, tags, sources, strict=True)
-        if cell["cell_type"] == "markdown" and "solution-only" not in mine
+        if cell["cell_type"] == "markdown" and not mine & NOT_FOR_ALL
     )
     answers = [source for mine, source in zip(tags, code, strict=True) if "blank-solution" in mine]
     answers += [answer for source in code for answer in ANSWER.findall(source)]
