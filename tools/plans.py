@@ -1,8 +1,9 @@
 #!/usr/bin/env python
 """The minutes of docs/plans.md beside those that tools/minutes.py and the decks' notes give for the same parts.
 
-A row names its part by headings: `notebook 02 to *Darts on ranks*` (from the top, and that heading's part with it), `notebook 04, *A* to *B*`,
-`notebook 09, *A*, *B*`; `lab 1, tasks 1 to 3`; a deck's sections: `slides 1, *the beginning*, *Then, many*`.
+A row names its part by headings: `notebook 02 to *Darts on ranks*` (from the top, and that heading's part with it),
+`notebook 04, *A* to *B*`, `notebook 09, *A*, *B*`; `lab 1, tasks 1 to 3`; a deck's sections:
+`slides 1, *the beginning*, *Then, many*`.
 """
 
 import json
