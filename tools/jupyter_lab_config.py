@@ -14,6 +14,7 @@ nbgrader = ["nbgrader"] + [f"nbgrader.server_extensions.{name}" for name in
 c.ServerApp.jpserver_extensions = dict.fromkeys([*nbgrader, "ipyparallel"], False) | {"jupyterlab": True}
 SETTINGS = str(Path(__file__).parent / "lab_settings")
 c.LabApp.app_settings_dir = SETTINGS
+c.LabApp.extra_labextensions_path = [str(Path(__file__).parent / "lab_extensions")]  # the tile, and the sign of the ranks' state
 c.LabApp.custom_css = True
 c.ServerApp.tornado_settings = {"static_custom_path": [SETTINGS]}  # where custom.css is
 c.LabApp.check_for_updates_class = "jupyterlab.NeverCheckForUpdate"  # works without a network

@@ -103,6 +103,40 @@ def test_the_menu_and_the_map_lead_to_the_right_notebook(page):
     wait_until_open(page, "notebooks/00_start_here")
 
 
+def test_the_launcher_has_a_tile_that_leads_to_the_first_notebook(page):
+    page.evaluate("window.jupyterapp.commands.execute('launcher:create') && null")
+    tile = page.locator(".jp-LauncherCard", has_text="Start here")
+    tile.wait_for()
+    screenshot(page, "launcher")
+    tile.click()
+    wait_until_open(page, "notebooks/00_start_here")
+
+
+def test_the_status_bar_tells_the_state_of_the_ranks(page):
+    """Of the notebook in front, after its last cell; while ranks are being restarted it looks again by itself."""
+    sign = page.locator("#jp-main-statusbar .pi2zero-ranks")
+
+    def says(words):
+        page.wait_for_function(
+            "words => document.querySelector('#jp-main-statusbar .pi2zero-ranks').textContent === words",
+            arg=words,
+            timeout=60_000,
+        )
+
+    says("")
+    page.evaluate(INSERT, "import pi2zero\ncluster = pi2zero.start(n=2)")
+    says("2 ranks, ready")
+    alone = "%%px\nfrom mpi4py import MPI\nif MPI.COMM_WORLD.rank == 0:\n    raise ValueError\nMPI.COMM_WORLD.Barrier()"
+    page.evaluate(f"({INSERT})({alone!r}) && null")
+    says("2 ranks, being restarted")
+    screenshot(page, "status_bar")
+    says("2 ranks, ready")
+    page.evaluate(INSERT, "cluster.stop()")
+    says("ranks stopped")
+    assert sign.get_attribute("role") == "status"
+    close(page)
+
+
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_every_cell_does_what_the_text_says(page, name):
     if why := needs.why_not(nbformat.read(ROOT / f"{name}.ipynb", as_version=4)):

@@ -1,0 +1,85 @@
+// What JupyterLab shows of the kit beside its menu: a tile in the launcher that leads to notebook 00, and in the status bar the
+// state of the ranks of the notebook in front. Written by hand in the form in which JupyterLab loads built extensions, so that
+// nothing has to be built. tests/browser/test_lab.py looks at both.
+(() => {
+  const FIRST = "notebooks/00_start_here.ipynb";
+  // Asked in silence after a cell: "4 ranks, ready", or nothing where the kernel has started none.
+  const STATE =
+    "(lambda api: api.current().state if api and api.current() else '')(__import__('sys').modules.get('pi2zero.cluster.api'))";
+  const AGAIN = 1500; // ms between two looks while the kernel is busy, or its ranks are being restarted
+  let scope;
+
+  const load = name => Object.values(scope[name])[0].get().then(module => module());
+
+  const PI = `data:image/svg+xml,${encodeURIComponent(
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24"><text x="12" y="19" font-size="24" text-anchor="middle" fill="#1f5fa8">π</text></svg>'
+  )}`;
+
+  const addTile = (app, launcher, { notebookIcon }) => {
+    app.commands.addCommand("pi2zero:start-here", {
+      label: "Start here",
+      caption: "Notebook 00: the map of all notebooks and labs",
+      icon: notebookIcon, // the first tile's stands beside the heading, too
+      execute: () => app.commands.execute("filebrowser:open-path", { path: FIRST })
+    });
+    launcher.add({ command: "pi2zero:start-here", category: "Notebook", rank: -1, kernelIconUrl: PI });
+  };
+
+  const ask = async kernel => {
+    if ((await kernel.info).language_info.name !== "python") return "";
+    const request = { code: "", silent: true, store_history: false, user_expressions: { state: STATE } };
+    const { content } = await kernel.requestExecute(request).done;
+    const said = content.user_expressions?.state?.data?.["text/plain"];
+    const state = said ? said.slice(1, -1) : ""; // between Python's quotes
+    return state === "stopped" ? "ranks stopped" : state;
+  };
+
+  const addState = (tracker, statusBar, { NotebookActions }, { Widget }) => {
+    const item = new Widget();
+    item.addClass("pi2zero-ranks");
+    item.node.setAttribute("role", "status");
+    item.node.title = "The ranks of this notebook, after its last cell";
+    let later;
+    const look = async () => {
+      clearTimeout(later);
+      const kernel = tracker.currentWidget?.sessionContext.session?.kernel;
+      const busy = kernel && kernel.status !== "idle"; // nothing new is known then
+      const text = busy ? item.node.textContent : kernel ? await ask(kernel).catch(() => "") : "";
+      if (kernel !== tracker.currentWidget?.sessionContext.session?.kernel) return; // another notebook came to the front
+      item.node.textContent = text;
+      if (busy || text.includes("being restarted")) later = setTimeout(look, AGAIN);
+    };
+    statusBar.registerStatusItem("pi2zero:ranks", { item, align: "left", rank: 90 });
+    NotebookActions.executed.connect(look);
+    const forget = () => {
+      item.node.textContent = "";
+      look();
+    };
+    tracker.currentChanged.connect(forget);
+    tracker.widgetAdded.connect((_, panel) =>
+      panel.sessionContext.statusChanged.connect((_, status) => {
+        if (["restarting", "autorestarting", "dead"].includes(status) && panel === tracker.currentWidget) forget();
+      })
+    );
+  };
+
+  (window._JUPYTERLAB ??= {}).pi2zero = {
+    init: shared => {
+      scope = shared;
+    },
+    get: async () => {
+      const names = ["launcher", "notebook", "statusbar", "ui-components"].map(name => `@jupyterlab/${name}`);
+      const [launcher, notebook, statusBar, components, widgets] = await Promise.all([...names, "@lumino/widgets"].map(load));
+      const plugin = {
+        id: "pi2zero:plugin",
+        autoStart: true,
+        optional: [launcher.ILauncher, notebook.INotebookTracker, statusBar.IStatusBar],
+        activate: (app, tiles, tracker, bar) => {
+          if (tiles) addTile(app, tiles, components);
+          if (tracker && bar) addState(tracker, bar, notebook, widgets);
+        }
+      };
+      return () => ({ __esModule: true, default: plugin });
+    }
+  };
+})();
