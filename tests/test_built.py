@@ -55,6 +55,16 @@ def test_built_once_and_a_second_clone_has_it_in_seconds(kit, tmp_path):
     subprocess.run([clone.python, "-c", "from horovod.torch import mpi_lib_v2"], check=True)
 
 
+def test_from_a_folder_that_is_gone_the_next_clone_still_has_it_in_seconds(kit, tmp_path):
+    assert kit.built("--wait")[0] == 0
+    clone, gone = Kit(tmp_path / "clone", kit.cache), tmp_path / "gone"
+    gone.mkdir()
+    script = f"cd {gone} && /bin/rmdir {gone} && {clone.python} -m pi2zero built --wait"
+    done = subprocess.run(["/bin/sh", "-c", script], env=clone.env(), capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "Horovod: ready\n"), done.stderr
+    assert "compiled" not in clone.log() and len(kit.entries()) == 1
+
+
 def test_it_goes_on_in_the_background_and_after_a_kill(kit):
     kit.start_and_hold()
     (first,) = [p for p in builders(kit) if "pi2zero.built.builder" in p.cmdline()]

@@ -49,6 +49,7 @@ def start(again: bool = False) -> None:
         subprocess.Popen(
             [sys.executable, "-m", "pi2zero.built.builder"],
             env=env | {BUILDER: sys.prefix},
+            cwd=sys.prefix,  # where this was called may be gone before the builder is done: pip would end at once
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -144,7 +145,7 @@ class Building:
                 part.install(files, self.command)
                 if part.works(self.command):
                     return
-            cache.drop(part)
+            # Not the entry's fault, perhaps: its checksums are right. What is built now replaces it.
         self.fresh_work()
         files = part.build(self.work, self.command)
         part.install(files, self.command)
