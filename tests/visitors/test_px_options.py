@@ -143,6 +143,14 @@ def test_px_below_the_first_line_says_what_is_wrong(book):
     assert "has to stand in the first line of its cell" in book.run("# the mean\n%%px\nprint(1)").error
 
 
+def test_a_definition_without_px_is_told(book):
+    define = "def half(x):\n    return x / 2"
+    assert ran(book, define) == ""
+    ran(book, f"%%px\n{define}")
+    assert "defined half in the notebook's own process" in ran(book, define) and "Is %%px missing?" in ran(book, define)
+    assert ran(book, f"%%px\n{define}") == "" and ran(book, "half = 3") == ""
+
+
 def test_local(book):
     ran(book, "%%px --local --targets 0\nhere_and_there = 3")
     assert ran(book, "print(here_and_there)") == "3\n"

@@ -163,6 +163,11 @@ class MPICluster:
         if stop is None:
             self._lost = History()
 
+    @property
+    def definitions(self) -> set[str]:
+        """The functions and classes that `%%px` cells have defined on these ranks, or on those before them."""
+        return self._lost.definitions | self._history.definitions
+
     def _told(self) -> History:
         """All that this notebook told its ranks. What another cluster was told counts until these have been told something."""
         if self._of_former and len(self._history):

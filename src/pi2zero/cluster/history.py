@@ -32,8 +32,7 @@ class Cell:
 
         A decorator may do more: `@solution` (checks/blanks) looks at the function that the learner has defined before.
         """
-        definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-        return all(isinstance(s, definition) and not s.decorator_list for s in statements(self.source))
+        return all(isinstance(s, DEFINITION) and not s.decorator_list for s in statements(self.source))
 
 
 @dataclass
@@ -66,6 +65,11 @@ class History:
     @property
     def names(self) -> set[str]:
         return set().union(*(entry.names for entry in self.entries))
+
+    @property
+    def definitions(self) -> set[str]:
+        """The functions and classes that its cells define."""
+        return set().union(*(definitions(entry.source) for entry in self.entries if isinstance(entry, Cell)))
 
     def then(self, later: "History") -> "History":
         """This one's steps, then another's."""
@@ -112,8 +116,16 @@ def statements(source: str) -> list[ast.stmt]:
         return []
 
 
+DEFINITION = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def definitions(source: str) -> set[str]:
+    """The functions and classes that a cell defines at its top level."""
+    return {statement.name for statement in statements(source) if isinstance(statement, DEFINITION)}
+
+
 def _defines(statement: ast.stmt):
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+    if isinstance(statement, DEFINITION):
         yield statement.name
     elif isinstance(statement, ast.Import | ast.ImportFrom):
         for alias in statement.names:

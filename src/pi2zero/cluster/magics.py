@@ -10,6 +10,7 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 
 from pi2zero.cluster.api import current
 from pi2zero.cluster.grouped import show_grouped
+from pi2zero.cluster.history import definitions
 from pi2zero.mpi import name_ranks
 
 TIMEOUT = 30.0  # s, see MPICluster.run
@@ -20,6 +21,7 @@ def register(shell, ranks: list[int] | None = None, suffix: str = "") -> None:
     """Let `%%px` (with a suffix: `%%px_suffix`) in this shell run on the current cluster: on all ranks, or on these."""
     shell.magics_manager.register(RankMagics(shell, ranks, suffix))
     shell.events.register("post_run_cell", keep_watch)
+    shell.events.register("post_run_cell", miss_px)
 
 
 def keep_watch(_) -> None:
@@ -39,6 +41,13 @@ def keep_watch(_) -> None:
             print(
                 "%%px runs on another cluster now, without the kit's watch. cluster.activate() brings it back to the kit's ranks."
             )
+
+
+def miss_px(result) -> None:
+    """After each cell: does it define here what the ranks have a version of? Then `%%px` may have been forgotten."""
+    cluster = current()
+    if cluster.runs() and (both := sorted(definitions(result.info.raw_cell or "") & cluster.definitions)):
+        print(f"This cell defined {' and '.join(both)} in the notebook's own process. The ranks keep their own. Is %%px missing?")
 
 
 def parse_targets(text: str, n: int) -> list[int]:
