@@ -109,7 +109,7 @@ def staged(path):
 def _stage_cell(cell, alt):
     tags = cell["metadata"].setdefault("tags", [])
     hidden = cell["metadata"].get("jupyter", {})
-    if hidden.get("outputs_hidden") and cell.get("outputs"):
+    if (hidden.get("outputs_hidden") or cell["metadata"].get("scrolled")) and cell.get("outputs"):
         tags.append("hide-output")
     if hidden.get("source_hidden"):  # the kit's answer to a blank
         tags.append("hide-input")

@@ -95,12 +95,14 @@ def test_a_wrong_answer_is_told_its_mistake(blank, piece, other, words):
 
 
 @pytest.mark.parametrize("book", BOOKS)
-def test_the_output_under_a_predict_is_folded_and_no_other(book):
+def test_the_output_under_a_predict_is_folded_and_no_other_and_long_ones_stand_in_a_box(book):
     due = [cell.id for cell in notebooks.to_fold(BOOKS[book])]
     folded = [cell.id for cell in BOOKS[book].cells if cell.metadata.get("jupyter", {}).get("outputs_hidden")]
     assert folded == due, f"python tools/notebooks.py --fold notebooks/{book}.ipynb"
     asked = any(notebooks.PREDICT.search(cell.source) for cell in BOOKS[book].cells if cell.cell_type == "markdown")
     assert bool(due) == asked
+    boxed = [cell.id for cell in BOOKS[book].cells if cell.metadata.get("scrolled")]
+    assert boxed == [cell.id for cell in BOOKS[book].cells if notebooks.is_long(cell)], "the same command"
 
 
 @pytest.mark.parametrize("book", TAUGHT)

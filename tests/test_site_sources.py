@@ -168,11 +168,13 @@ def test_an_output_that_is_hidden_in_jupyterlab_is_folded_on_the_site():
         {"id": "a", "metadata": {"jupyter": {"outputs_hidden": True}}, "outputs": [output]},
         {"id": "b", "metadata": {}, "outputs": []},
         {"id": "c", "metadata": {"jupyter": {"source_hidden": True}}, "outputs": []},
+        {"id": "d", "metadata": {"scrolled": True}, "outputs": [output]},
     ]
     for cell in cells:
         stage._stage_cell(cell, {"a": "what it shows"})
     assert cells[0]["metadata"]["tags"] == ["hide-output"] and cells[1]["metadata"]["tags"] == []
     assert cells[2]["metadata"]["tags"] == ["hide-input"]
+    assert cells[3]["metadata"]["tags"] == ["hide-output"], "a long one is folded, too"
     assert cells[0]["metadata"]["mystnb"] == {"image": {"alt": "what it shows"}}
 
 

@@ -51,6 +51,7 @@ VECTORS = {
 }
 PREDICT = re.compile(r"(?<!see )\*\*Predict")  # notebook 00 tells what is meant where you "see **Predict**"
 SOLUTION = "blank-solution"  # the tag of the kit's answer to a blank
+LONG = 40  # lines of text, beyond which JupyterLab shows an output in a box of its own, and the site folded
 OF_LEARNERS = {"blank", "blank-check", SOLUTION, "guess"}
 
 
@@ -158,13 +159,22 @@ def nameless(output, host=None):
 
 
 def fold(book):
-    """Mark in the metadata which outputs are shown only when the learner has run their cells."""
+    """Mark in the metadata which outputs are shown only when the learner has run their cells, and which are long."""
     for cell in book.cells:
+        cell.metadata.pop("scrolled", None)
+        if is_long(cell):
+            cell.metadata["scrolled"] = True
         cell.metadata.get("jupyter", {}).pop("outputs_hidden", None)
         if not cell.metadata.get("jupyter", True):
             del cell.metadata["jupyter"]
     for cell in to_fold(book):
         cell.metadata.setdefault("jupyter", {})["outputs_hidden"] = True
+
+
+def is_long(cell) -> bool:
+    """Whether its output has more lines of text than one wants to scroll past."""
+    texts = [output.get("text", "") or "\n".join(output.get("traceback", [])) for output in cell.get("outputs", [])]
+    return sum(len(text.splitlines()) for text in texts) > LONG
 
 
 def to_fold(book):
