@@ -111,7 +111,7 @@ def compile_one(builder, work: Path) -> None:
         name=name,
         sources=absolute(builder.sources()),
         extra_include_paths=absolute(builder.include_paths()),
-        extra_cflags=[*builder.strip_empty_entries(builder.cxx_args()), "-UC10_USE_GLOG"],
+        extra_cflags=[*builder.strip_empty_entries(builder.cxx_args()), "-UC10_USE_GLOG", "-g0"],
         extra_ldflags=[*builder.strip_empty_entries(builder.extra_ldflags()), "-Wl,--strip-debug"],
         build_directory=str(work / name),
         verbose=True,
