@@ -56,10 +56,10 @@ def bar(axes, x, y, width, height, text="", color=PALE, ink=INK, hatch=None, siz
 
 
 def way(here):
-    """The four parts of the workshop as stairs, part `here` (0..3) in colour."""
+    """The first four parts of the workshop as stairs, part `here` (0..3) in colour."""
     figure, axes = canvas(1150, 430)
     steps = ["π and MPI\n\nranks, Bcast,\nReduce", "Data parallel\n\nall-reduce,\nHorovod, DDP"]
-    steps += ["ZeRO\n\nshard states,\ngradients, weights", "A summarizer\n\ntoo large for\none process"]
+    steps += ["ZeRO\n\nshard states,\ngradients, weights", "A summarizer\n\ntrained on ranks,\njudged by facts"]
     for i, text in enumerate(steps):
         color, ink = (ACCENT, "white") if i == here else (PALE, INK)
         box(axes, 20 + i * 284, 20 + i * 70, 258, 180, text, color, ink, size=19)

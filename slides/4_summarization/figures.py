@@ -22,6 +22,9 @@ GREEN, GREY = plots.RANK_COLORS[2], "#F2F2F2"
 
 # Parameters of T5, as C. Raffel and others give them, JMLR 21, 2020 (arXiv:1910.10683).
 T5 = {"small": 60e6, "base": 220e6, "large": 770e6, "3B": 3e9, "11B": 11e9}
+# Words of CNN/DailyMail's stories on average: A. See and others, arXiv:1704.04368. A word has about 1.3 pieces.
+ARTICLE_WORDS, HIGHLIGHT_WORDS, PIECES_A_WORD = 780, 56, 1.3
+READ = 512  # pieces of an article that T5 is given
 # The worked example: all numbers on the slide are computed from these.
 REFERENCE, SUMMARY = "Fire in Selmouth damages a bakery.", "Fire damages a school in Selmouth."
 TWO_LINES = ["Fire in Selmouth damages a bakery.", "It leaves 20 people injured."]
@@ -315,6 +318,21 @@ def pieces():
         places.append(seen)
     for (x0, y0), (x1, y1) in zip(*places, strict=True):
         arrow(axes, (x0, y0 - 2), (x1, y1 + 60), color=ACCENT)
+    return figure
+
+
+def cut_away():
+    """An article of CNN/DailyMail and its highlights, on average, in pieces; what T5 does not read is grey."""
+    figure, axes = canvas(1150, 230)
+    left, scale = 170, 0.83  # px; px a piece
+    for y, name, words in ((140, "article", ARTICLE_WORDS), (40, "highlights", HIGHLIGHT_WORDS)):
+        pieces, read = float(f"{words * PIECES_A_WORD:.2g}"), min(words * PIECES_A_WORD, READ)
+        box(axes, left, y, pieces * scale, 70, color=GREY, edge=QUIET if pieces > READ else "none")
+        box(axes, left, y, read * scale, 70, color=ACCENT)
+        label(axes, left - 20, y + 35, name, ha="right", weight="bold", size=19)
+        label(axes, left + pieces * scale + 15, y + 35, f"about {pieces:,.0f}", ha="left", size=18, color=QUIET)
+    label(axes, left + READ * scale / 2, 175, f"the first {READ}: read", color="white", size=19)
+    label(axes, left + (READ + ARTICLE_WORDS * PIECES_A_WORD) * scale / 2, 175, "never seen", size=19)
     return figure
 
 
