@@ -152,11 +152,11 @@ def loop_and_numpy():
 
 
 def bcast():
-    return collective("Bcast", [["n"], [], []], [["n"], ["n"], ["n"]], width=4.6)
+    return collective("Bcast", [["n"], [], [], []], [["n"]] * 4, width=4.6)
 
 
 def reduce():
-    return collective("Reduce, SUM", [["a"], ["b"], ["c"]], [["a+b+c"], [], []])
+    return collective("Reduce, SUM", [["a"], ["b"], ["c"], ["d"]], [["a+b+c+d"], [], [], []], said="sum")
 
 
 def scatter_gather():
@@ -168,12 +168,19 @@ def scatter_gather():
 
 
 def allreduce():
-    return collective("Allreduce, SUM", [["a"], ["b"], ["c"]], [["a+b+c"]] * 3)
+    return collective("Allreduce, SUM", [["0"], ["1"], ["2"], ["3"]], [["0+1+2+3"]] * 4, said="6")
 
 
-def collective(name, before, after, width=5.5):
-    with matplotlib.rc_context({"font.size": 16}):  # so that a+b+c fits its box
-        return plots.collective(name, before, after, figsize=(width, 4.3)).figure
+def collective(name, before, after, width=5.5, said=""):
+    """said: what stands in a box that holds a sum; its terms would not be legible there."""
+    with matplotlib.rc_context({"font.size": 16}):
+        axes = plots.collective(name, before, after, figsize=(width, 4.3))
+    for text in axes.texts:
+        if "+" in text.get_text():
+            text.set(text=said, fontsize=16)
+    for patch in axes.patches:
+        patch.set_linewidth(2.5)
+    return axes.figure
 
 
 def spawn():
@@ -188,9 +195,10 @@ def spawn():
         color, ink = plots.rank_color(rank), "white" if rank in (0, 2) else INK
         bar(axes, 185, y, 290, 52, "start Python", PALE, QUIET)
         bar(axes, 560, y, 330, 52, f"slices {rank}, {rank + 4}, {rank + 8}, …", color, ink)
+        arrow(axes, (162, y + 26), (186, y + 26), color=QUIET)
         arrow(axes, (517, 346), (517, y + 26), color=ACCENT)
         arrow(axes, (927, y + 26), (927, 346), color=WARM)
-    arrow(axes, (165, 346), (165, 290), color=QUIET)
+    axes.plot([162, 162], [346, 84], color=QUIET, linewidth=3)
     label(axes, 517, 416, "Bcast n", color=ACCENT, weight="bold")
     label(axes, 927, 416, "Reduce", color=WARM, weight="bold")
     label(axes, 1130, 22, "time, not to scale", size=16, color=QUIET, ha="right")
