@@ -35,7 +35,7 @@ import pi2zero
 from pi2zero import marks
 from pi2zero.cluster import magics
 from pi2zero.cluster.calls import call_of
-from pi2zero.cluster.engines import end_thread
+from pi2zero.cluster.engines import let_go
 from pi2zero.cluster.report import parse_stack
 
 HERE = Path(__file__)
@@ -245,8 +245,22 @@ def test_the_thread_of_ipyparallel_s_cluster():
     asyncio.run(within_a_loop())
     thread = cluster._async_thread
     assert thread.is_alive()
-    end_thread(cluster)
+    let_go(cluster)
     assert not thread.is_alive()
+
+
+@leans("src/pi2zero/cluster/engines.py: _count_chunks", "src/pi2zero/cluster/magics.py: shell.configurables")
+def test_what_ipyparallel_and_ipython_keep_of_an_earlier_start():
+    """results stay in three caches of AsyncResult's methods, magics in the shell's list `configurables`."""
+    for method in (ipyparallel.AsyncResult.split, ipyparallel.AsyncResult.__len__, ipyparallel.AsyncResult._count_chunks):
+        assert method.cache_info().maxsize
+    shell = InteractiveShell()
+    before = len(shell.configurables)
+    magics.RankMagics(shell, None, "")
+    assert len(shell.configurables) == before + 1
+    for _ in range(3):
+        magics.register(shell)
+    assert len(shell.configurables) == before + 1
 
 
 @pytest.fixture(scope="module")

@@ -205,7 +205,7 @@ class Engines:
         marks.end_marked(self.mark)  # here, also if it ended before it had hosts
         if self.client is not None:
             self.client.close()
-        end_thread(self.ipp)
+        let_go(self.ipp)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     # --- what the watch asks ---------------------------------------------------------------------------------------
@@ -281,8 +281,10 @@ class Engines:
         return "\n".join(said).strip()[-4000:] or "(nothing)"
 
 
-def end_thread(ipp_cluster) -> None:
-    """End the thread in which ipyparallel runs its *_sync methods within a kernel: it would keep three descriptors for ever."""
+def let_go(ipp_cluster) -> None:
+    """What ipyparallel would keep for ever: the thread of its *_sync methods in a kernel, with three descriptors; old results."""
+    for method in (ipp.AsyncResult.split, ipp.AsyncResult.__len__, ipp.AsyncResult._count_chunks):
+        method.cache_clear()  # functools' caches: a result holds its client
     if loop := getattr(ipp_cluster, "_thread_loop", None):
         loop.add_callback(loop.stop)
         ipp_cluster._async_thread.join(5)

@@ -19,7 +19,12 @@ _told: weakref.WeakSet[ParallelMagics] = weakref.WeakSet()  # other clusters' ma
 
 def register(shell, ranks: list[int] | None = None, suffix: str = "") -> None:
     """Let `%%px` (with a suffix: `%%px_suffix`) in this shell run on the current cluster: on all ranks, or on these."""
-    shell.magics_manager.register(RankMagics(shell, ranks, suffix))
+    magics = RankMagics(shell, ranks, suffix)
+    # IPython keeps all that were ever made here; those of an earlier start would keep its client, its results and their threads.
+    shell.configurables[:] = [
+        one for one in shell.configurables if not isinstance(one, RankMagics) or one is magics or one.suffix != suffix
+    ]
+    shell.magics_manager.register(magics)
     shell.events.register("post_run_cell", keep_watch)
     shell.events.register("post_run_cell", miss_px)
 
