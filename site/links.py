@@ -6,6 +6,7 @@ one that is gone.
 
 import argparse
 import json
+import re
 import sys
 import urllib.error
 import urllib.request
@@ -15,7 +16,7 @@ import build
 from content import HERE
 
 PROBES = ["https://www.python.org", "https://arxiv.org"]
-REFUSED = ("401", "403", "429", "Unauthorized", "Forbidden", "Too Many Requests")
+REFUSED = re.compile(r"(401|403|429)\b|Unauthorized|Forbidden|Too Many Requests")  # how the words on an address begin
 
 
 def answers(address):
@@ -52,7 +53,7 @@ def main():
         stage.stage(source)
     found = asked(source, out / "links")
     broken = [one for one in found if one["status"] in ("broken", "timeout")]
-    refused = [one for one in broken if any(word in one["info"] for word in REFUSED)]
+    refused = [one for one in broken if REFUSED.match(one["info"])]
     for one in broken:
         word = "refuses programs" if one in refused else "does not answer well"
         print(f"{one['filename']}: {one['uri']} {word}: {one['info']}")

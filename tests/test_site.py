@@ -283,11 +283,11 @@ def test_axe_can_find_something(site, browser):
 
 @pytest.fixture
 def elsewhere():
-    """A server on loopback that knows one page."""
+    """A server on loopback that knows one page, and one that is not for everybody."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
-            self.send_response(200 if self.path in ("/", "/good") else 404)
+            self.send_response({"/": 200, "/good": 200, "/closed": 403}.get(self.path, 404))
             self.end_headers()
 
         do_HEAD = do_GET
@@ -312,7 +312,11 @@ def test_without_a_network_no_address_is_asked_for():
 
 def test_a_broken_address_is_named(site, elsewhere, tmp_path):
     (tmp_path / "source").mkdir()
-    (tmp_path / "source" / "index.md").write_text(f"# A page\n\n[good]({elsewhere}/good) and [gone]({elsewhere}/gone)\n")
+    (tmp_path / "source" / "index.md").write_text(
+        f"# A page\n\n[good]({elsewhere}/good), [closed]({elsewhere}/closed), [gone]({elsewhere}/gone/403)\n"
+    )
     done = links("--probe", elsewhere, "--source", tmp_path / "source", "--out", tmp_path)
     assert done.returncode == 1, done.stderr
-    assert f"index.md: {elsewhere}/gone does not answer well" in done.stdout and "2 addresses: 1 answer" in done.stdout
+    assert f"index.md: {elsewhere}/gone/403 does not answer well" in done.stdout
+    assert f"index.md: {elsewhere}/closed refuses programs" in done.stdout
+    assert "3 addresses: 1 answer, 1 refuse programs, 1 are broken" in done.stdout
