@@ -148,7 +148,7 @@ def test_a_definition_without_px_is_told(book):
     assert ran(book, define) == ""
     ran(book, f"%%px\n{define}")
     assert "defined half in the notebook's own process" in ran(book, define) and "Is %%px missing?" in ran(book, define)
-    assert ran(book, f"%%px\n{define}") == "" and ran(book, "half = 3") == ""
+    assert ran(book, f"%%px\n{define}") == ran(book, f"%%px --local\n{define}") == ran(book, "half = 3") == ""
 
 
 def test_local(book):

@@ -14,6 +14,7 @@ from pi2zero.cluster.history import definitions
 from pi2zero.mpi import name_ranks
 
 TIMEOUT = 30.0  # s, see MPICluster.run
+LOCAL = "%%px --local"  # the id of what such a cell runs in the notebook's own process
 _told: weakref.WeakSet[ParallelMagics] = weakref.WeakSet()  # other clusters' magics of which `keep_watch` has spoken
 
 
@@ -51,6 +52,8 @@ def keep_watch(_) -> None:
 def miss_px(result) -> None:
     """After each cell: does it define here what the ranks have a version of? Then `%%px` may have been forgotten."""
     cluster = current()
+    if result.info.cell_id == LOCAL:  # they have it, too
+        return
     if cluster.runs() and (both := sorted(definitions(result.info.raw_cell or "") & cluster.definitions)):
         print(f"This cell defined {' and '.join(both)} in the notebook's own process. The ranks keep their own. Is %%px missing?")
 
@@ -139,7 +142,7 @@ class RankMagics(ParallelMagics):
             cell, args.block, grouped, args.save_name, args.stream, ranks, args.timeout, args.set_verbose
         )
         if args.local:
-            self.shell.run_cell(cell).raise_error()
+            self.shell.run_cell(cell, cell_id=LOCAL).raise_error()
         return result
 
     def parallel_execute(
