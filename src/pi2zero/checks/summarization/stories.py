@@ -63,17 +63,19 @@ def summaries(net, articles, **settings):
     return ["\n".join(sentences(text)) for text in tokenizer().batch_decode(made, skip_special_tokens=True)], without_end
 
 
-def scored(net, count, me, **settings):
+def scored(net, count, me, word="", **settings):
     """Means of pi2zero.summaries.scores on the first `count` validation stories, and "cut off": how many summaries have no end.
+
+    word: only stories in whose article it stands (of the first 40 * count).
 
     All ranks call it: each writes the summaries of its shard.
     """
     import torch.distributed as dist
 
-    given = stories("validation", count)
+    given = [one for one in stories("validation", 40 * count if word else count) if word in one["article"]][:count]
     mine = summaries(net, [one["article"] for one in given[me.rank :: me.world_size]], **settings)
     dist.all_gather_object(every := [None] * me.world_size, mine)
-    texts = [every[index % me.world_size][0][index // me.world_size] for index in range(count)]
+    texts = [every[index % me.world_size][0][index // me.world_size] for index in range(len(given))]
     return means(texts, given) | {"cut off": sum(cut for _, cut in every)}
 
 
