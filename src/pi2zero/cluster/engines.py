@@ -282,7 +282,7 @@ class Engines:
 
 
 def let_go(ipp_cluster) -> None:
-    """What ipyparallel would keep for ever: the thread of its *_sync methods in a kernel, with three descriptors; old results."""
+    """End the thread of ipyparallel's *_sync methods in a kernel, with three descriptors, and forget results: it keeps both."""
     for method in (ipp.AsyncResult.split, ipp.AsyncResult.__len__, ipp.AsyncResult._count_chunks):
         method.cache_clear()  # functools' caches: a result holds its client
     if loop := getattr(ipp_cluster, "_thread_loop", None):

@@ -51,10 +51,10 @@ def keep_watch(_) -> None:
 
 def miss_px(result) -> None:
     """After each cell: does it define here what the ranks have a version of? Then `%%px` may have been forgotten."""
-    cluster = current()
     if result.info.cell_id == LOCAL:  # they have it, too
         return
-    if cluster.runs() and (both := sorted(definitions(result.info.raw_cell or "") & cluster.definitions)):
+    here = definitions(result.info.raw_cell or "")  # first: what the ranks have takes reading all their cells
+    if here and current().runs() and (both := sorted(here & current().definitions)):
         print(f"This cell defined {' and '.join(both)} in the notebook's own process. The ranks keep their own. Is %%px missing?")
 
 
