@@ -7,7 +7,8 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from pi2zero import plots
-from pi2zero.plots.pipeline import KIND_COLORS
+from pi2zero.costs.planner.seconds import PARTS
+from pi2zero.plots.style import ACTION_COLORS
 
 # What is left of linear red, green, blue. Source: G. M. Machado and others, IEEE TVCG 15 (2009), severity 1.
 SEEN_BY = {
@@ -40,7 +41,8 @@ PALETTES = {
     "ranks": dict(enumerate(plots.RANK_COLORS)),
     "components": plots.COMPONENT_COLORS,
     "activities": plots.ACTIVITY_COLORS,
-    "kinds": KIND_COLORS,
+    "actions": ACTION_COLORS,
+    "steps": {part: color for part, color in plots.STEP_COLORS.items() if part != "space"},  # as sequence, which it never meets
 }
 
 
@@ -48,6 +50,10 @@ PALETTES = {
 @pytest.mark.parametrize("palette", PALETTES)
 def test_colours_are_told_apart(palette, eye):
     assert too_close(PALETTES[palette], eye) == set()
+
+
+def test_every_part_of_a_step_has_its_colour():
+    assert set(plots.STEP_COLORS) == set(PARTS)
 
 
 def test_the_look_sees_what_is_wrong():

@@ -4,12 +4,11 @@ import numpy as np
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Patch, Rectangle
 
-from pi2zero.plots.style import RANK_COLORS, new_axes
+from pi2zero.plots.style import ACTION_COLORS, IDLE, new_axes
 
 __all__ = ["pipeline"]
 
 KINDS = {"F": "forward", "B": "backward", "I": "backward: input", "W": "backward: weights"}
-KIND_COLORS = dict(zip(KINDS, (RANK_COLORS[0], RANK_COLORS[2], RANK_COLORS[3], RANK_COLORS[1]), strict=True))
 
 
 def pipeline(spans, xlabel="time", title=None, until=None, ax=None, figsize=None):
@@ -24,10 +23,10 @@ def pipeline(spans, xlabel="time", title=None, until=None, ax=None, figsize=None
     zero = min(start for row in spans for _, start, _ in row)
     end = until or max(stop for row in spans for _, _, stop in row) - zero
     for y, row in enumerate(spans):
-        ax.add_patch(Rectangle((0, y - 0.4), end, 0.8, color="#EEEEEE", linewidth=0))
+        ax.add_patch(Rectangle((0, y - 0.4), end, 0.8, color=IDLE, linewidth=0))
         stages = list(dict.fromkeys(stage for (stage, _, _), _, _ in row))
         for (stage, kind, micro), start, stop in row:
-            color = np.array(to_rgb(KIND_COLORS[kind]))
+            color = np.array(to_rgb(ACTION_COLORS[kind]))
             color = color if stages.index(stage) == 0 else 1 - 0.45 * (1 - color)
             box = Rectangle((start - zero, y - 0.4), stop - start, 0.8, facecolor=color, edgecolor="white", linewidth=0.6)
             ax.add_patch(box)
@@ -37,7 +36,7 @@ def pipeline(spans, xlabel="time", title=None, until=None, ax=None, figsize=None
     ax.set(xlim=(0, end), ylim=(len(spans) - 0.5, -0.5), xlabel=xlabel)
     ax.set_yticks(range(len(spans)), [f"rank {rank}" for rank in range(len(spans))])
     used = [kind for kind in KINDS if any(action[1] == kind for row in spans for action, _, _ in row)]
-    handles = [Patch(color=KIND_COLORS[kind], label=KINDS[kind]) for kind in used]
+    handles = [Patch(color=ACTION_COLORS[kind], label=KINDS[kind]) for kind in used]
     legend = {"ncols": len(used), "fontsize": "small", "columnspacing": 1, "handlelength": 1}
     ax.legend(handles=handles, loc="lower right", bbox_to_anchor=(1, 1), **legend)
     if title:

@@ -4,7 +4,7 @@ import itertools
 
 from matplotlib.patches import Rectangle
 
-from pi2zero.plots.style import FAINT, RANK_COLORS, new_axes
+from pi2zero.plots.style import RANK_COLORS, STEP_COLORS, new_axes
 
 __all__ = ["layout_grid", "plan_steps"]
 
@@ -17,10 +17,9 @@ def plan_steps(rows, ax=None, figsize=None):
     ax = new_axes(ax, figsize, (9, 0.42 * len(rows) + 1.4))
     shown = list(dict.fromkeys(part for parts in rows.values() for part, size in parts.items() if size > 0))
     left = dict.fromkeys(rows, 0.0)
-    for number, part in enumerate(shown):
-        color = {"compute": RANK_COLORS[0], "bubble": FAINT}.get(part, RANK_COLORS[1 + number % (len(RANK_COLORS) - 1)])
+    for part in shown:
         sizes = [parts.get(part, 0.0) for parts in rows.values()]
-        ax.barh(range(len(rows)), sizes, left=list(left.values()), color=color, height=0.7, label=part)
+        ax.barh(range(len(rows)), sizes, left=list(left.values()), color=STEP_COLORS[part], height=0.7, label=part)
         left = {label: left[label] + size for label, size in zip(rows, sizes, strict=True)}
     ax.set_yticks(range(len(rows)), list(rows))
     ax.invert_yaxis()

@@ -3,7 +3,7 @@
 import numpy as np
 
 from pi2zero import costs
-from pi2zero.plots.style import FAINT, INK, RANK_COLORS, legend_outside, new_axes
+from pi2zero.plots.style import ACTIVITY_COLORS, FAINT, INK, RANK_COLORS, legend_outside, new_axes
 
 __all__ = ["imagenet_records", "rates", "scaling_model", "step_parts"]
 
@@ -52,8 +52,9 @@ def step_parts(ranks, compute, exposed, ax=None, figsize=None):
     """Each step as a bar: computing, and communication that is not hidden. ranks: (k,); compute, exposed: s, (k,) or a number."""
     ax = new_axes(ax, figsize, (6, 3.5))
     places, compute = np.arange(len(ranks)), np.broadcast_to(compute, len(ranks)) * 1e3
-    ax.bar(places, compute, color=RANK_COLORS[0], label="computing")
-    ax.bar(places, np.asarray(exposed) * 1e3, bottom=compute, color=RANK_COLORS[1], label="all-reduce, not hidden")
+    ax.bar(places, compute, color=ACTIVITY_COLORS["compute"], label="computing")
+    exposed = np.asarray(exposed) * 1e3
+    ax.bar(places, exposed, bottom=compute, color=ACTIVITY_COLORS["communicate"], label="all-reduce, not hidden")
     ax.set_xticks(places, [f"{int(p):,}" for p in ranks])
     ax.set(xlabel="ranks", ylabel="ms a step")
     ax.legend(loc="upper left", bbox_to_anchor=(0, 1.25), ncols=2, fontsize="small")

@@ -5,7 +5,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from pi2zero import costs
-from pi2zero.plots.style import FAINT, INK, RANK_COLORS, new_axes
+from pi2zero.plots.style import ACTIVITY_COLORS, FAINT, INK, RANK_COLORS, new_axes
 
 __all__ = ["amdahl", "efficiency", "spans", "speedup", "time_against_n"]
 
@@ -76,13 +76,16 @@ def spans(rows: dict, ax=None, figsize=None):
     """Where the time went: one bar a row, one colour a part. rows: label -> {part: seconds}, drawn left to right."""
     ax = new_axes(ax, figsize, (7.2, 0.9 + 0.55 * len(rows)))
     parts = list(dict.fromkeys(part for row in rows.values() for part in row))
+    others = [part for part in parts if part != "computing"]
+    colors = {part: RANK_COLORS[[5, 4, 3, 1][number % 4]] for number, part in enumerate(others)}
+    colors["computing"] = ACTIVITY_COLORS["compute"]
     for y, row in enumerate(rows.values()):
         left = 0.0
         for part, seconds in row.items():
-            ax.barh(y, seconds, left=left, height=0.6, color=RANK_COLORS[[5, 4, 2, 3, 1][parts.index(part) % 5]])
+            ax.barh(y, seconds, left=left, height=0.6, color=colors[part])
             left += seconds
         ax.text(left, y, f" {left:.3g} s", va="center", color=INK)
-    handles = [Rectangle((0, 0), 1, 1, color=RANK_COLORS[[5, 4, 2, 3, 1][i % 5]]) for i in range(len(parts))]
+    handles = [Rectangle((0, 0), 1, 1, color=colors[part]) for part in parts]
     ax.set(xlabel="seconds", yticks=range(len(rows)), yticklabels=list(rows))
     ax.invert_yaxis()
     ax.margins(x=0.12)

@@ -3,12 +3,40 @@
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 
-__all__ = ["FAINT", "INK", "RANK_COLORS", "rank_color", "use_style"]
+__all__ = ["ACTIVITY_COLORS", "COMPONENT_COLORS", "FAINT", "INK", "RANK_COLORS", "STEP_COLORS", "rank_color", "use_style"]
 
 # Okabe and Ito's palette, told apart by colour-blind readers too; yellow last, because it is weak on white.
 RANK_COLORS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#555555", "#F0E442"]
+BLUE, ORANGE, GREEN, PINK, VERMILION, SKY, GREY, YELLOW = RANK_COLORS
 INK = "#333333"
 FAINT = "#BBBBBB"
+IDLE = "#E6E6E6"  # nobody works
+
+# A colour means one thing in all pictures of a kind, in notebooks and decks: a rank, or what a rank does, or what memory holds.
+ACTIVITY_COLORS = {"compute": GREEN, "communicate": BLUE, "wait": ORANGE}
+# Pipelines: to compute is mostly to go forward; what is idle is grey.
+ACTION_COLORS = {"F": GREEN, "B": VERMILION, "I": PINK, "W": SKY}
+# The parts of a step that costs.plan names; images are cut in space, texts in sequence, so these two never meet.
+STEP_COLORS = {
+    "compute": GREEN,
+    "recompute": YELLOW,
+    "bubble": IDLE,
+    "tensor": SKY,
+    "sequence": VERMILION,
+    "space": VERMILION,
+    "pipeline": PINK,
+    "gradients": BLUE,
+    "update": GREY,
+    "offload": ORANGE,
+}
+COMPONENT_COLORS = {
+    "parameters": BLUE,
+    "gradients": ORANGE,
+    "master": GREEN,
+    "moments": PINK,
+    "activations": SKY,
+    "in flight": GREY,
+}
 
 
 def rank_color(rank: int) -> str:

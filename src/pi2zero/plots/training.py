@@ -4,12 +4,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.patches import Patch
 
-from pi2zero.plots.style import FAINT, RANK_COLORS, legend_outside, new_axes
+from pi2zero.plots.style import ACTIVITY_COLORS, FAINT, RANK_COLORS, legend_outside, new_axes
 
-__all__ = ["ACTIVITY_COLORS", "bytes_by_ranks", "images", "loss_curves", "over_batch_size", "timeline"]
+__all__ = ["bytes_by_ranks", "images", "loss_curves", "over_batch_size", "timeline"]
 
-# Computing green, communicating blue, waiting orange: the same in every timeline.
-ACTIVITY_COLORS = {"compute": RANK_COLORS[2], "communicate": RANK_COLORS[0], "wait": RANK_COLORS[1]}
 _IN_WORDS = {"compute": "computing", "communicate": "communicating", "wait": "waiting"}
 
 

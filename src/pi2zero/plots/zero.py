@@ -3,18 +3,10 @@
 import numpy as np
 from matplotlib.patches import Patch
 
-from pi2zero.plots.style import FAINT, INK, RANK_COLORS, new_axes
+from pi2zero.plots.style import COMPONENT_COLORS, FAINT, INK, new_axes
 
-__all__ = ["COMPONENT_COLORS", "memory_bars", "partitions", "stage3_moments"]
+__all__ = ["memory_bars", "partitions", "stage3_moments"]
 
-COMPONENT_COLORS = {
-    "parameters": RANK_COLORS[0],
-    "gradients": RANK_COLORS[1],
-    "master": RANK_COLORS[2],
-    "moments": RANK_COLORS[3],
-    "activations": RANK_COLORS[5],
-    "in flight": "#555555",
-}
 # So that seven entries find room above a picture, in letters that are legible on a slide.
 CLOSE = {"handlelength": 1, "handletextpad": 0.4, "columnspacing": 1}
 
