@@ -47,7 +47,7 @@ def test_words_of_a_place():
 
 def test_this_machine_is_the_default():
     assert place.find() == place.find("local") == Place()
-    assert Place().mpi_args(4, {}, Path()) == [] and Place().address() == "" and Place().friends() == []
+    assert Place().mpi_args(4, {}, Path()) == [] and Place().address() == ""
 
 
 def test_hosts_with_slots():
@@ -118,7 +118,8 @@ def test_the_example_is_a_site_file_and_is_not_written_over(own_site):
 
 def test_modules_lines_and_scratch_come_before_the_line(own_site):
     own_site.write_text('modules = ["a", "b c"]\nlines = ["export X=1"]\nscratch = "/my scratch"\n')
-    line = "module load a 'b c'\nexport X=1\nexport TMPDIR='/my scratch'\nhostname"
+    modules = site.MODULES.format("a 'b c'")
+    line = f"{modules}\nexport X=1\nexport TMPDIR='/my scratch'\nhostname"
     assert in_job.command("7", "node1", "hostname")[-4:] == ["--nodelist=node1", "bash", "-c", line]
 
 
@@ -126,6 +127,24 @@ def test_without_slurm_it_says_so(own_site, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(PlaceError, match='no program "sbatch"'):
         place.find("slurm")
+
+
+@pytest.mark.parametrize(
+    ("tasks", "room", "slots"),
+    [
+        (2, {"a": 8, "b": 8}, {"a": 1, "b": 1}),  # --exclusive: the nodes' cores are not the tasks
+        (5, {"a": 8, "b": 8}, {"a": 3, "b": 2}),
+        (4, {"a": 3, "b": 1}, {"a": 3, "b": 1}),
+        (1, {"a": 8, "b": 8}, {"a": 1, "b": 1}),
+        (4, {"a": 1, "b": 1}, {"a": 2, "b": 2}),  # --overcommit
+    ],
+)
+def test_a_job_s_tasks_are_its_slots(tasks, room, slots):
+    assert slurm.dealt(tasks, room) == slots
+
+
+def test_tasks_of_each_node_as_slurm_tells_them():
+    assert slurm.told_here("2(x2),1") == [2, 2, 1] and slurm.told_here("") == []
 
 
 @pytest.mark.parametrize(("text", "count"), [("0", 1), ("0-1", 2), ("0-1,4", 3), ("2,4,6-9", 6)])

@@ -129,6 +129,18 @@ def site(tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def fast():
+    """A second network of these hosts, 10.78.0.0/24; the interfaces that lead to it are called "fast"."""
+    add = "ip link add link {} name fast type macvlan mode bridge && ip addr add 10.78.0.{}/24 dev fast && ip link set fast up"
+    hosts = {"sh -c": ("br0", 1), "ssh node1": ("eth0", 11), "ssh node2": ("eth0", 12)}
+    for way, place in hosts.items():
+        subprocess.run([*way.split(), add.format(*place)], check=True)
+    yield "fast"
+    for way in hosts:
+        subprocess.run([*way.split(), "ip link del fast"], check=True)
+
+
+@pytest.fixture
 def account():
     """Call it with the name of a table and a row of it: those of tests/faults have a twin for two hosts."""
     return lambda table, *row: rows[table if table == "lost" else table + TWO_HOSTS].append(tuple(map(str, row)))

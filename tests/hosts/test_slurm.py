@@ -137,16 +137,61 @@ def test_a_killed_kernel_takes_its_job_with_it(slurm, account):
     assert left == {}
 
 
-def test_a_kernel_inside_of_a_job_spans_its_nodes():
-    program = "import pi2zero\nc = pi2zero.start(n=4)\nc.run('from mpi4py import MPI, rc\\nimport socket\\n"
-    program += "print(socket.gethostname(), MPI.COMM_WORLD.allreduce(1))')\nc.stop()\n"
-    home = out("sh", "-c", "echo $PI2ZERO_HOSTS")
-    words = ["-N2", "--ntasks-per-node=2", "-o", f"{home}/inside.out", "--wrap", f"{sys.executable} {home}/inside.py"]
-    Path(home, "inside.py").write_text(program)
-    batch(*words)
+INSIDE = """import pi2zero, subprocess
+c = pi2zero.start(n=2)
+c.run("import os, socket\\nfrom mpi4py import MPI\\n"
+      "print(socket.gethostname(), MPI.COMM_WORLD.allreduce(1), os.environ.get('PI2ZERO_ADDRESS'))")
+print("jobs:", subprocess.run(["squeue", "-h", "-o", "%A"], capture_output=True, text=True).stdout.split())
+c.stop()
+"""
+
+
+@pytest.mark.parametrize(
+    ("shape", "place", "says"),
+    [
+        # a task that has its whole node is one slot, not one for each core
+        (["-N2", "--ntasks-per-node=1", "--exclusive"], " on node1 (1) and node2 (1)", "node2 2 10.78.0.12"),
+        (["-N1", "-n2"], "", "node1 2 None"),
+    ],
+)
+def test_a_kernel_inside_of_a_job_spans_it_whatever_the_site_file_says(monkeypatch, fast, shape, place, says):
+    """It asks for no job of its own, and takes the interface that the site file names."""
+    home = os.environ["PI2ZERO_HOSTS"]
+    monkeypatch.setenv("PI2ZERO_SITE", f"{home}/site.toml")  # the nodes read it, too
+    Path(home, "site.toml").write_text(f'{TWO_NODES}interface = "{fast}"\n')
+    Path(home, "inside.py").write_text(INSIDE)
+    batch(*shape, "-o", f"{home}/inside.out", "--wrap", f"{sys.executable} {home}/inside.py")
     text = Path(home, "inside.out").read_text()
-    assert "4 ranks are up on node1 (2) and node2 (2)" in text, text
-    assert "[stdout:3] node2 4" in text
+    assert f"2 ranks are up{place} (" in text and f"[stdout:1] {says}\n" in text, text
+    assert re.search(r"^jobs: \['\d+'\]$", text, re.M), text
+
+
+MODULE = """module() {
+  [ "$2" = cuda ] || { echo "Module '$2' is not known." >&2; return 1; }
+  export LD_LIBRARY_PATH=/cuda
+}
+"""
+PREPARED = """on = "slurm"
+nodes = 2
+ranks_per_node = 1
+options = ["--exclusive"]
+lines = ["export X=7 PATH=$PATH:/extra"]
+scratch = "/dev/shm"
+"""
+
+
+def test_modules_lines_and_scratch_are_the_ranks_and_whole_nodes_are_slots(slurm, site):
+    Path("/etc/profile.d/modules.sh").write_text(MODULE)  # these hosts' own /etc
+    site(PREPARED + 'modules = ["none"]\n')
+    refused = slurm.run("import pi2zero\ncluster = pi2zero.start(n=2)")
+    assert not refused.ok and "Module 'none' is not known.\nThe site file's modules were not loaded" in refused.text, refused.text
+    assert nothing_is_left() == {}
+    site(PREPARED + 'modules = ["cuda"]\n')
+    reply = slurm.run("cluster = pi2zero.start(n=2)")
+    assert "2 ranks are up on node1 (1) and node2 (1)" in shown(reply), shown(reply)
+    cell = "%%px\nfrom os import environ as e\nprint(e['X'], e['TMPDIR'], e['LD_LIBRARY_PATH'][-5:], e['PATH'][-7:])"
+    text = slurm.run(cell).text
+    assert text == "".join(f"[stdout:{rank}] 7 /dev/shm /cuda :/extra\n" for rank in range(2))
 
 
 def sbatch(*words) -> str:

@@ -147,7 +147,7 @@ class Engines:
                 raise ClusterError("The cluster was stopped while its ranks were starting.")
             time.sleep(0.05)
             progress(f"{len(fresh)} of {self.n} MPI ranks")
-            sealed = sealed or self._seal(self.place.friends())
+            sealed = sealed or self._seal(self.hosts.friends)
             alive = self._ranks_alive()
             started = max(started, alive)
             if alive < started or not is_alive(self.mpirun_pid):
@@ -159,7 +159,7 @@ class Engines:
                     f"{self.output()}\nTry `python -m pi2zero doctor` in a terminal, or fewer ranks."
                 )
         self._seal()  # again: a port may have been opened after the first time, and no daemon comes any more
-        self.hosts.seal(self.ranks_mark, self.place.friends())
+        self.hosts.seal(self.ranks_mark)
         try:
             found = self.client[fresh].apply_async(enrol.enrol, str(self.folder), self.place.address()).get(self.patience)
         except TimeoutError:

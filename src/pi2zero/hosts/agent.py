@@ -20,7 +20,7 @@ import psutil
 
 from pi2zero import marks
 from pi2zero.hosts.ends import Ends
-from pi2zero.hosts.place import segments
+from pi2zero.hosts.place import facing, segments
 from pi2zero.hosts.seal import seal as seal_process
 
 SILENCE = 30.0  # s without a request (they come twice a second), after which the kernel counts as gone
@@ -132,7 +132,7 @@ def clean(folder: str) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-DOES = {one.__name__: one for one in (hello, write, look, clear, read_all, seal, end, clean)}
+DOES = {one.__name__: one for one in (hello, facing, write, look, clear, read_all, seal, end, clean)}
 
 
 def requests():

@@ -81,11 +81,6 @@ class Place:
             )
         return found.pop()
 
-    def friends(self) -> list[str]:
-        """The addresses from which ranks and daemons of this place come; none on one host."""
-        others = [socket.gethostbyname(host) for host in self.slots if host != socket.gethostname()]
-        return [*others, self.address()] if others else []
-
     def mpi_args(self, n: int, environment: dict[str, str], folder: Path) -> list[str]:
         """What mpirun needs to start n ranks here, with these variables. folder: of the cluster's files, on each host."""
         if not self.slots:
@@ -100,8 +95,10 @@ class Place:
             # What Open MPI keeps there goes where nobody else looks, and with the folder, also if its daemon is killed.
             args += ["--prtemca", "prte_remote_tmpdir_base", str(folder)]
             args += ["--mca", "btl_sm_backing_directory", segments(folder)]
+        # srun hands the environment over, and the site's modules change it on the way
+        kept = () if self.shell == tuple(SSH) else ("PATH", "LD_LIBRARY_PATH")
         for name in environment:
-            args += ["-x", name]
+            args += ["-x", name] * (name not in kept)
         return args
 
 
@@ -147,7 +144,7 @@ def find(on=None):
 
     told = site.load()
     if on is None:
-        if (found := slurm.of_this_job()) is not None:
+        if (found := slurm.of_this_job(told)) is not None:
             return found
         on = told.on
     if on == "local":

@@ -184,6 +184,7 @@ class Hosts:
     def __init__(self, place, mark: str, folder: Path):
         self.mark, self.folder, self.here = mark, str(folder), Here()
         self.others: list[There] = []
+        self.friends = [one for one in [place.address()] if one]  # the hosts' addresses in their network
         self._starting(place)
 
     def _starting(self, place) -> None:
@@ -194,7 +195,8 @@ class Hosts:
 
         def start(host):
             try:
-                self.others.append(There(host, place.shell, self.mark, self.folder))
+                self.others.append(new := There(host, place.shell, self.mark, self.folder))
+                self.friends.append(new.call("facing", self.friends[0]))
             except HostError as error:
                 failed.append(str(error))
             except OSError as error:  # no ssh, no srun
@@ -208,10 +210,10 @@ class Hosts:
     def __iter__(self):
         return iter([self.here, *self.others])
 
-    def seal(self, mark: str, friends: list[str]) -> None:
-        """Of what carries this mark on the other hosts, only friends (addresses) reach what it listens on."""
+    def seal(self, mark: str) -> None:
+        """Of what carries this mark on the other hosts, only these hosts reach what it listens on."""
         for host in self.others:
-            host.call("seal", mark, friends)
+            host.call("seal", mark, self.friends)
 
     def publish(self, path: Path, text: str) -> None:
         """Write a private file on all hosts."""
@@ -219,7 +221,7 @@ class Hosts:
             host.call("write", str(path), text)
 
     def watch(self, ranks_mark: str, info: list[dict], samples_of: dict[int, str]) -> None:
-        """Look at these ranks from now on. info: of each rank, host and mark. samples_of: the file of each one's samples."""
+        """Look at these ranks from now on. info: of each, host and mark. samples_of: the file of each one's samples."""
         self.home = {one["rank"]: next((host for host in self if host.name == one["host"]), self.here) for one in info}
         for host in self:
             mine = {rank: info[rank]["mark"] for rank, home in self.home.items() if home is host}

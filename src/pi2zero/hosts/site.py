@@ -28,6 +28,10 @@ on = "slurm"              # "slurm", "local", or hosts with their slots: ["node1
 # scratch = "/scratch"                    # for the ranks' temporary files
 # interface = "ib0"                       # the network interface of THIS machine that leads to the nodes
 """
+# A shell that is no login shell may not have `module`.
+MODULES = """\
+type module >/dev/null 2>&1 || for file in /etc/profile.d/*mod*.sh; do . "$file"; done
+module load {0} || {{ echo "The site file's modules were not loaded on $(hostname): {0}" >&2; exit 1; }}"""
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ class Site:
 
     def prepared(self, line: str) -> str:
         """A line of bash, with the site's modules, lines and scratch before it."""
-        before = [f"module load {shlex.join(self.modules)}"] if self.modules else []
+        before = [MODULES.format(shlex.join(self.modules))] if self.modules else []
         before += self.lines
         before += [f"export TMPDIR={shlex.quote(self.scratch)}"] if self.scratch else []
         return "\n".join([*before, line])

@@ -8,6 +8,7 @@ import contextlib
 import os
 import re
 import shutil
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -101,17 +102,31 @@ def ask(*words) -> tuple[str, str]:
 
 
 def nodes_of(job: str) -> dict[str, int]:
-    """The nodes of a running job, and how many of its tasks fit on each."""
+    """The nodes of a running job, and how many of its tasks each has."""
     told, _ = ask("scontrol", "-o", "-d", "show", "job", job)
-    each = re.search(r"CPUs/Task=(\d+)", told)
-    each = int(each[1]) if each else 1
-    slots = {}
+    said = {name: int(number) for name, number in re.findall(r"(CPUs/Task|NumTasks|NtasksPerN\S*?)=(\d+)", told)}
+    room = {}
     for names, ids in re.findall(r"\bNodes=(\S+) CPU_IDs=(\S+)", told):
         for name in expanded(names):
-            slots[name] = max(1, count_ids(ids) // each)
-    if not slots:
+            room[name] = count_ids(ids) // said.get("CPUs/Task", 1)
+    if not room:
         raise PlaceError(f"Slurm does not say which nodes job {job} has: {told.strip() or 'nothing'}")
+    return dealt(said.get("NumTasks", sum(room.values())), room)
+
+
+def dealt(tasks: int, room: dict[str, int]) -> dict[str, int]:
+    """So many tasks, evenly over the nodes while they have room. Not as many as have room: a job may hold a node's cores
+    without using them (--exclusive), and Slurm counts a core's two hyper-threads as two."""
+    slots = dict.fromkeys(room, 1)
+    for _ in range(tasks - len(room)):
+        slots[min([node for node in slots if slots[node] < room[node]] or slots, key=slots.get)] += 1
     return slots
+
+
+def told_here(text: str) -> list[int]:
+    """SLURM_TASKS_PER_NODE: '2(x2),1' -> [2, 2, 1]."""
+    found = re.findall(r"(\d+)(?:\(x(\d+)\))?", text)
+    return [int(tasks) for tasks, times in found for _ in range(int(times or 1))]
 
 
 def expanded(names: str) -> list[str]:
@@ -129,13 +144,18 @@ def shell(job: str) -> tuple[str, ...]:
     return ("python", "-m", "pi2zero.hosts.in_job", f"--job={job}")
 
 
-def of_this_job() -> Place | None:
-    """The nodes of the Slurm job that this process is in; None if it is in none, or in one on this machine alone."""
+def of_this_job(site: Site) -> Place | None:
+    """The nodes of the Slurm job that this process is in; None if it is in none."""
     job = os.environ.get("SLURM_JOB_ID")
     if not job or not shutil.which("srun"):
         return None
     slots = nodes_of(job)
-    return Place(slots, shell(job)) if len(slots) > 1 else None
+    tasks = told_here(os.environ.get("SLURM_TASKS_PER_NODE", ""))
+    if len(tasks) == len(slots):  # a step on a part of the nodes has its own
+        slots = dict(zip(slots, tasks, strict=True))
+    if list(slots) == [os.environ.get("SLURMD_NODENAME", socket.gethostname())]:
+        return Place()
+    return Place(slots, shell(job), site.interface)
 
 
 class Wanted:
