@@ -53,12 +53,14 @@ for channels, filters in ((5, 10), (3, 7)):
     theirs, ours = gradients(pair, x, first, second), gradients(split_pair, x, share(first, 0), share(second, 1))
     theirs = [*theirs[:2], share(theirs[2], 0), share(theirs[3], 1)]
     tell(f"filters: {filters} of {channels}", all(torch.allclose(a, b, rtol=1e-10, atol=1e-10) for a, b in zip(ours, theirs)))
-if n % 2 == 0:
-    mesh = init_device_mesh("cpu", (2, n // 2), mesh_dim_names=("data", "space"))
+shapes = sorted({(2, n // 2), (n // 2, 2)}) if n % 2 == 0 else []
+for shape in shapes:
+    mesh = init_device_mesh("cpu", shape, mesh_dim_names=("data", "space"))
     for count in (2, 7):
         images, labels = slides(count, 101, 67)
-        tell(f"data x space: {count} slides", apart(data_and_space(images, labels, mesh), serial(images, labels)[2:]) < 1e-10)
-if n > 1 and n % 2 == 0:
+        near = apart(data_and_space(images, labels, mesh), serial(images, labels)[2:]) < 1e-10
+        tell(f"data x space: {shape}, {count} slides", near)
+if n % 2 == 0:
     pipes = init_device_mesh("cpu", (n // 2, 2), mesh_dim_names=("data", "pipeline"))
     images, labels = slides(8, 51, 67)
     for micro in (2, 4):
@@ -67,16 +69,25 @@ if n > 1 and n % 2 == 0:
         its = stages_of(alone)[pipes.get_local_rank("pipeline")]
         near = apart([p.grad for p in part.parameters()], [p.grad for p in its.parameters()]) < 1e-10
         tell(f"data x pipeline: {micro} micro-batches", near)
+        group, adam = pipes["data"].get_group(), torch.optim.Adam(alone.parameters(), lr=1e-3)
+        dealt = optim.ZeroRedundancyOptimizer(part.parameters(), torch.optim.Adam, process_group=group, lr=1e-3)
+        dealt.step(), adam.step()
+        tell(f"ZeRO-1 on a pipeline: {micro} micro-batches", apart(part.parameters(), its.parameters()) < 1e-8)
+for shape in shapes:
+    mesh, plan = init_device_mesh("cpu", shape, mesh_dim_names=("data", "tensor")), {"up": ColwiseParallel(), "down": RowwiseParallel()}
     for tokens in (10, 7):
-        mesh = init_device_mesh("cpu", (2, n // 2), mesh_dim_names=("data", "tensor"))
-        net, alone, x = MLP(), MLP(), torch.randn(tokens, 64, generator=torch.Generator().manual_seed(4))
-        parallelize_module(net, mesh["tensor"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
-        (net(x.tensor_split(2)[mesh.get_local_rank("data")]).square().sum() / x.numel()).backward()
+        x, alone = torch.randn(tokens, 64, generator=torch.Generator().manual_seed(4)), MLP()
+        mine_of_them = x.tensor_split(shape[0])[mesh.get_local_rank("data")]
+        alone(x).square().mean().backward()
+        theirs = [p.grad for p in alone.parameters()]
+        net = parallelize_module(MLP(), mesh["tensor"], plan)
+        (net(mine_of_them).square().sum() / x.numel()).backward()
         for p in net.parameters():
             dist.all_reduce(p.grad.to_local(), group=mesh["data"].get_group())
-        alone(x).square().mean().backward()
-        ours, theirs = [p.grad.full_tensor() for p in net.parameters()], [p.grad for p in alone.parameters()]
-        tell(f"data x tensor: {tokens} tokens", apart(ours, theirs) < 1e-10)
+        tell(f"data x tensor: {shape}, {tokens} tokens", apart([p.grad.full_tensor() for p in net.parameters()], theirs) < 1e-10)
+        net = fsdp.fully_shard(parallelize_module(MLP(), mesh["tensor"], plan), mesh=mesh["data"])
+        (shape[0] * net(mine_of_them).square().sum() / x.numel()).backward()  # FSDP takes the mean over `data`
+        tell(f"FSDP x tensor: {shape}, {tokens} tokens", apart([p.grad.full_tensor() for p in net.parameters()], theirs) < 1e-10)
 """
 WRONG = {
     "nothing comes": ("px-halo-forward", "part.copy_(came)", "pass"),
@@ -138,7 +149,7 @@ def by_size(tmp_path_factory):
 def test_an_image_that_is_dealt_out_gives_one_process_s_output_and_gradients(by_size, n):
     found = by_size[n]
     assert [name for name, held in found.items() if not held] == []
-    assert len(found) == 4 + 60 + 1 + 2 + (4 if n == 4 else 0) + (6 if n % 2 == 0 else 0)
+    assert len(found) == 4 + 60 + 1 + 2 + {1: 0, 2: 4 + 4 + 8, 3: 0, 4: 4 + 2 + 4 + 4}[n]
 
 
 @pytest.mark.long
