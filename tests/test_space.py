@@ -74,7 +74,8 @@ if n % 2 == 0:
         dealt.step(), adam.step()
         tell(f"ZeRO-1 on a pipeline: {micro} micro-batches", apart(part.parameters(), its.parameters()) < 1e-8)
 for shape in shapes:
-    mesh, plan = init_device_mesh("cpu", shape, mesh_dim_names=("data", "tensor")), {"up": ColwiseParallel(), "down": RowwiseParallel()}
+    mesh = init_device_mesh("cpu", shape, mesh_dim_names=("data", "tensor"))
+    plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
     for tokens in (10, 7):
         x, alone = torch.randn(tokens, 64, generator=torch.Generator().manual_seed(4)), MLP()
         mine_of_them = x.tensor_split(shape[0])[mesh.get_local_rank("data")]
