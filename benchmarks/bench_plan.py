@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from plan_model import Size
-from plan_published import agreement_rows, data_rows, gems_rows, korthikanti_rows, megatron_rows, mt_nlg_rows
+from plan_published import INPUTS, agreement_rows, data_rows, gems_rows, korthikanti_rows, megatron_rows, mt_nlg_rows
 from plan_worker import BATCH, LAYOUTS
 from scipy.stats import kendalltau
 
@@ -27,6 +27,7 @@ from pi2zero.hosts import limits
 from pi2zero.mpi import mpi_env
 
 HERE = Path(__file__).parent
+PUBLISHED = "## Published figures"
 COMPONENTS = ("parameters", "gradients", "master", "moments", "activations")
 LAID = [replace(layout, sharded_norms=False) for layout in LAYOUTS]
 
@@ -75,12 +76,8 @@ def head(*names):
 
 def predicted_bytes(layout):
     """Without buffers; but where layers are made again, what is measured has all that is in flight then (plan_worker.py)."""
-    parts, size = costs.held(model(), layout, BATCH), Size()
-    if layout.recompute == "none":
-        return sum(parts.values()) - parts["buffers"]
-    # PyTorch's last stage, here the fullest, keeps the logits of all micro-batches until the step ends.
-    logits = 4 * BATCH // layout.data * size.sequence * size.vocabulary if layout.pipeline > 1 else 0
-    return sum(parts.values()) + logits
+    parts = costs.held(model(), layout, BATCH)
+    return sum(parts.values()) - (parts["buffers"] if layout.recompute == "none" else 0)
 
 
 def bytes_table(found):
@@ -125,10 +122,13 @@ def published_tables():
         ("Megatron-LM, full recomputing, seconds a step (Korthikanti, table 5)", "s", korthikanti_rows()),
         ("MT-NLG, 530 billion parameters, seconds a step", "s", mt_nlg_rows()),
     ):
-        yield from ("", f"### {title}", "", *head("model", "published", "predicted", "error", "GB on the fullest GPU"))
-        for name, published, predicted, held in rows:
-            shown = [f"{value:.1f} {unit}" if unit else f"{value:.0%}" for value in (published, predicted)]
-            yield f"| {name} | {shown[0]} | {shown[1]} | {predicted / published - 1:+.0%} | {held:.0f} |"
+        columns = ("model", *INPUTS, "published", "predicted", "error", "MFU published", "predicted", "GB on the fullest GPU")
+        yield from ("", f"### {title}", "", *head(*columns))
+        for row in rows:
+            shown = [f"{value:.1f} {unit}" if unit else f"{value:.0%}" for value in (row.published, row.predicted)]
+            inputs = (f"{each:,}" if isinstance(each, int) else each for each in row.inputs)
+            off, share = f"{row.predicted / row.published - 1:+.0%}", (f"{each:.1%}" for each in row.share)
+            yield f"| {' | '.join([row.name, *inputs, *shown, off, *share, f'{row.held:.0f}'])} |"
     yield from ("", "### Published figures among themselves", "", *head("figure", "its source", "from other published figures"))
     for row in agreement_rows():
         yield f"| {' | '.join(row)} |"
@@ -140,16 +140,25 @@ def published_tables():
         yield f"| {name} | {published:.1%} | {predicted:.1%} | {assumed} |"
 
 
+def published_part():
+    return [PUBLISHED, *published_tables(), "", (HERE / "plan_explained.md").read_text()]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3, help="(default: 3)")
     parser.add_argument("--steps", type=int, default=3, help="in a round (default: 3)")
+    parser.add_argument("--published", action="store_true", help="write these figures again; what was measured stays as it is")
     parser.add_argument("--found", type=Path, help="a file that plan_worker.py wrote, instead of a run now")
     parser.add_argument("--keep", type=Path, help="write what plan_worker.py found there, to write the page again with --found")
     parser.add_argument("--load", help="of the machine while that file was written")
     parser.add_argument("--output", type=Path, default=HERE / "plan.md", help="(default: benchmarks/plan.md)")
     args = parser.parse_args()
-    load, explained = args.load or f"{os.getloadavg()[0]:.1f}", (HERE / "plan_explained.md").read_text()
+    if args.published:
+        measured, _, _ = args.output.read_text().partition(PUBLISHED)
+        args.output.write_text(measured + "\n".join(published_part()))
+        return
+    load = args.load or f"{os.getloadavg()[0]:.1f}"
     found = (
         json.loads(args.found.read_text()) if args.found else report_of("plan_worker.py", rounds=args.rounds, steps=args.steps)
     )
@@ -173,10 +182,7 @@ def main():
         "",
         *times_table(found["rounds"]),
         "",
-        "## Published figures",
-        *published_tables(),
-        "",
-        explained,
+        *published_part(),
     ]
     args.output.write_text("\n".join(lines))
     print(args.output.read_text())

@@ -5,6 +5,8 @@ et al., arXiv:2201.11990, section 2.4, as llm-analysis has it. GEMS, Hy-Fi, Summ
 State University (their hours). What a source does not say is assumed here, in the open; what could not be read again, too.
 """
 
+from typing import NamedTuple
+
 from pi2zero import costs
 
 PEAK = 312e12  # A100, bf16 with fp32 sums
@@ -53,28 +55,55 @@ def hardware_share(model, layout, machine, batch):
     return (1 + again) * costs.utilisation(model, layout, machine, batch, PEAK)
 
 
+class Run(NamedTuple):
+    """A published run beside the planner. published, predicted: s of a step, or a share of the peak. held: GB of the fullest
+    rank.
+
+    inputs: a cell for each of INPUTS. share: of the peak, the model's operations only (model FLOPs utilisation), published (by
+    arithmetic from `published`) and predicted (costs.utilisation).
+    """
+
+    name: str
+    published: float
+    predicted: float
+    held: float
+    inputs: tuple
+    share: tuple
+
+
+INPUTS = ("layers", "width", "heads", "GPUs", "data x tensor x pipeline", "schedule", "batch", "micro")
+
+
+def run(name, shape, layout, batch, published, seconds=True):
+    """The Run of a model of that shape (layers, width, heads); published: seconds, or the share of the peak with recomputing."""
+    model, machine = gpt(*shape), dgx(layout.ranks)
+    predicted = total(model, layout, machine, batch) if seconds else hardware_share(model, layout, machine, batch)
+    ours = costs.utilisation(model, layout, machine, batch, PEAK)
+    theirs = batch * model.operations / (layout.ranks * PEAK * published) if seconds else published * ours / predicted
+    schedule = "" if layout.pipeline == 1 else f"{layout.schedule}{f' x {layout.chunks}' if layout.chunks > 1 else ''}"
+    split = f"{layout.data} x {layout.tensor} x {layout.pipeline}"
+    inputs = *shape, layout.ranks, split, schedule, batch, layout.micro
+    return Run(name, published, predicted, held_gb(model, layout, batch), inputs, (theirs, ours))
+
+
 def megatron_rows():
-    """(name, published, predicted, GB of the fullest rank). Assumed: 1F1B, one sample a micro-batch (4 without a pipeline)."""
+    """Table 1. Assumed: 1F1B, one sample a micro-batch (4 without a pipeline)."""
     for name, (layers, width, heads, t, p, gpus, batch, published) in MEGATRON.items():
         layout = costs.Layout(gpus // t // p, t, p, micro=4 if p == 1 else 1, recompute="full", sharded_norms=False)
-        model = gpt(layers, width, heads)
-        yield name, published, hardware_share(model, layout, dgx(gpus), batch), held_gb(model, layout, batch)
+        yield run(name, (layers, width, heads), layout, batch, published, seconds=False)
 
 
 def korthikanti_rows():
-    """(name, published s, predicted s, GB)"""
     for name, (layers, width, heads, p, chunks, gpus, batch, micro, published) in KORTHIKANTI.items():
-        model, schedule = gpt(layers, width, heads), "interleaved" if chunks > 1 else "1f1b"
+        schedule = "interleaved" if chunks > 1 else "1f1b"
         layout = costs.Layout(gpus // 8 // p, 8, p, micro=micro, schedule=schedule, chunks=chunks, recompute="full")
-        yield name, published, total(model, layout, dgx(gpus), batch), held_gb(model, layout, batch)
+        yield run(name, (layers, width, heads), layout, batch, published)
 
 
 def mt_nlg_rows():
-    """(name, published s, predicted s, GB)"""
     for name, (gpus, published, _) in MT_NLG.items():
-        model = gpt(105, 20_480, 128)
         layout = costs.Layout(gpus // 280, 8, 35, recompute="full", sharded_norms=False)
-        yield name, published, total(model, layout, dgx(gpus), 1920), held_gb(model, layout, 1920)
+        yield run(name, (105, 20_480, 128), layout, 1920, published)
 
 
 def agreement_rows():

@@ -6,7 +6,7 @@ import tomllib
 from pi2zero.costs.planner.layouts import Machine
 from pi2zero.costs.planner.models import convolutions, transformer
 from pi2zero.costs.planner.search import plan
-from pi2zero.costs.planner.seconds import PARTS
+from pi2zero.costs.planner.seconds import HIDES, PARTS
 
 __all__ = ["EXAMPLE", "plan_from", "plan_text"]
 
@@ -74,10 +74,15 @@ def plan_text(plan, number=10):
 
 def _table(rows):
     shown = [part for part in PARTS if any(row.parts[part] > 0.0005 * row.seconds for row in rows)]
-    yield "  ".join(["step, s", " GB", *(f"{part:>9}" for part in shown), "   hidden", "micro", "layout"])
+    behind = [part for part in HIDES if any(row.hidden[part] > 0.0005 * row.seconds for row in rows)]
+    names = [*shown, *(f"({part})" for part in behind)]
+    yield "  ".join(["step, s", " GB", *(f"{name:>{max(9, len(name))}}" for name in names), "micro", "layout"])
     for row in rows:
-        times = [f"{value:9.3g}" for value in (*(row.parts[part] for part in shown), row.hidden)]
+        values = [*(row.parts[part] for part in shown), *(row.hidden[part] for part in behind)]
+        times = [f"{value:{max(9, len(name))}.3g}" for name, value in zip(names, values, strict=True)]
         yield "  ".join([f"{row.seconds:7.3g}", f"{row.held / 1e9:3.0f}", *times, f"{row.layout.micro:5}", row.layout.name])
+    if behind:
+        yield "In brackets: what of a communication is behind computing, and costs no time."
     yield "GB: of the fullest rank, which holds"
     for row in rows[:3]:
         parts = ", ".join(f"{part} {size / 1e9:,.1f}" for part, size in row.bytes.items() if size)

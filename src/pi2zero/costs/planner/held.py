@@ -25,6 +25,12 @@ class Stage:
         self.turned, self.rings = sum(layer.turned for layer in layers), sum(layer.turned > 0 for layer in layers)
         self.halo, self.halos = sum(layer.halo for layer in layers), sum(layer.halo > 0 for layer in layers)
         self.output = 0 if is_last else layers[-1].output
+        self.result = (layers[-1].output, bool(layers[-1].kept)) if is_last else (0, False)  # to the loss; whether dealt out
+
+    def waiting(self, tensor):
+        """Bytes of a sample's output that wait for their gradient."""
+        result, dealt = self.result
+        return self.output + result / (tensor if dealt else 1)
 
     def on(self, tensor):
         """Parameters on a rank of a tensor group."""
@@ -74,8 +80,9 @@ def micro_held(layout, rank, count):
 def held(model, layout, batch):
     """{component: bytes} on the fullest rank: parameters, gradients, master, moments, activations, buffers.
 
-    buffers: what is in flight: outputs of stages that wait for their gradient, a layer's gradients (ZeRO-2) or parameters and
-    gradients of two layers (ZeRO-3) on their way. Fragmentation and libraries are not in it: keep a reserve.
+    buffers: what is in flight: outputs of stages that wait for their gradient (the last stage's are the logits), a layer's
+    gradients (ZeRO-2) or parameters and gradients of two layers (ZeRO-3) on their way. Fragmentation and libraries are not in
+    it: keep a reserve.
     """
     return max(held_by_stages(model, layout, batch), key=lambda parts: sum(parts.values()))
 
@@ -96,7 +103,7 @@ def _rank(model, layout, stages, rank, count):
     share = layout.micro / (layout.sequence * layout.space)
     many = micro_held(layout, rank, count)
     parts["activations"] = sum(_kept(stage, layout, many) for stage in stages) * share
-    waiting = sum(stage.output for stage in stages) if layout.pipeline > 1 else 0
+    waiting = sum(stage.waiting(layout.tensor) for stage in stages) if layout.pipeline > 1 else 0
     compute, gradient, _ = PRECISIONS[model.precision]
     moving = {2: gradient, 3: 2 * compute + gradient}.get(layout.zero, 0) if layout.alike > 1 else 0
     largest = max(_largest(stage, layout.tensor) for stage in stages) if moving else 0
@@ -127,5 +134,5 @@ def _recomputed(stage, tensor, norms):
         full = layer.kept / tensor + layer.kept_whole / norms
         again = layer.input and layer.output
         inputs, largest = inputs + (layer.input / norms if again else full), max(largest, full if again else 0.0)
-        head = full if layer.input == layer.output == 0 and layer.operations else head
+        head = full if not layer.input and layer.operations else head
     return inputs, max(0.0, largest - head)

@@ -18,9 +18,10 @@ class Layer:
 
     split, whole: parameters that tensor parallelism divides, and those that each of its ranks has. operations: of the forward,
     a multiplication and an addition are two. kept, kept_whole: bytes kept for backward that it divides, and those that it
-    does not (sequence parallelism does). input, output: bytes from the layer before and to the next. summed: bytes that
-    tensor parallelism adds up in forward, by `sums` all-reduces; as many in backward. turned: bytes of keys and values, which
-    ring attention sends round. halo: bytes that one neighbour in space needs, forward; as many come back.
+    does not (sequence parallelism does). input, output: bytes from the layer before and to the next (the head's output: to the
+    loss); input is 0 where a layer is not made again. summed: bytes that tensor parallelism adds up in forward, by `sums`
+    all-reduces; as many in backward. turned: bytes of keys and values, which ring attention sends round. halo: bytes that one
+    neighbour in space needs, forward; as many come back.
     """
 
     split: float = 0
@@ -123,6 +124,7 @@ def transformer(
         operations=2 * s * words,
         kept=logits * split_vocabulary,
         kept_whole=logits * (not split_vocabulary) + s * (2 * h * e + 8),
+        output=s * vocabulary * e,
     )
     return Model((embedding, *[block] * layers, head), "text", heads, s, precision)
 

@@ -1,6 +1,6 @@
 """All layouts of a model on a machine, the best of them, and why the others lose."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pi2zero.costs.planner.held import held
 from pi2zero.costs.planner.layouts import SCHEDULES, Layout, Machine, layouts
@@ -16,13 +16,13 @@ WAYS = ("data", "tensor", "pipeline", "sequence", "space")
 class Row:
     """A layout, the bytes that its fullest rank holds by component, and, if it fits, its step's seconds by part.
 
-    hidden: s of communication behind computing.
+    hidden: s of each communication that are behind computing, and cost no time.
     """
 
     layout: Layout
     bytes: dict[str, float]
     parts: dict[str, float] | None = None
-    hidden: float = 0.0
+    hidden: dict[str, float] = field(default_factory=dict)
 
     @property
     def held(self):
@@ -89,7 +89,7 @@ def plan(model, machine, batch):
     room, rows = machine.memory * (1 - machine.reserve), []
     for layout in layouts(model, machine, batch):
         parts = held(model, layout, batch)
-        times = seconds(model, layout, machine, batch) if sum(parts.values()) <= room else (None, 0.0)
+        times = seconds(model, layout, machine, batch) if sum(parts.values()) <= room else (None, {})
         rows.append(Row(layout, parts, *times))
     if not rows:
         raise ValueError(

@@ -2,7 +2,7 @@
 
 A stage's time for a micro-batch is its operations / speed and what it waits for in tensor, sequence and space; a schedule adds
 the bubble; then come messages between stages, gradients (or ZeRO's parameters), the update. Each part is what the step gets
-longer by; what travels behind computing is told apart (`hidden`).
+longer by; what travels behind computing is told apart (`hidden`, by communication).
 
 Sources: bubbles: arXiv:2104.04473, section 2.2; arXiv:2401.10241, table 2 (ZB-H1); GEMS: what costs.pipeline_spans gives for it.
 Rings: costs.collectives. Bytes of ZeRO: costs.zero_sent, arXiv:1910.02054, section 7.
@@ -13,14 +13,15 @@ import functools
 from pi2zero.costs.planner.held import stages_of, stages_on, states
 from pi2zero.costs.zero import PRECISIONS, zero_sent
 
-__all__ = ["PARTS", "seconds", "utilisation"]
+__all__ = ["HIDES", "PARTS", "seconds", "utilisation"]
 
 PARTS = ("compute", "recompute", "bubble", "tensor", "sequence", "space", "pipeline", "gradients", "update", "offload")
+HIDES = ("sequence", "space", "pipeline", "gradients")  # what may travel behind computing, wholly or in part
 IN_STAGE = ("compute", "recompute", "tensor", "sequence", "space")
 
 
 def seconds(model, layout, machine, batch):
-    """({part: s}, hidden s): the parts of PARTS add up to the step's time; hidden: communication behind computing."""
+    """({part: s}, {part: s}): the parts of PARTS add up to the step's time; of those of HIDES, what is behind computing."""
     count = batch // (layout.data * layout.micro)
     cut = stages_of(model, layout.pipeline * layout.chunks)
     rows = [tuple(cut[s] for s in stages_on(layout, rank)) for rank in range(layout.pipeline)]
@@ -35,11 +36,13 @@ def seconds(model, layout, machine, batch):
     computing = parts["compute"] + parts["recompute"]
     parts["bubble"] = _pipeline(layout, machine, ranks, count) - sum(parts.values()) if layout.pipeline > 1 else 0.0
     room = machine.overlap * computing  # one computing hides one message: what is taken is taken
-    hidden = min(room, count * own["hidden"])
-    parts["pipeline"], behind = _messages(layout, machine, most["message"], count, room - hidden)
-    parts["gradients"], covered = _gradients(model, layout, machine, most["parameters"], count, (room, room - hidden - behind))
+    hidden = {name: min(room, count * own[f"{name}, hidden"]) for name in ("sequence", "space")}  # a model has one of them
+    left = room - sum(hidden.values())
+    parts["pipeline"], hidden["pipeline"] = _messages(layout, machine, most["message"], count, left)
+    left = room, left - hidden["pipeline"]
+    parts["gradients"], hidden["gradients"] = _gradients(model, layout, machine, most["parameters"], count, left)
     parts["update"], parts["offload"] = _update(model, layout, machine, most["parameters"])
-    return {name: float(parts[name]) for name in PARTS}, float(hidden + behind + covered)
+    return {name: float(parts[name]) for name in PARTS}, {name: float(hidden[name]) for name in HIDES}
 
 
 def utilisation(model, layout, machine, batch, peak):
@@ -76,7 +79,7 @@ def _rank(layout, machine, stages):
     edge = (2 + again) * 2 * (total("halo") * b * beta + total("halos") * alpha) if x > 1 else 0.0
     room = machine.overlap * found["compute"]
     found["sequence"], found["space"] = max(0.0, ring - room), max(0.0, edge - room)
-    found["hidden"] = ring + edge - found["sequence"] - found["space"]
+    found["sequence, hidden"], found["space, hidden"] = ring - found["sequence"], edge - found["space"]
     found["message"] = max(stage.output for stage in stages) * layout.micro / (c * x)
     return found
 
