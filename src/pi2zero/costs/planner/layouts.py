@@ -116,7 +116,8 @@ def layouts(model, machine, batch):
     """All layouts of `batch` samples a step (over all ranks) on all ranks of the machine, one after another.
 
     Left out, because nobody would: tensor groups beyond a node; ZeRO-2 and 3 with a pipeline (each micro-batch would send all
-    gradients or parameters again: DeepSpeed's engine refuses it); offload without ZeRO; several samples a micro-batch unless a power of two.
+    gradients or parameters again: DeepSpeed's engine refuses it); offload without ZeRO; several samples a micro-batch unless a
+    power of two.
     """
     blocks = len(model.layers) - sum(model.ends)
     second = "sequence" if model.kind == "text" else "space"
