@@ -246,6 +246,7 @@ ReturnToService=2
 SlurmdTimeout=10
 KillWait=5
 MinJobAge=600
+SchedulerParameters=sched_interval=2
 PreemptType=preempt/partition_prio
 PreemptMode=CANCEL
 StateSaveLocation={folder}/state

@@ -12,5 +12,10 @@ set -eu
 export PATH="$PWD/.venv/bin:$PATH" OMP_NUM_THREADS=1
 
 each=$((SLURM_NTASKS / SLURM_JOB_NUM_NODES))
+[ $((each * SLURM_JOB_NUM_NODES)) = "$SLURM_NTASKS" ] || {
+  echo "horovodrun.sh starts as many ranks on each node, but this job has $SLURM_NTASKS tasks on $SLURM_JOB_NUM_NODES nodes." >&2
+  echo "Submit it with --nodes and --ntasks-per-node; or take scripts/slurm/mpirun.sh, which starts the same program." >&2
+  exit 1
+}
 hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed "s/\$/:$each/" | paste -sd,)
 exec horovodrun --gloo -np "$SLURM_NTASKS" -H "$hosts" python "$@"

@@ -14,6 +14,9 @@ set -eu
 : "${SLURM_JOB_ID:?Submit this script: sbatch $0 PROGRAM.py OPTIONS}"
 export PATH="$PWD/.venv/bin:$PATH" OMP_NUM_THREADS=1
 
+world=$(mpirun -n "$SLURM_NTASKS" python -c "from mpi4py import MPI; print(MPI.COMM_WORLD.size)" | sort -u)
+[ "$world" = "$SLURM_NTASKS" ] || { echo "mpirun made worlds of $world, not one of $SLURM_NTASKS." >&2; exit 1; }
+
 goes_on() {
   echo "Start $((${SLURM_RESTART_COUNT:-0} + 1)): the time is nearly over. The job goes back into the queue."
   scontrol requeue "$SLURM_JOB_ID"

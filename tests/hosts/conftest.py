@@ -5,6 +5,7 @@ tables of docs/no_cell_hangs.md; without it some stand for the others.
 """
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ pytest.register_assert_rewrite("tests.faults")
 from tests.faults.kernel import Notebook  # noqa: E402
 
 HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 FOLDER = os.environ.get("PI2ZERO_HOSTS")
 collect_ignore_glob = [] if FOLDER else ["test_*.py"]
 ALL = os.environ.get("PI2ZERO_FAULTS") in ("all", "full")
@@ -31,6 +33,9 @@ SHORT = {
     "test_what_waits_for_files_lives": ["reads a page of a mapped file"],
 }
 NODES = ("node1", "node2")
+STATE = re.compile(r"JobState=(\w+)")
+BEFORE = {"PENDING", "RUNNING", "COMPLETING", "REQUEUED"}  # of a job that is not over
+AS_ROOT = {f"{family}_ALLOW_RUN_AS_ROOT{more}": "1" for family in ("OMPI", "PRTE") for more in ("", "_CONFIRM")}
 START = 'import pi2zero\ncluster = pi2zero.start(n=4, on=["node1:2", "node2:2"])'
 SETUP = "%%px\nfrom mpi4py import MPI\nimport os, socket, time\ncomm = MPI.COMM_WORLD\nrank = comm.rank"
 SUM = "%%px\nprint(socket.gethostname(), comm.allreduce(rank))"
@@ -75,6 +80,31 @@ def shown(reply) -> str:
 def out(*words) -> str:
     """What a program prints."""
     return subprocess.run(words, capture_output=True, text=True, timeout=60).stdout.strip()
+
+
+def sbatch(*words) -> str:
+    """Submit a job from the clone; its number."""
+    command = ["sbatch", "--parsable", *map(str, words)]
+    return subprocess.run(
+        command, cwd=ROOT, env=os.environ | AS_ROOT, check=True, timeout=60, stdout=subprocess.PIPE, text=True
+    ).stdout.strip()
+
+
+def batch(*words):
+    """Submit a job, and wait until it is over."""
+    over(sbatch(*words), words[words.index("-o") + 1])
+
+
+def over(job, said):
+    """Wait until a job is over. (`sbatch --wait` looks seldom, and does not see a requeued job's end.) said: what it prints."""
+    wait_for(lambda: not set(STATE.findall(out("scontrol", "show", "job", job))) & BEFORE, said)
+
+
+def wait_for(true, said, patience=240):
+    deadline = time.monotonic() + patience
+    while not true():
+        assert time.monotonic() < deadline, f"{out('squeue')}\n{Path(said).read_text()}"
+        time.sleep(0.5)
 
 
 def power(node: str, state: str) -> None:

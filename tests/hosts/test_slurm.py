@@ -1,6 +1,5 @@
 """Ranks on the nodes of a Slurm job: asked for by the notebook, or the job that the kernel is in."""
 
-import importlib.util
 import os
 import re
 import subprocess
@@ -11,14 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.hosts.conftest import NODES, SETUP, SUM, SUMS, fresh, jobs, nothing_is_left, on, out, power, shown
+from tests.hosts.conftest import NODES, SETUP, SUM, SUMS, batch, fresh, jobs, nothing_is_left, on, out, power, shown
 
-ROOT = Path(__file__).resolve().parents[2]
 TWO_NODES = 'on = "slurm"\nnodes = 2\nranks_per_node = 2\n'
 START = "import pi2zero\ncluster = pi2zero.start(n=4)"
 NEXT = "the next start has another job"
-STATE = re.compile(r"JobState=(\w+)")
-AS_ROOT = {f"{family}_ALLOW_RUN_AS_ROOT{more}": "1" for family in ("OMPI", "PRTE") for more in ("", "_CONFIRM")}
 
 
 @pytest.fixture
@@ -192,119 +188,6 @@ def test_modules_lines_and_scratch_are_the_ranks_and_whole_nodes_are_slots(slurm
     cell = "%%px\nfrom os import environ as e\nprint(e['X'], e['TMPDIR'], e['LD_LIBRARY_PATH'][-5:], e['PATH'][-7:])"
     text = slurm.run(cell).text
     assert text == "".join(f"[stdout:{rank}] 7 /dev/shm /cuda :/extra\n" for rank in range(2))
-
-
-def sbatch(*words) -> str:
-    """Submit a job from the clone; its number."""
-    command = ["sbatch", "--parsable", *map(str, words)]
-    return subprocess.run(
-        command, cwd=ROOT, env=os.environ | AS_ROOT, check=True, timeout=60, stdout=subprocess.PIPE, text=True
-    ).stdout.strip()
-
-
-def batch(*words):
-    """Submit a job, and wait until it is over. (`sbatch --wait` looks seldom, and does not see a requeued job's end.)"""
-    job = sbatch(*words)
-    deadline = time.monotonic() + 240
-    while set(STATE.findall(out("scontrol", "show", "job", job))) & {"PENDING", "RUNNING", "COMPLETING", "REQUEUED"}:
-        assert time.monotonic() < deadline, out("scontrol", "show", "job", job)
-        time.sleep(0.5)
-
-
-def submit(script, *words, options=()):
-    """Submit one of the batch scripts; the file with what it printed, once it is over."""
-    said = Path(os.environ["PI2ZERO_HOSTS"], f"{script}.out")
-    batch(*options, "-o", said, f"scripts/slurm/{script}.sh", *words)
-    return said
-
-
-TRAINED = re.compile(r"^(?:\[0\]<stdout>:)?epoch 2, loss 0\.4417, accuracy", re.M)  # horovodrun says who speaks
-
-
-@pytest.mark.parametrize(
-    ("script", "words"),
-    [
-        ("mpirun", ["scripts/train_ddp.py", "--epochs", "2"]),
-        ("torchrun", ["scripts/train_ddp.py", "--epochs", "2"]),
-        ("deepspeed", ["scripts/train_deepspeed.py", "--epochs", "2", "--stage", "1"]),
-        ("horovodrun", ["scripts/train_horovod.py", "--epochs", "2"]),
-    ],
-)
-def test_batch_scripts_train_the_same_on_four_ranks_of_two_nodes(script, words):
-    """The loss is that of the serial program and of each other: the ranks are one world, not four that do the same."""
-    if script == "horovodrun" and importlib.util.find_spec("horovod") is None:
-        pytest.skip("Horovod is not built")
-    text = submit(script, *words).read_text()
-    assert TRAINED.search(text), text
-    assert text.count("epoch 2,") == 1, "one rank tells"
-
-
-def test_a_world_that_is_too_small_is_refused(tmp_path):
-    """mpirun.sh beside an mpirun that starts each rank by itself."""
-    fake = Path(os.environ["PI2ZERO_HOSTS"], "mpirun")
-    fake.write_text("#!/bin/sh\nfor rank in 1 2 3 4; do echo 1; done\n")
-    fake.chmod(0o755)
-    script = (ROOT / "scripts/slurm/mpirun.sh").read_text().replace("$PWD/.venv/bin:", f"{fake.parent}:$PWD/.venv/bin:")
-    (tmp_path / "mpirun.sh").write_text(script)
-    said = Path(os.environ["PI2ZERO_HOSTS"], "small.out")
-    batch("-o", said, tmp_path / "mpirun.sh", "x.py")
-    assert "mpirun made worlds of 1, not one of 4." in said.read_text()
-
-
-def test_a_job_whose_time_is_nearly_over_goes_on():
-    """The real limit: Slurm warns the script, which asks to be run once more, and the program goes on.
-
-    Slurm may send the signal up to a minute early (sbatch's manual): 50 s before the end of 2 min leaves 10 s to start, at least.
-    """
-    folder = Path(os.environ["PI2ZERO_HOSTS"])
-    (folder / "count.py").write_text(COUNT)
-    said = submit("requeue", folder / "count.py", folder / "count", options=["--time=2", "--signal=B:USR1@50"])
-    words = said.read_text()
-    assert "Start 1: the time is nearly over. The job goes back into the queue." in words, words
-    assert re.search(r"start 1 goes on after [1-9]", words) and "counted to the end" in words, words
-
-
-COUNT = """import os, sys, time
-from mpi4py import MPI
-start, rank, file = int(os.environ.get("SLURM_RESTART_COUNT", 0)), MPI.COMM_WORLD.rank, sys.argv[1]
-done = int(open(file).read()) if os.path.exists(file) else 0
-if rank == 0:
-    print(f"start {start} goes on after {done}", flush=True)
-while start == 0 or done < 3:  # the first start would never end
-    MPI.COMM_WORLD.Barrier()
-    done += 1
-    if rank == 0:
-        open(file + ".part", "w").write(str(done))
-        os.replace(file + ".part", file)
-    time.sleep(0.2)
-if rank == 0:
-    print("counted to the end")
-"""
-
-
-@pytest.mark.parametrize("script", ["mpirun", "torchrun", "deepspeed", "horovodrun", "jupyterlab", "requeue"])
-def test_a_batch_script_that_is_not_submitted_says_so(script):
-    done = subprocess.run([ROOT / f"scripts/slurm/{script}.sh"], capture_output=True, text=True, timeout=10)
-    assert done.returncode and "Submit this script: sbatch" in done.stderr
-
-
-def test_jupyterlab_on_a_node_is_reached_by_its_token_only():
-    said = Path(os.environ["PI2ZERO_HOSTS"], "jupyterlab.out")
-    sbatch("-o", said, "scripts/slurm/jupyterlab.sh")
-    try:
-        deadline = time.monotonic() + 60
-        while "JupyterLab extension loaded" not in said.read_text() if said.exists() else True:
-            assert time.monotonic() < deadline
-            time.sleep(0.5)
-        time.sleep(2)
-        text = said.read_text()
-        port, token = re.search(r"127\.0\.0\.1:(\d+)/lab\S+token=(\w+)", text).groups()
-        assert f"ssh -N -L {port}:127.0.0.1:{port} -J root@login root@node1" in text
-        ask = f"curl -s -o /dev/null -w '%{{http_code}} ' 127.0.0.1:{port}/api/contents"
-        assert on("node1", f"{ask}?token={token}; {ask}") == "200 403 "
-        assert said.stat().st_mode & 0o777 == 0o600
-    finally:
-        out("scancel", *jobs())
 
 
 def test_worlds_of_one_are_refused():

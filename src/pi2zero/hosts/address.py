@@ -1,0 +1,22 @@
+"""`python -m pi2zero.hosts.address OTHERS...`: this host's address for the others of a job, where a launcher's ranks meet.
+
+It is that of the interface which GLOO_SOCKET_IFNAME or the site file names; else the one on the way to the others.
+"""
+
+import os
+import sys
+
+from pi2zero.hosts import site
+from pi2zero.hosts.place import Place, PlaceError
+
+
+def main(others: list[str]) -> str:
+    named = os.environ.get("GLOO_SOCKET_IFNAME") or site.load().interface
+    return Place(dict.fromkeys(others, 1), interface=named).address() or "127.0.0.1"
+
+
+if __name__ == "__main__":
+    try:
+        print(main(sys.argv[1:]))
+    except PlaceError as error:
+        sys.exit(str(error))
