@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -163,3 +164,12 @@ def test_ranks_on_one_core_and_what_they_leave_of_it():
     (paused,) = [line.split() for line in done.stdout.splitlines()[1:]]
     assert paused[:2] == ["400", "1"]
     assert int(paused[-1].rstrip("%")) > 50, "a rank that sleeps 400 ms a step leaves most of its core"
+
+
+def test_every_program_and_notebook_that_may_use_a_gpu_is_tried():
+    """Those of two hosts, and those that say that they compute on the CPU, are not."""
+    elsewhere = {"notebooks/12_clusters.ipynb", "scripts/train_pipeline.py"}
+    files = [path for pattern in ("scripts/*.py", "notebooks/*.ipynb", "solutions/*.ipynb") for path in ROOT.glob(pattern)]
+    may = {str(path.relative_to(ROOT)) for path in files if re.search(r"me\.device|\.cuda\b|device=", path.read_text("utf-8"))}
+    tried = {word for one in gpu_cases.cases(FACTS) for word in one.command}
+    assert len(may) > 15 and may - tried == elsewhere

@@ -6,8 +6,10 @@ import time
 
 import numpy as np
 import pytest
+import torch
 
 from pi2zero import meters
+from pi2zero.meters import memory, traffic
 from pi2zero.mpi import mpi_env
 
 
@@ -96,3 +98,23 @@ def test_ranks_of_a_host_share_the_clock():
     command = ["mpirun", "-n", "2", sys.executable, "-c", ONE_CLOCK]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "one clock", done.stderr
+
+
+def test_a_gpu_is_waited_for_before_the_clock_is_read(monkeypatch):
+    """Pretended: kernels run on after the call that started them, so `now` has to wait for them first."""
+    order = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: order.append("synchronize"))
+    monkeypatch.setattr(traffic.time, "monotonic", lambda: order.append("clock") or 1.5)
+    assert meters.now() == 1.5 and order == ["synchronize", "clock"]
+
+
+def test_the_bytes_of_a_gpu_are_torchs_allocated_reserved_and_peak(monkeypatch):
+    asked = []
+    numbers = {"memory_allocated": 30, "memory_reserved": 50, "max_memory_allocated": 40}
+    for name in ("synchronize", "reset_peak_memory_stats"):
+        monkeypatch.setattr(torch.cuda, name, lambda name=name: asked.append(name))
+    for name, number in numbers.items():
+        monkeypatch.setattr(torch.cuda, name, lambda number=number: number)
+    assert memory.gpu_memory() == {"allocated": 30, "reserved": 50, "peak": 40}
+    assert asked == ["synchronize", "reset_peak_memory_stats"]  # the next peak is counted from here

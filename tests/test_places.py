@@ -40,7 +40,7 @@ def test_ranks_fill_host_by_host(n, shares):
 
 
 def test_words_of_a_place():
-    assert Place().words(4) == ""
+    assert Place().words(4) == " on this machine"
     assert Place({"a": 2, "b": 2}).words(2) == " on a (2)"
     assert Place({"a": 2, "b": 2, "c": 2}).words(5) == " on a (2), b (2) and c (1)"
 

@@ -29,14 +29,6 @@ SHOWN = [
     for folder in build.decks()
     for picture in re.findall(r"\(picture:([^#\s]+)#([\w-]+)\)", (folder / "deck.md").read_text(encoding="utf-8"))
 ]
-# Not run since tools/notebooks.py keeps vectors. Each goes from this list when it has been.
-NOT_RUN_YET = {
-    f"notebooks/{name}.ipynb"
-    for name in (
-        "12_clusters",
-        "A1_mpi_in_r",
-    )
-}
 OUTLINES = {"notebooks/A1_mpi_in_r.ipynb"}  # R writes its letters as outlines
 
 
@@ -54,17 +46,10 @@ def on_slide(svg, *size):
 @pytest.mark.parametrize(("deck", "book", "tag"), SHOWN, ids=[f"{deck}-{tag}" for deck, _, tag in SHOWN])
 def test_a_notebook_s_picture_is_vectors_and_legible(deck, book, tag):
     drawn, *size = extract.cell_picture(book, tag)
-    if not isinstance(drawn, str) and book in NOT_RUN_YET:
-        pytest.skip(f"only a PNG so far: python tools/notebooks.py {book} stores the SVG, too")
     assert isinstance(drawn, str), f"only a PNG: python tools/notebooks.py {book} stores the SVG, too"
     assert len(drawn) < MOST and "<image" not in drawn
     if book not in OUTLINES:
         assert vectors.text_sizes(drawn) and small(drawn, on_slide(drawn, *size)) == {}
-
-
-def test_the_list_of_what_was_not_run_is_true():
-    svgs = {book: isinstance(extract.cell_picture(book, tag)[0], str) for _, book, tag in SHOWN}
-    assert {book for book, there in svgs.items() if there}.isdisjoint(NOT_RUN_YET), "it has been run: take it out of NOT_RUN_YET"
 
 
 def drawn_here(title, **text):

@@ -8,16 +8,22 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = "tools/gpu_programs.py"
+SYNTHETIC = "scripts/synthetic_benchmark.py --batch-size 32"
+# Those whose ranks may compute on a GPU, what matters most first. Notebook 12 wants two hosts: `make two-hosts`, or a cluster.
 NOTEBOOKS = (
-    "06_ddp",
-    "09_zero",
-    "08_deepspeed",
-    "09b_zero_further",
-    "09c_torch_and_time",
-    "10_dailymail",
-    "03_collectives",
-    "07_scaling",
-    "05_horovod",
+    "notebooks/06_ddp",
+    "notebooks/09_zero",
+    "notebooks/08_deepspeed",
+    "notebooks/09b_zero_further",
+    "notebooks/09c_torch_and_time",
+    "notebooks/10_dailymail",
+    "notebooks/03_collectives",
+    "notebooks/05_horovod",
+    "notebooks/04b_who_waits",
+    "solutions/03_data_parallel",
+    "solutions/04_zero_memory",
+    "solutions/05_summarization",
+    "notebooks/07_scaling",
 )
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
 
@@ -65,6 +71,7 @@ def cases(facts: dict) -> list[Case]:
         made(
             "scripts/train_ddp.py, 2 ranks on one GPU", "scripts/train_ddp.py --epochs 3", "sklearn", ranks=2, environment=one_gpu
         ),
+        made("scripts/train_tensor.py", "scripts/train_tensor.py --epochs 3", "sklearn"),
         made("scripts/train_horovod.py", "scripts/train_horovod.py --epochs 3", "sklearn", "horovod", "mpi4py", **no_mpi),
         made("FSDP2", f"{PROGRAMS} fsdp"),
         made("FSDP2, 2 ranks on one GPU over gloo", f"{PROGRAMS} fsdp", ranks=2, environment=one_gpu),
@@ -84,12 +91,16 @@ def cases(facts: dict) -> list[Case]:
         made("generate() at stage 3", f"{PROGRAMS} generate", "deepspeed", "transformers"),
         made("scripts/train_deepspeed.py", "scripts/train_deepspeed.py --epochs 3 --stage 2", "deepspeed", "sklearn"),
         made("scripts/zero_check_mem.py", "scripts/zero_check_mem.py", "deepspeed", "psutil", shown=80, seconds=120),
-        summarizer(made),
+        *summarizer(made),
+        made("scripts/synthetic_benchmark.py, one rank", SYNTHETIC, "transformers", launcher=alone, shown=9),
+        made("scripts/synthetic_benchmark.py, DDP", f"{SYNTHETIC} --method ddp", "transformers", shown=9),
+        made("scripts/synthetic_benchmark.py, by hand", f"{SYNTHETIC} --method hand", "transformers", shown=9),
         made(
-            "scripts/synthetic_benchmark.py",
-            "scripts/synthetic_benchmark.py --method ddp --batch-size 32",
-            "transformers",
+            "scripts/synthetic_benchmark.py, Horovod",
+            f"{SYNTHETIC} --method horovod",
+            *("transformers", "horovod", "mpi4py"),
             shown=9,
+            **no_mpi,
         ),
         made("several ranks on a GPU, MPS", "tools/gpu_share.py", "transformers", launcher=alone, shown=20, seconds=240),
     ]
@@ -98,8 +109,8 @@ def cases(facts: dict) -> list[Case]:
         needs = (*kit, "horovod") if "horovod" in name else kit
         found.append(
             made(
-                f"notebooks/{name}.ipynb",
-                f"tools/notebooks.py --only-run --timeout 200 notebooks/{name}.ipynb",
+                f"{name}.ipynb",
+                f"tools/notebooks.py --only-run --timeout 200 {name}.ipynb",
                 *needs,
                 launcher=alone,
                 seconds=240,
@@ -109,11 +120,16 @@ def cases(facts: dict) -> list[Case]:
 
 
 def summarizer(made):
-    folder = "build/gpu-summarizer"
-    train = f"scripts/summarize.py train {folder} --data embedded --steps 20 --every 10 --bf16 --stage 2 --resume"
-    return made(
-        "scripts/summarize.py, train", train, "deepspeed", "transformers", "datasets", "rouge_score", shown=3, seconds=120
-    )
+    """Train, then what the trained one is for."""
+    folder, needs = "build/gpu-summarizer", ("deepspeed", "transformers", "datasets", "rouge_score")
+    return [
+        made(f"scripts/summarize.py, {words.split()[0]}", f"scripts/summarize.py {words}", *needs, shown=3, seconds=120)
+        for words in (
+            f"train {folder} --data embedded --steps 20 --every 10 --bf16 --stage 2 --resume",
+            f"evaluate {folder} --data embedded --limit 20",
+            f"generate {folder} README.md",
+        )
+    ]
 
 
 def first_gpu() -> str:

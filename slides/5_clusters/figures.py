@@ -25,8 +25,9 @@ def printed(tag, pattern):
 def facts():
     """The numbers in the deck's text."""
     times, between = printed("limit-check", r"same host (\d+) times as fast as between hosts: ([\d.]+) MB/s")
-    (flat,) = printed("race-check", r"two levels are ([\d.]+) times as fast as the ring in order")
-    (dealt,) = printed("race-check", r"and ([\d.]+) times as fast as the ring dealt out")
+    race = r"two levels are ([\d.]+) times as fast as the ring, {} \(predicted ([\d.]+);"
+    flat, flat_said = printed("race-check", race.format("in the hosts' order"))
+    dealt, dealt_said = printed("race-check", race.format("dealt out by node"))
     late, meanwhile, half = printed(
         "ddp-check", r"waiting left: (\S+) s with one bucket, (\S+) s with small ones, (\S+) s in fp16"
     )
@@ -36,7 +37,9 @@ def facts():
         "between": between,
         "known": f"{GIGABIT / 1e6:.1f}",
         "flat": flat,
+        "flat_said": flat_said,
         "dealt": dealt,
+        "dealt_said": dealt_said,
         "late": late,
         "meanwhile": meanwhile,
         "half": half,

@@ -2,11 +2,12 @@
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
 
-from tests.hosts.conftest import nothing_is_left
+from tests.hosts.conftest import NODES, left_on, nothing_is_left
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMED = {"02_mpi_pi"}  # what it asserts of times says itself: other work disturbed this, measure once more
@@ -29,8 +30,21 @@ def compared(name: str, tries: int) -> None:
     """Run a notebook by nbval in this place; afterwards nothing of it is left on any host."""
     command = [sys.executable, "tools/nbval_report.py", f"notebooks/{name}.ipynb"]
     for _ in range(tries):
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
+        with ThreadPoolExecutor(1) as pool:
+            run = pool.submit(subprocess.run, command, cwd=ROOT, capture_output=True, text=True, timeout=500)
+            seen = seen_on_nodes(run)
+            done = run.result()
         if done.returncode == 0:
             break
     assert done.returncode == 0, done.stdout + done.stderr
+    assert seen == set(NODES), f"ranks of {name} ran on {seen or 'no node'} only"
     assert nothing_is_left() == {}
+
+
+def seen_on_nodes(run) -> set[str]:
+    """The nodes on which engines were seen while it ran: a site file that nobody reads would leave them all here."""
+    seen = set()
+    while not run.done():
+        seen |= {node for node in set(NODES) - seen if "ipyparallel.engine" in left_on(node)}
+        wait([run], timeout=1)
+    return seen

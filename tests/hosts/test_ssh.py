@@ -4,8 +4,11 @@ import re
 import socket
 import subprocess
 
+import psutil
 import pytest
+import zmq
 
+from pi2zero.marks import marked
 from tests.hosts.conftest import SETUP, START, SUM, SUMS, fresh, on, shown
 
 
@@ -60,12 +63,40 @@ def test_stacks_come_from_all_hosts_without_a_shared_folder(four):
     assert four.run(SETUP).ok and four.run(SUM).text == SUMS
 
 
-def test_strangers_get_nothing(four):
-    """Who is on the network, but on none of the ranks' hosts, cannot connect to what ranks and daemons there listen on."""
+@pytest.fixture
+def stranger():
+    """An address on the network of the hosts that is none of theirs."""
     subprocess.run(["ip", "addr", "add", "10.77.0.99/24", "dev", "br0"], check=True)
-    listening = [line.split() for line in on("node1", "ss -Hltnp4").splitlines()]
-    ports = [int(words[3].rpartition(":")[2]) for words in listening if "python" in words[-1] or "prted" in words[-1]]
-    assert len(ports) >= 3, listening
-    for port in ports:
-        with pytest.raises(OSError):
-            socket.create_connection(("10.77.0.11", port), 0.5, source_address=("10.77.0.99", 0)).close()
+    yield "10.77.0.99"
+    subprocess.run(["ip", "addr", "del", "10.77.0.99/24", "dev", "br0"], check=True)
+
+
+def test_strangers_get_nothing(four, stranger):
+    """Who is on the network, but on none of the ranks' hosts, cannot connect to what ranks and daemons there listen on."""
+    for node, address in (("node1", "10.77.0.11"), ("node2", "10.77.0.12")):
+        listening = [line.split() for line in on(node, "ss -Hltnp4").splitlines()]
+        ports = [int(words[3].rpartition(":")[2]) for words in listening if "python" in words[-1] or "prted" in words[-1]]
+        assert len(ports) >= 3, listening
+        for port in ports:
+            with pytest.raises(OSError):
+                socket.create_connection((address, port), 0.5, source_address=(stranger, 0)).close()
+
+
+def test_the_controller_listens_on_one_address_and_tells_strangers_nothing(four, stranger):
+    """Encrypted: who has no key of this start hears nothing of a cell (tests/test_private.py: it would, were it not)."""
+    controllers = [process for process in marked(four.owner) if "ipyparallel.controller" in process.cmdline()]
+    sockets = [found for process in controllers for found in process.net_connections("tcp")]
+    listening = {found.laddr for found in sockets if found.status == psutil.CONN_LISTEN}
+    listening = {address for address in listening if address.ip != "127.0.0.1"}
+    assert {address.ip for address in listening} == {"10.77.0.1"}
+    with zmq.Context() as context:
+        channels = [context.socket(zmq.SUB) for _ in listening]
+        for address, channel in zip(listening, channels, strict=True):
+            channel.linger = 0
+            channel.subscribe(b"")
+            channel.connect(f"tcp://{stranger}:0;{address.ip}:{address.port}")
+        assert four.run("%%px\nprint('heard by nobody else')").ok
+        heard = [channel for channel in channels if channel.poll(300)]
+        for channel in channels:
+            channel.close()
+    assert heard == []

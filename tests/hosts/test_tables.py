@@ -11,10 +11,10 @@ THREE = 'import pi2zero\ncluster = pi2zero.start(n=3, on=["node1:2", "node2:1"])
 
 
 # Where mpirun tells only of a rank that this cut off, on another host, the first to end is known, but not how it ended;
-# and not which it was, if one more of its host was gone in the same moment.
+# and not which of its host's it was (rank 1, or 0 and 1), if both were gone in the same moment.
 for name in ("SIGKILL", "segfault", "os._exit", "out of memory, C code does not"):
     cell, _, restarts = FAULTS[name]
-    FAULTS[name] = cell, [" died: "], restarts
+    FAULTS[name] = cell, ["1 died: "], restarts
 
 
 @pytest.fixture(scope="module")

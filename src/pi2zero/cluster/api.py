@@ -75,7 +75,7 @@ class MPICluster:
 
     @property
     def info(self) -> list[dict]:
-        """For each rank: rank, size, pid, mark, host, library."""
+        """For each rank: rank, size, pid, mark, host, cores that it may use, library."""
         self._wait_until_ready()
         return self._engines.info
 

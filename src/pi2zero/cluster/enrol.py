@@ -53,6 +53,7 @@ def enrol(run_dir: str, kernel: str = "") -> dict:
         "pid": os.getpid(),
         "mark": owner_mark(),
         "host": socket.gethostname(),
+        "cores": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1)),
         "library": mpi_library(),
     }
 

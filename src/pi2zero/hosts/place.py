@@ -46,7 +46,9 @@ class Place:
             self.job.cancel()
 
     def words(self, n: int) -> str:
-        """' on node1 (2) and node2 (2)'; nothing on this machine."""
+        """' on node1 (2) and node2 (2)', or ' on this machine'."""
+        if not self.slots:
+            return " on this machine"
         shares = [f"{host} ({ranks})" for host, ranks in self.shares(n).items() if ranks]
         return f" on {', '.join(shares[:-1])} and {shares[-1]}" if len(shares) > 1 else "".join(f" on {one}" for one in shares)
 
