@@ -40,7 +40,9 @@ A notebook edited by two at once: JupyterLab's browser side asks then, nothing o
 done: dict[str, tuple[str, str, str]] = {}  # by test: what came of it, seconds, processes left
 of_file: dict[str, str] = {}  # by file: processes left
 before: set[Path] = set()
+told: list[str] = []  # at the end
 SHM = Path("/dev/shm")
+NOT_OURS = ("pytest-of-", "torchinductor_")  # torch keeps its cache
 
 
 def pytest_configure(config):
@@ -93,18 +95,29 @@ def pytest_runtest_logreport(report):
         done[report.nodeid] = ("passed" if report.passed else "skipped" if report.skipped else "FAILED", seconds, "")
 
 
-def pytest_terminal_summary(terminalreporter, config):
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session):
+    """Count what is left, write the page, and fail if there is anything."""
+    if hasattr(session.config, "workerinput"):
+        return
     segments = [path for path in SHM.glob("*") if path not in before and path.exists() and not is_mapped(path)]
-    files = [path.name for path in Path(tempfile.gettempdir()).iterdir() if not path.name.startswith("pytest-of-")]
+    files = [path for path in Path(tempfile.gettempdir()).iterdir() if not path.name.startswith(NOT_OURS)]
+    processes = [f"{file}: {count} processes" for file, count in of_file.items() if count != "0"]
     counts = {state: sum(what == state for what, *_ in done.values()) for state in ("passed", "skipped", "FAILED")}
     end = f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {platform.system()}, one run: {counts['passed']} faults clear, "
     end += f"{counts['skipped']} skipped, {counts['FAILED']} FAILED; "
     end += f"left in the temporary folder: {len(files)}, in /dev/shm: {len(segments)}."
     PAGE.write_text(page(PAGE.read_text() if PAGE.exists() else "", end))
-    terminalreporter.section("faults")
-    for line in (end, *files, *map(str, segments)):
-        terminalreporter.write_line(line)
+    told.extend([end, *processes, *map(str, files), *map(str, segments)])
     shutil.rmtree(tempfile.gettempdir(), ignore_errors=True)
+    if len(told) > 1:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter):
+    if told:
+        terminalreporter.section("faults, and what is left")
+        terminalreporter.write("\n".join(told) + "\n")
 
 
 def is_mapped(path):
