@@ -21,7 +21,7 @@ import ipyparallel
 import nbformat
 import numpy
 import psutil
-from figures import of
+from figures import of, table
 from jupyter_client import AsyncKernelManager
 from nbclient import NotebookClient
 
@@ -170,11 +170,6 @@ def ratios(t):
         of("kit's start / (engine's import + controller)", "times", ratio(kit, both(engine, control))),
         of("notebook 02, first cell to first π", "s", first, wanted=20),
     ]
-
-
-def table(header, rows):
-    lines = ["| " + " | ".join(header) + " |", "|" + "|".join(" --- " for _ in header) + "|"]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 
 
 def conditions():

@@ -17,7 +17,7 @@ from pathlib import Path
 import figures
 import numpy
 import psutil
-from figures import of
+from figures import of, table
 
 from pi2zero.mpi import mpi_env, mpi_library
 from pi2zero.plots import bytes_text
@@ -74,11 +74,6 @@ def faster(rounds, nbytes):
     best = min(there, key=lambda name: median(rounds, (name, nbytes)))
     others = [f"{name} {ratio(rounds, (name, nbytes), (best, nbytes)):.2f} times its time" for name in there if name != best]
     return f"{best} ({', '.join(others)})"
-
-
-def table(header, rows):
-    lines = ["| " + " | ".join(header) + " |", "|" + "|".join(" --- " for _ in header) + "|"]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 
 
 def bandwidths(rounds):

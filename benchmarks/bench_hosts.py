@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 
 import psutil
-from bench import conditions, table
+from bench import conditions
+from figures import table
 from IPython.core.interactiveshell import InteractiveShell
 
 import pi2zero

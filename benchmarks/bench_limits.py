@@ -16,8 +16,7 @@ import figures
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from bench_collectives import table
-from figures import of
+from figures import of, table
 
 from pi2zero import plots
 

@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 import matplotlib.pyplot as plt
-from bench_collectives import RANKS, conditions, table
+from bench_collectives import RANKS, conditions
+from figures import table
 
 from pi2zero import plots
 

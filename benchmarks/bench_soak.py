@@ -13,8 +13,8 @@ from pathlib import Path
 import figures
 import matplotlib.pyplot as plt
 import numpy as np
-from bench import conditions, table
-from figures import of
+from bench import conditions
+from figures import of, table
 
 from pi2zero import plots
 

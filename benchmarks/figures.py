@@ -85,6 +85,12 @@ def bound(figure):
     return "" if figure.wanted is None else f"{'at most' if figure.less_is_better else 'at least'} {number(figure.wanted)}"
 
 
+def table(header, rows):
+    """Rows of strings, as a table in Markdown."""
+    lines = ["| " + " | ".join(header) + " |", "|" + "|".join(" --- " for _ in header) + "|"]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
 def row(figure):
     verdict = {None: "", True: ", reached", False: ", **missed**"}[figure.reached()]
     spread = f"{number(figure.low)} to {number(figure.high)}, {figure.repeats} times" if figure.repeats > 1 else "once"
