@@ -208,13 +208,13 @@ class Engines:
         let_go(self.ipp)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    # --- what the watch asks ---------------------------------------------------------------------------------------
-
     @property
     def mpirun_pid(self) -> int:
+        """The process of the mpirun that has started the ranks and waits for them."""
         return self.ipp.engine_set.pid
 
     def controller_runs(self) -> bool:
+        """Whether ipyparallel's controller lives: without it no rank can be reached."""
         return is_alive(self.ipp.controller.pid)
 
     def has_spawned(self) -> bool:

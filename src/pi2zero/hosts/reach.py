@@ -15,6 +15,7 @@ from pathlib import Path
 from pi2zero import marks
 from pi2zero.hosts import agent
 from pi2zero.hosts.ends import first_of
+from pi2zero.hosts.together import side_by_side
 
 EVERY = 0.5  # s between two looks at another host
 LOST = 15.0  # s without an answer, after which a host counts as lost
@@ -33,6 +34,7 @@ class Here:
         self.watch("", {}, {})
 
     def call(self, name: str, *args):
+        """Do one of agent.py's functions here, in this process. Raises what it raises."""
         return agent.DOES[name](*args)
 
     def watch(self, ranks_mark: str, marks_of: dict[int, str], samples_of: dict[int, str]) -> None:
@@ -57,6 +59,7 @@ class Here:
         return agent.read(self._samples_of[rank])
 
     def close(self, mark: str, folder: str) -> None:
+        """End what carries this mark here, and remove the cluster's files."""
         agent.end(mark)
         agent.clean(folder)
 
@@ -152,15 +155,19 @@ class There:
                 return
 
     def gone(self) -> list[int]:
+        """Ranks whose process had ended at the last look."""
         return self.news["gone"]
 
     def ended(self) -> dict[int, float]:
+        """When those ended of which it is known, by that host's clock."""
         return self.news["ended"]
 
     def launched(self) -> int:
+        """How many processes lived at the last look that Open MPI has started there."""
         return self.news["launched"]
 
     def sample(self, rank: int) -> str:
+        """The text of a rank's sample at the last look; empty if there was none."""
         return self.news["samples"].get(rank, "")
 
     def close(self, mark: str, folder: str) -> None:
@@ -289,12 +296,3 @@ class Hosts:
         """End everything of this cluster on all hosts, here last, and remove its files."""
         side_by_side(lambda host: host.close(self.mark, self.folder), self.others)
         self.here.close(self.mark, self.folder)
-
-
-def side_by_side(function, items) -> None:
-    """Call function(item) for all at once, and wait for the last."""
-    threads = [threading.Thread(target=function, args=(item,)) for item in items]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
