@@ -25,6 +25,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # one rank, one thread: ranks do 
 import numpy as np
 from mpi4py import MPI
 
+from pi2zero import mpi
 from pi2zero.hosts import limits
 
 DEFAULT_SIZES = ["1K", "4K", "16K", "64K", "256K", "1M", "4M", "16M", "64M"]
@@ -235,6 +236,7 @@ def parse(rank):
 
 def main():
     comm = MPI.COMM_WORLD
+    mpi.refuse_worlds_of_one(comm.size)
     options = parse(comm.rank)
     wanted = options.algorithms or list(MAKERS)
     check_memory(options.sizes, wanted)

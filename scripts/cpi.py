@@ -13,6 +13,8 @@ import time
 import numpy as np
 from mpi4py import MPI
 
+from pi2zero.mpi import refuse_worlds_of_one
+
 CHUNK = 65_536  # slices computed at once: 512 KiB an array, which stays in the core's cache
 LARGEST = 2**52  # above it, float64 cannot hold the middle of a slice
 
@@ -81,6 +83,7 @@ if __name__ == "__main__":
     parent = MPI.Comm.Get_parent()
     world = MPI.COMM_WORLD
     if parent == MPI.COMM_NULL:
+        refuse_worlds_of_one(world.size)
         program(parse(world.rank).n, world)
     else:
         child(parent, world.rank, world.size)

@@ -81,14 +81,13 @@ def join(method):
 
 
 def pick_device(hvd):
-    """This rank's GPU, if all see some; else the CPU."""
+    """This rank's own GPU, if each has one and Horovod has NCCL; else the CPU."""
     from pi2zero.ranks import gpus
 
-    number = gpus.deal(hvd.allgather_object(gpus.sit(hvd.local_rank())))[0][hvd.rank()]
-    if number is None:
-        return torch.device("cpu")
-    torch.cuda.set_device(number)
-    return torch.device("cuda", number)
+    device = torch.device(gpus.for_horovod(hvd))
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    return device
 
 
 def stepper(method, model, optimizer):

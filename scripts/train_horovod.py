@@ -32,8 +32,7 @@ def main():
     rank, ranks = hvd.rank(), hvd.size()  # NEW
     check(args.batch_size % ranks == 0, f"--batch-size {args.batch_size} is not a multiple of the {ranks} ranks")  # NEW
     torch.manual_seed(args.seed)
-    gpu, own = gpus.deal(hvd.allgather_object(gpus.sit(hvd.local_rank())))  # NEW (which one, and whether nobody shares it)
-    device = torch.device("cuda", gpu[rank]) if own and hvd.nccl_built() else torch.device("cpu")  # NEW
+    device = torch.device(gpus.for_horovod(hvd))  # NEW (a GPU of its own, or the CPU; says aloud if GPUs lie idle)
     if device.type == "cuda":  # NEW
         torch.cuda.set_device(device)  # NEW
 

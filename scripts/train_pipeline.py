@@ -26,7 +26,7 @@ from pi2zero.ranks import join  # NEW
 
 def main():
     args = parse()
-    rank, ranks = (me := join()).rank, me.world_size  # NEW
+    rank, ranks = (me := join(on_cpu=True)).rank, me.world_size  # NEW
     check(ranks <= args.layers, f"{ranks} ranks, but only {args.layers} layers to deal out: --layers {ranks} or more")  # NEW
     torch.manual_seed(args.seed)
     device = torch.device("cpu")  # NEW (over nccl, 1F1B's messages need a group for each direction)

@@ -160,7 +160,7 @@ class Trainer:
 def main():
     args = parse()
     torch.set_num_threads(1)
-    me = ranks.join()
+    me = ranks.join(on_cpu=True)
     ways = args.data, args.stages, args.space
     check(me.world_size == np.prod(ways), f"{me.world_size} ranks, but data x stages x space = {np.prod(ways)}")
     check(args.images % args.data == 0, f"--images {args.images} has to be a multiple of --data {args.data}")

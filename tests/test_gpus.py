@@ -72,6 +72,7 @@ CASES = {
     "shared": [["a"]] * 4,
     "idle": [[*ABCD, "e"]] * 4,
     "none": [["a"], ["a"], ["a"], []],
+    "on the CPU": [ABCD] * 4,
 }
 PROGRAM = """
 import contextlib, io, json, os, sys, types
@@ -83,7 +84,7 @@ comm, found = MPI.COMM_WORLD, {}
 for name, sees in json.loads(sys.argv[2]).items():
     pretended_gpus.pretend(sees[comm.rank])
     with contextlib.redirect_stderr(io.StringIO()) as said:
-        me = ranks.join()
+        me = ranks.join(on_cpu=name == "on the CPU")
         assert ranks.join() is me
     dist.all_reduce(total := torch.ones(1))
     assert total.item() == comm.size
@@ -134,6 +135,10 @@ def test_several_ranks_on_a_gpu_are_gloo_and_rank_0_says_so(joined):
 def test_idle_gpus_and_ranks_without_one_are_told_aloud(joined):
     assert "GPUs LIE IDLE: 1 of 5 on" in joined["idle"][0][3]
     assert joined["none"][0][0] == "cpu" and "Rank 3 sees no GPU" in joined["none"][0][3]
+    said = "GPUs LIE IDLE: all 4. This program computes on the CPU.\n"
+    assert joined["on the CPU"] == [
+        ["cpu", "gloo", [["init_process_group", "gloo", None]], said * (rank == 0)] for rank in range(4)
+    ]
 
 
 @pytest.mark.long

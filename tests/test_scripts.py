@@ -67,6 +67,14 @@ def test_cpi_with_mpirun_gives_pi(ranks, n):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("script", ["cpi.py", "allreduce_bench.py"])
+def test_a_world_of_one_under_srun_is_refused(monkeypatch, script):
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
+    done = run(sys.executable, CPI.with_name(script))
+    assert done.returncode and "srun has started 4 tasks, and each is an MPI world of its own" in done.stderr, done.stderr
+
+
+@pytest.mark.long
 def test_cpi_says_what_is_wrong_once_and_ends():
     for given, says in [
         ("0", "0 slices are not possible; give a number from 1 to"),

@@ -8,6 +8,11 @@ from pathlib import Path
 
 RUN_DIR = "PI2ZERO_RUN_DIR"  # on a cluster's ranks: its private folder
 LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
+LAUNCHED = {  # how many were started, and by whom
+    "OMPI_COMM_WORLD_SIZE": "mpirun (Open MPI's)",
+    "PMI_SIZE": "mpirun (MPICH's, or one of its family)",
+    "SLURM_STEP_NUM_TASKS": "srun",
+}
 ADDRESS = "PI2ZERO_ADDRESS"  # on a cluster's ranks on several hosts: this host's address in their network
 
 
@@ -66,18 +71,26 @@ def one_host_env(folder: str) -> dict[str, str]:
     return {name: os.environ.get(name, value) for name, value in wanted.items()}
 
 
-def refuse_worlds_of_one(comm) -> None:
-    """Raise RuntimeError if a scheduler started several tasks, and each became an MPI world of its own.
+def refuse_worlds_of_one(size: int) -> None:
+    """Raise RuntimeError if a launcher started several processes, and each became a world of its own. size: of this one's.
 
-    Slurm's srun starts the tasks; one world they are only if it speaks the same PMI as the MPI library. If not, each would be
-    rank 0 of 1, do the whole work, and write the same files.
+    Slurm's srun, or another MPI library's mpirun, starts them; one world they are only if it speaks the same PMI as the MPI
+    library here. If not, each would be rank 0 of 1, do the whole work, and write the same files.
     """
-    tasks = int(os.environ.get("SLURM_STEP_NUM_TASKS", "1"))
-    if comm.Get_size() == 1 and tasks > 1 and "WORLD_SIZE" not in os.environ:  # torchrun and deepspeed set it
-        raise RuntimeError(
-            f"srun has started {tasks} tasks, and each is an MPI world of its own: rank 0 of 1. This site's srun and this MPI "
-            f"library do not speak the same PMI. In the job, start them by: mpirun -n {tasks} ..."
-        )
+    if size > 1 or "WORLD_SIZE" in os.environ:  # torchrun and deepspeed set it
+        return
+    for name, launcher in LAUNCHED.items():
+        if (started := int(os.environ.get(name, "1"))) > 1:
+            raise RuntimeError(
+                f"{launcher} has started {started} tasks, and each is an MPI world of its own: rank 0 of 1. It and this Python's "
+                f"MPI library do not speak the same PMI. Start them by that library's own: {own_mpirun()} -n {started} ..."
+            )
+
+
+def own_mpirun() -> str:
+    """The mpirun of this Python's environment; else the name alone."""
+    beside = Path(sys.executable).with_name("mpirun")
+    return str(beside) if beside.exists() else "mpirun"
 
 
 def local_rank(comm) -> tuple[int, int]:

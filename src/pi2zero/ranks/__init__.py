@@ -30,7 +30,7 @@ class Rank:
     backend: str
 
 
-def join(deepspeed: bool = False) -> Rank:
+def join(deepspeed: bool = False, on_cpu: bool = False) -> Rank:
     """Make these processes one `torch.distributed` world, and give each its GPU where there are some. All ranks call it.
 
     Started by torchrun or deepspeed, the ranks are who RANK, WORLD_SIZE and LOCAL_RANK say, and MPI is left alone. Else they
@@ -44,13 +44,14 @@ def join(deepspeed: bool = False) -> Rank:
     Source of the names: torch.distributed, "Environment variable initialization".
 
     deepspeed: make DeepSpeed's own start as well, without its words about compilers and accelerators.
+    on_cpu: this program computes on the CPU, also where there are GPUs; rank 0 says then that they lie idle.
     """
     import torch.distributed as dist
 
     global _me
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else torch.profiler writes a line whenever it starts and stops
     if not dist.is_initialized():
-        _me = _enter(meeting.by_variables() if meeting.has_launcher() else meeting.by_mpi())
+        _me = _enter(meeting.by_variables() if meeting.has_launcher() else meeting.by_mpi(), on_cpu)
     me = _me or _as_it_is()
     if deepspeed:
         from pi2zero.ranks import start_deepspeed
@@ -59,14 +60,13 @@ def join(deepspeed: bool = False) -> Rank:
     return me
 
 
-def _enter(met: meeting.Met) -> Rank:
+def _enter(met: meeting.Met, on_cpu: bool) -> Rank:
     """Deal the GPUs, and make the process group."""
     import torch
     import torch.distributed as dist
 
     seats = [gpus.Seat(**seat) for seat in met.gather(asdict(gpus.sit(met.local_rank)))]
-    gpus.refuse_broken(seats)
-    chosen, own = gpus.deal(seats)
+    chosen, own, told = gpus.leave_idle(seats, "This program") if on_cpu else gpus.deal_aloud(seats)
     number = chosen[met.rank]
     own = own and dist.is_nccl_available()
     if number is not None:
@@ -76,7 +76,7 @@ def _enter(met: meeting.Met) -> Rank:
     backend = EVERY_DEVICE if own else "gloo"
     dist.init_process_group(backend, store=met.store, rank=met.rank, world_size=met.size, **bound)
     met.close_to_others()
-    for sentence in gpus.sentences(seats, chosen) if met.rank == 0 else ():
+    for sentence in told if met.rank == 0 else ():
         print(sentence, file=sys.stderr, flush=True)
     device = "cpu" if number is None else f"cuda:{number}"
     return Rank(met.rank, met.size, met.local_rank, device, "nccl" if own else "gloo")

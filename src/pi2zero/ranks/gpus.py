@@ -6,6 +6,7 @@ a host that see the same ones take one each, in the order of their local ranks.
 
 import os
 import socket
+import sys
 from collections import Counter
 from dataclasses import dataclass
 
@@ -94,3 +95,36 @@ def sentences(seats: list[Seat], chosen: list[int | None]) -> list[str]:
         total = len({gpu for seat in seats for gpu in seat.gpus})
         told.append(f"GPUs LIE IDLE: {', '.join(idle)}. Start {total} ranks to use all of them, one each (now: {len(seats)}).")
     return told
+
+
+def deal_aloud(seats: list[Seat]) -> tuple[list[int | None], bool, list[str]]:
+    """What `deal` returns, and what has to be said. Raises RuntimeError if a rank's GPUs do not work."""
+    refuse_broken(seats)
+    chosen, own = deal(seats)
+    return chosen, own, sentences(seats, chosen)
+
+
+def leave_idle(seats: list[Seat], who: str, why: str = "") -> tuple[list[int | None], bool, list[str]]:
+    """The same for who computes on the CPU, though there may be GPUs."""
+    total = len({gpu for seat in seats for gpu in seat.gpus})
+    return [None] * len(seats), False, [f"GPUs LIE IDLE: all {total}. {who} computes on the CPU{why}."] * bool(total)
+
+
+def for_horovod(hvd) -> str:
+    """This rank's device in Horovod's world, "cuda:1" or "cpu": a GPU of its own if each rank has one and Horovod has NCCL.
+
+    Rank 0 says on stderr what lies idle. Raises RuntimeError, on all ranks, if a rank's GPUs do not work, or each is a world.
+    """
+    from pi2zero.mpi import refuse_worlds_of_one
+
+    refuse_worlds_of_one(hvd.size())
+    seats = hvd.allgather_object(sit(hvd.local_rank()))
+    chosen, own, told = deal_aloud(seats)
+    if not hvd.nccl_built():
+        chosen, _, told = leave_idle(seats, "Horovod", ": it was built without NCCL")
+    elif not own and chosen[0] is not None:
+        chosen, _, told = leave_idle(seats, "Horovod", f": its NCCL wants one for each of the {len(seats)} ranks")
+    for sentence in told if hvd.rank() == 0 else ():
+        print(sentence, file=sys.stderr, flush=True)
+    number = chosen[hvd.rank()]
+    return "cpu" if number is None else f"cuda:{number}"

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-IS_LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")  # how many were started, by mpirun, mpiexec, srun
 INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")  # the network interface of gloo, and of nccl's first words
 REACH = 3.0  # s for a host to reach an address of rank 0's
 
@@ -81,7 +80,7 @@ def by_mpi() -> Met:
     except (ImportError, RuntimeError) as error:  # not there; or there, without an MPI library
         return alone(error)
     comm = MPI.COMM_WORLD
-    mpi.refuse_worlds_of_one(comm)
+    mpi.refuse_worlds_of_one(comm.size)
     local_rank, local_size = mpi.local_rank(comm)
     if local_size == comm.size:
         return Met(comm.rank, comm.size, local_rank, comm.allgather, *_in_a_file(comm))
@@ -92,7 +91,9 @@ def alone(error: Exception) -> Met:
     """A world of one, for a Python without MPI. Raises RuntimeError if a launcher has started more."""
     import torch.distributed as dist
 
-    if started := next((name for name in IS_LAUNCHED if int(os.environ.get(name, "1")) > 1), None):
+    from pi2zero.mpi import LAUNCHED
+
+    if started := next((name for name in LAUNCHED if int(os.environ.get(name, "1")) > 1), None):
         raise RuntimeError(
             f"{started} says that {os.environ[started]} ranks were started, and this Python cannot use MPI ({error}): each would "
             "be rank 0 of 1. Start them by torchrun, or install mpi4py."
