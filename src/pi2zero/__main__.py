@@ -11,6 +11,7 @@ from pathlib import Path
 
 
 def main() -> int:
+    """Do what the command line asks for; returns the exit status. Leaves with status 2 if it cannot be understood."""
     parser = argparse.ArgumentParser(prog="python -m pi2zero", description="From π to ZeRO: look after the machine.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     doctor = commands.add_parser("doctor", help="what this machine has, what is missing, and what to do about it")
@@ -146,6 +147,7 @@ def build(options) -> int:
 
 
 def reset() -> int:
+    """End what the kit has started from this clone on this host, and say what that was; returns the exit status."""
     from pi2zero.cluster import api
 
     print(api.reset())

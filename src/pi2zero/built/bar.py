@@ -22,6 +22,7 @@ class Bar:
         self._draw(text, f'<progress value="{share:.3f}" aria-label="{escape(text)}"></progress> {escape(text)}')
 
     def end(self, text: str) -> None:
+        """The last line, in place of the bar."""
         self._draw(text, escape(text))
 
     def _draw(self, text: str, html: str) -> None:
@@ -43,6 +44,7 @@ class Bar:
 
 
 def in_notebook() -> bool:
+    """Whether this process is a notebook's kernel. Does not load IPython for it."""
     if "IPython" not in sys.modules:
         return False
     from IPython import get_ipython

@@ -75,6 +75,7 @@ def ours() -> list[psutil.Process]:
 
 
 def main() -> None:
+    """Build, one after another, all parts that are wanted. Ends at once if another builder of this environment is at it."""
     os.environ[BUILDER] = sys.prefix
     with state.lock() as mine:
         if not mine:
@@ -136,6 +137,7 @@ class Building:
                 self.note.write("building", share=self.part.share(self.work))
 
     def provide(self) -> None:
+        """Install the part from the cache, or build, install and keep it there. Raises Failed if it cannot be used then."""
         part = self.part
         if self.note.is_first and part.is_installed() and part.works(self.command):  # somebody has installed it by hand
             return

@@ -78,11 +78,13 @@ def is_private(entry: Path) -> bool:
 
 
 def checksum(path: Path) -> str:
+    """The SHA-256 of a file's bytes, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def to_disk(path: Path) -> None:
+    """Return when a file, or the list of a folder, is on the disk and no longer in memory alone."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -80,6 +80,7 @@ class Note:
         self.made = {"made_of": part.made_of(), "runs_with": part.runs_with()}
 
     def read(self) -> dict:
+        """What it says; empty if there is no such file, or half of one."""
         try:
             return json.loads(self.file.read_text())
         except (OSError, ValueError):
@@ -150,6 +151,7 @@ def wait_for(*names: str, needed: bool = True, show: bool = True) -> None:
 
 
 def wait_for_one(part: Part, show: bool) -> None:
+    """Wait until a part is there or has failed; starts the builder where there is none. Raises NotBuilt if it failed."""
     begin, started = time.monotonic(), []
     with Bar() as bar:
         while (now := of(part)).wanted() and can_be_built():
@@ -182,6 +184,7 @@ def waited():
 
 
 def is_waited_for() -> bool:
+    """Whether somebody waits for a part now: the file has been touched in the last 3 s."""
     with contextlib.suppress(OSError):
         return time.time() - waited().stat().st_mtime < 3
     return False

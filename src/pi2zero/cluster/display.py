@@ -32,6 +32,7 @@ class Spot:
 
     @property
     def empty(self) -> bool:
+        """Whether nothing has been shown here yet."""
         return self._handle is None
 
 
@@ -122,10 +123,12 @@ class Passing:
         self._spot = Spot()
 
     def show(self, text: str) -> None:
+        """Replace the lines that stand there."""
         if live():
             self._spot.show({"text/plain": text})
 
     def clear(self) -> None:
+        """Leave nothing to see, if there was something."""
         if not self._spot.empty:
             self.show("")
 

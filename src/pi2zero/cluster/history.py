@@ -47,9 +47,11 @@ class Sending:
 
     @property
     def names(self) -> set[str]:
+        """The variables that it sets on the ranks."""
         return set(self.values)
 
     def fits(self, n: int) -> bool:
+        """Whether a world of n ranks has the one that it was sent to."""
         return self.rank is None or self.rank < n
 
 
@@ -64,6 +66,7 @@ class History:
 
     @property
     def names(self) -> set[str]:
+        """The variables that any of the entries sets."""
         return set().union(*(entry.names for entry in self.entries))
 
     @property

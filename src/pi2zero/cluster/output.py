@@ -20,14 +20,17 @@ class Capped:
         self.new_cell()
 
     def new_cell(self, *_) -> None:
+        """Count from nothing again. Called by the engine's shell before each cell."""
         self._lines, self._characters, self._file, self._open_line = 0, 0, None, False
 
     def end_cell(self, *_) -> None:
+        """Close the file, if the cell needed one. Called by the engine's shell after each cell."""
         if self._file is not None:
             with contextlib.suppress(OSError):
                 self._file.close()
 
     def write(self, text: str) -> int:
+        """As a stream's: shows the text, or puts it into the file. Returns how many characters it has."""
         if self._file is not None:
             self._divert(text)
             return len(text)
@@ -61,6 +64,7 @@ class Capped:
         self._left -= len(text)
 
     def writelines(self, lines) -> None:
+        """As a stream's: write each of them; no line ends are added."""
         for line in lines:
             self.write(line)
 

@@ -55,6 +55,7 @@ class Outcome:
 
     @property
     def good(self) -> bool:
+        """Whether all ranks came to the end, and nobody interrupted them."""
         return not (self.errors or self.dead or self.stuck or self.interrupted)
 
     @property
@@ -93,6 +94,7 @@ class CellSources:
         self._text: dict[str, str] = {}
 
     def add(self, source: str) -> None:
+        """Keep the text of a cell that is about to run."""
         self._text[Path(get_file_name(source)).name] = source
 
     def place(self, stack) -> str:

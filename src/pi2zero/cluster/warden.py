@@ -30,6 +30,7 @@ def ensure_warden() -> None:
 
 
 def main(owner: str) -> None:
+    """Wait for the owner's end; then end its processes, cancel its Slurm jobs, and remove its folders."""
     while not owner_is_gone(owner):
         time.sleep(0.5)
     end_marked(owner)

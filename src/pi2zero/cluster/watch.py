@@ -88,6 +88,7 @@ class Watch:
         return any(client._outstanding_dict.get(client._engines[self.engines.ids[rank]]) for rank in others)
 
     def unfinished(self) -> list[int]:
+        """Ranks that have not answered yet."""
         return [rank for rank, result in self.results.items() if not result.done()]
 
     def _complete(self) -> set[int]:

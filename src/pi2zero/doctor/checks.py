@@ -91,6 +91,7 @@ def check_python(wanted: tuple[tuple[int, int], ...] = PYTHONS) -> Result:
 
 
 def version_of(package: str) -> str:
+    """The version of an installed package; "0" if it is not there, which no pin allows."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -227,6 +228,7 @@ def unfinished(title: str, name: str) -> Result | None:
 
 
 def check_cores(limits: Limits) -> Result:
+    """How many cores this process may use: enough to measure a speed-up?"""
     found = machine.cores()
     if found < limits.cores_low:
         return Result("cores", "warning", f"{found:g}", "All runs, but no speed-up can be measured. Ask for 2 cores or more.")
@@ -234,6 +236,7 @@ def check_cores(limits: Limits) -> Result:
 
 
 def check_memory(limits: Limits) -> Result:
+    """How much memory is free, in GB."""
     free, total = machine.free_memory(), machine.total_memory()
     remedy = "Close other programs, or use a machine (or container) with more memory. `make reset` ends old ranks."
     detail = f"{free / 1e9:.1f} GB free of {total / 1e9:.1f} GB"
@@ -249,12 +252,14 @@ def check_disk(limits: Limits) -> Result:
 
 
 def grade(free: float, low: float, none: float, detail: str, remedy: str) -> tuple[str, str, str]:
+    """(status, detail, remedy) of free bytes: under `low` a warning, under `none` failed."""
     if free >= low:
         return "ok", detail, ""
     return ("failed" if free < none else "warning"), f"{detail}; {low / 1e9:g} GB is comfortable", remedy
 
 
 def check_leftovers() -> Result:
+    """Processes of the kit whose notebook is gone: none should be there."""
     left = marks.leftovers()
     if not left:
         return Result("leftover processes", "ok", "none")

@@ -88,6 +88,7 @@ def check_ranks(probe: Probe) -> list[Result]:
 
 
 def timed(check: Callable[[], Result | list[Result]]) -> list[Result]:
+    """The results of a check, one or several; each with the seconds that the whole check took."""
     start = time.monotonic()
     found = check()
     results = found if isinstance(found, list) else [found]

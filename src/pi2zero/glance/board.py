@@ -24,11 +24,13 @@ class State:
     right: bool = False
 
     def add(self, result: str, at: int) -> None:
+        """Count a note: its result, and when it came (s since 1970). What is wrong after it was right does not count."""
         self.last = at
         self.wrong += result == "not yet" and not self.right
         self.right = self.right or result == "right"
 
     def text(self) -> str:
+        """In words, with the number of tries where it took more than one: "right (3)"."""
         tries = f" ({self.wrong + self.right})" if self.wrong else ""
         return f"right{tries}" if self.right else f"not yet{tries}" if self.wrong else "open"
 
@@ -47,6 +49,7 @@ class Board:
         return [state for state in here if not state.right]
 
     def through(self, task: str) -> int:
+        """How many seats have the task right."""
         return sum(states[task].right for states in self.states.values() if task in states)
 
 

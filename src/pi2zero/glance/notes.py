@@ -46,6 +46,7 @@ class Note:
         return note
 
     def text(self) -> str:
+        """As one line of JSON, which `read` takes."""
         return json.dumps(asdict(self))
 
 
@@ -210,6 +211,7 @@ def checked(where: str, seat: int | None) -> tuple[str, int]:
 
 
 def is_address(where: str) -> bool:
+    """Whether notes go over the network: http or https; else to a folder."""
     return isinstance(where, str) and where.startswith(("http://", "https://"))
 
 

@@ -87,10 +87,13 @@ class Room(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
+    """Answers one request to a Room: without the room's words in its path there is nothing to be seen (404)."""
+
     timeout = 5  # s that somebody may take to speak
     server_version, sys_version = "pi2zero", ""
 
     def do_GET(self):
+        """The instructor's page, or (PAGE/room) the part of it that is drawn anew."""
         page = f"/{self.server.words['page']}"
         if self.path not in (page, f"{page}/room"):
             return self._say(404)
@@ -100,6 +103,7 @@ class Handler(BaseHTTPRequestHandler):
         return self._say(200, shown.encode())
 
     def do_POST(self):
+        """Takes one note: 204; 400 if it is none, is too long, or the room is full."""
         length = self.headers.get("Content-Length", "")
         if not self.server.takes or self.path != f"/{self.server.words['notes']}":
             return self._say(404)

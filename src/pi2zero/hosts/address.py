@@ -11,6 +11,7 @@ from pi2zero.hosts.place import Place, PlaceError
 
 
 def main(others: list[str]) -> str:
+    """This host's address on the way to the others; 127.0.0.1 if there are none. Raises PlaceError."""
     named = os.environ.get("GLOO_SOCKET_IFNAME") or site.load().interface
     return Place(dict.fromkeys(others, 1), interface=named).address() or "127.0.0.1"
 

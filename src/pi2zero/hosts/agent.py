@@ -108,6 +108,7 @@ def clear(paths: list[str]) -> None:
 
 
 def read_all(paths: list[str]) -> list[str]:
+    """The text of each file; empty where it cannot be read."""
     return [read(path) for path in paths]
 
 
@@ -147,6 +148,7 @@ def requests():
 
 
 def main(mark: str, folder: str) -> None:
+    """Answer the kernel's requests, one line of JSON each, until it is gone; then end what carries the mark, and clean up."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # so does Slurm end a job
     try:
         for line in requests():

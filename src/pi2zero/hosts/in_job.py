@@ -17,6 +17,7 @@ def command(job: str, node: str, line: str) -> list[str]:
 
 
 def main() -> None:
+    """Become srun, which runs the line on the node. Does not return."""
     job, node, *line = sys.argv[1:]
     job = job.removeprefix("--job=")
     # srun hands the environment over. Not what the kernel's own job was asked for, nor ipyparallel's folders here.

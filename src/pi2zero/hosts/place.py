@@ -42,6 +42,7 @@ class Place:
         return self.job.why_over() if self.job else ""
 
     def give_back(self) -> None:
+        """Cancel the Slurm job, if one was asked for these hosts."""
         if self.job:
             self.job.cancel()
 

@@ -79,6 +79,7 @@ class Site:
 
 
 def path() -> Path:
+    """Where the site file is looked for: PI2ZERO_SITE, else ~/.config/pi2zero/site.toml."""
     return Path(os.environ.get("PI2ZERO_SITE") or Path.home() / ".config/pi2zero/site.toml")
 
 

@@ -89,6 +89,7 @@ class Job:
         return f"Slurm ended job {self.number}: {OVER.get(state, state)}"
 
     def cancel(self) -> None:
+        """Give the nodes back; what still runs on them ends."""
         ask("scancel", self.number)
 
 
