@@ -15,6 +15,7 @@ def part_of(rank, length):
 
 
 def total_of(size, length):
+    """The sum of what `size` ranks put in, (length,)."""
     return sum(part_of(rank, length) for rank in range(size))
 
 

@@ -63,6 +63,7 @@ def error_bar(function):
 
 
 def midpoint(slices, shift=0.5):
+    """The area under 4 / (1 + x²) in slices; shift: where in a slice its height is taken, 0 (left edge) to 1 (right edge)."""
     x = (np.arange(slices) + shift) / slices
     return np.sum(4 / (1 + x * x)) / slices
 

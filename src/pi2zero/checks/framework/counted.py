@@ -62,6 +62,7 @@ class MessageComm(Messages):
     barrier = Barrier
 
     def allow(self, name):
+        """Raises CheckFailed if the answer calls what its task does not allow."""
         if self._only is not None and name not in self._only:
             raise CheckFailed(f"you call {name}; here only {' and '.join(self._only)} are allowed.")
 

@@ -34,6 +34,7 @@ class Messages(MPI.Intracomm):
         self._pending = []
 
     def free(self) -> None:
+        """Give back what it has of MPI. All ranks call it together."""
         self.waiting.free()
         self.side.Free()
 

@@ -24,15 +24,18 @@ LIMITS = [
 
 
 def one_f_one_b(rank, size, micro, most=99):
+    """A rank's order of 1F1B, "F" and "B" for each of `micro` micro-batches, with at most `most` of them held at once."""
     ahead = min(size - 1 - rank, micro, most - 1)
     return "F" * ahead + "FB" * (micro - ahead) + "B" * ahead
 
 
 def mean_loss(y, labels, n):
+    """A micro-batch's part of the mean loss of n images. y: its logits, (rows, classes)."""
     return F.cross_entropy(y, labels, reduction="sum") / n
 
 
 def fresh(comm, buffer, rows):
+    """What the rank before sends, in memory of its own: (rows, as wide as the buffer), with a gradient to come."""
     memory = np.empty((rows, buffer.shape[1]))
     comm.Recv(memory, source=comm.rank - 1)
     return torch.from_numpy(memory).requires_grad_()

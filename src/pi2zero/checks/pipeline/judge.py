@@ -29,11 +29,13 @@ def network(size):
 
 
 def stage_of(rank, size):
+    """A rank's stage: two linear layers of `network` and what follows them; it records what it does."""
     layers = network(size)
     return RecordedStage(*layers[4 * rank : 4 * rank + 4])
 
 
 def batch(n):
+    """n images (n, WIDTH) in float64 and their labels (n,), 0 to 2; the same on all ranks."""
     draw = torch.Generator().manual_seed(n)
     return torch.randn(n, WIDTH, generator=draw, dtype=torch.double), torch.randint(0, 3, (n,), generator=draw)
 
@@ -201,6 +203,7 @@ def held(row):
 
 
 def judge_targets(rows, micro, most_idle, most_held):
+    """Raises CheckFailed where a rank holds, or the ranks idle, more than the two functions allow; None: not judged."""
     size = len(rows)
     for rank, row in enumerate(rows) if most_held else ():
         limit = most_held(rank, size, micro)

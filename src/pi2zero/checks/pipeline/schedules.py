@@ -9,6 +9,7 @@ from pi2zero.checks.pipeline.judge import TOLERANCE, forward, try_step
 
 
 def bubble(size, micro):
+    """The share of time for which the ranks may idle: (p - 1) / (m + p - 1)."""
     return float(costs.pipeline_bubble(size, micro))
 
 

@@ -13,6 +13,7 @@ TIMES = "It counts once for each rank: "
 
 
 def dealt(whole, size, rank, axis):
+    """A rank's part of an array along an axis; the first parts are longer by one where it does not divide."""
     return np.array_split(whole, size, axis)[rank]
 
 
