@@ -74,10 +74,12 @@ class ScalingExplorer(Explorer):
 
     @property
     def efficiency(self):
+        """At the chosen number of ranks, 0..1."""
         return float(costs.scaling_efficiency(self.ranks.value, **self.model))
 
     @property
     def sentence(self):
+        """The efficiency, and how long a step computes and waits, in ms."""
         lost = costs.step_seconds(self.ranks.value, **self.model) - self.compute
         return (
             f"On {self.ranks.value:,} ranks the efficiency is {self.efficiency:.1%}: "
@@ -85,6 +87,7 @@ class ScalingExplorer(Explorer):
         )
 
     def draw(self):
+        """Efficiency over 1 to 2,048 ranks, with the chosen number marked."""
         figure = Figure(figsize=(6, 3.4))  # not pyplot's: it would be shown a second time
         ax, p = figure.subplots(), 2 ** np.arange(12)
         plots.scaling_model(p, {"model": costs.scaling_efficiency(p, **self.model)}, ax=ax)
@@ -134,6 +137,7 @@ class ZeroExplorer(Explorer):
 
     @property
     def reserved(self):
+        """Bytes of the device that are kept free."""
         return self.memory.value * 1e9 * self.reserve.value / 100
 
     @property
@@ -150,12 +154,14 @@ class ZeroExplorer(Explorer):
 
     @property
     def sentence(self):
+        """The largest model that fits, and how many ranks the chosen one needs."""
         where = f"{self.ranks.value:,} x {self.memory.value} GB at stage {self.stage.value}"
         needs = f"on {self.needed:,} or more" if self.needed else "on no number of them: what is not divided is too large"
         largest, asked = self.largest / 1e9, self.parameters.value
         return f"{where}: the largest model has {largest:,.2f} billion parameters. {asked:,.3g} billion fit {needs}."
 
     def draw(self):
+        """Bytes on one device by component, a bar for each stage; a line where its memory ends."""
         psi, ranks = self.parameters.value * 1e9, self.ranks.value
         rows = {f"stage {stage}": costs.zero_bytes(psi, ranks, stage, **self.options(stage)) for stage in range(4)}
         figure = Figure(figsize=(6.4, 3.2), layout="constrained")
@@ -192,6 +198,7 @@ class PlanExplorer(Explorer):
 
     @property
     def sentence(self):
+        """The best layout, its seconds a step and its GB on a device; or why there is none."""
         if self.plan is None:
             return "No layout uses all ranks: take more sequences, or fewer ranks."
         if not self.plan.fitting:
@@ -202,6 +209,7 @@ class PlanExplorer(Explorer):
         )
 
     def draw(self):
+        """Makes the plan, and draws the steps of its six best layouts by part."""
         width, ranks, between = self.width.value, self.ranks.value, 1e9 * self.between.value
         gpt = costs.transformer(self.layers.value, width, width // 128, 51_200, self.sequence.value)
         machine = costs.Machine(ranks, min(8, ranks), 1e9 * self.memory.value, 190e12, 10 * between, between)
@@ -247,6 +255,7 @@ class LayoutExplorer(Explorer):
 
     @property
     def layout(self):
+        """The costs.Layout of the chosen menus; None where two directions meet an odd number."""
         two = self.directions.value == 2
         if two and (self.stages.value % 2 or self.micro.value % 2):
             return None
@@ -255,6 +264,7 @@ class LayoutExplorer(Explorer):
 
     @property
     def sentence(self):
+        """What the fullest rank holds, in GB, whether that fits, and what a step's time is made of."""
         if self.layout is None:
             return "Two directions need an even number of stages, and a micro-batch for each direction."
         held, room = max(sum(stage.values()) for stage in self.held), 0.9 * self.memory.value * 1e9
@@ -264,6 +274,7 @@ class LayoutExplorer(Explorer):
         return f"{self.layout.name}: {held / 1e9:.3g} GB on the fullest rank, it {fits}. A step: {1e3 * total:,.0f} ms ({most})."
 
     def draw(self):
+        """Two pictures: who has which part of the model, and what each stage holds beside its limit, in GB."""
         figure = Figure(figsize=(10, 4.2), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=[3, 2])
         if self.layout is not None:

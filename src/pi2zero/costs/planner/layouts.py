@@ -87,6 +87,7 @@ class Layout:
 
     @property
     def ranks(self):
+        """All ranks: the product of those along each way."""
         return self.data * self.tensor * self.pipeline * self.sequence * self.space
 
     @property
@@ -96,6 +97,7 @@ class Layout:
 
     @property
     def name(self):
+        """The layout in words: "data 4, pipeline 2 (1f1b), ZeRO-1, recompute"."""
         ways = ("data", "tensor", "pipeline", "sequence", "space")
         parts = [f"{way} {getattr(self, way)}" for way in ways if getattr(self, way) > 1] or ["1 rank"]
         if self.pipeline > 1:

@@ -52,6 +52,7 @@ class Model:
 
     @property
     def parameters(self):
+        """Of all layers, on all ranks together."""
         return sum(layer.split + layer.whole for layer in self.layers)
 
     @property

@@ -26,10 +26,12 @@ class Row:
 
     @property
     def held(self):
+        """Bytes that the fullest rank holds, all components together."""
         return sum(self.bytes.values())
 
     @property
     def seconds(self):
+        """Of a whole step; infinite if the layout does not fit."""
         return sum(self.parts.values()) if self.parts else float("inf")
 
 
@@ -44,6 +46,7 @@ class Plan:
 
     @property
     def fitting(self):
+        """The layouts that fit, the fastest first."""
         return [row for row in self.rows if row.parts]
 
     @property
