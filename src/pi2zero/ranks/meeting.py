@@ -216,7 +216,7 @@ def own_addresses() -> list[tuple[str, str]]:
 
 
 def is_reached(address: str, port: int) -> bool:
-    """Whether something on this host's way answers there within REACH s."""
+    """Whether somebody listens there: a connection from this host comes about within REACH s."""
     try:
         socket.create_connection((address, port), timeout=REACH).close()
     except OSError:
