@@ -89,6 +89,8 @@ def inside(command) -> int:
     os.environ["SLURM_CONF"] = str(folder / "slurm.conf")
     os.environ |= {"OMPI_MCA_mpi_yield_when_idle": "1"}  # the hosts share this machine's cores, which Open MPI cannot know
     start_slurm(folder)
+    place_for(Path("/run/sshd"), folder / "run")
+    subprocess.Popen(sshd(folder, "login"))
     for name in NODES:
         start_node(folder, name)
     wait(lambda: out("sinfo", "-h", "-t", "idle", "-o", "%D").strip() == str(len(NODES)), "Slurm's nodes")
@@ -108,7 +110,7 @@ def let_users_through(closed: Path, kept: Path) -> None:
         if entry.is_symlink():
             new.symlink_to(entry.readlink())
             continue
-        new.mkdir() if entry.is_dir() else new.touch()
+        new.mkdir(exist_ok=True) if entry.is_dir() else new.touch()  # mount keeps its books in /run/mount
         run("mount", "--rbind", entry, new)
 
 
@@ -124,18 +126,25 @@ def private_mounts(folder: Path) -> None:
     run("mount", "--bind", folder / "etc", "/etc")
     entries = {"localhost": "127.0.0.1", "login": LOGIN} | NODES
     Path("/etc/hosts").write_text("".join(f"{address} {name}\n" for name, address in entries.items()))
-    home = Path.home() / ".ssh"
-    home.mkdir(mode=0o700, exist_ok=True)
     for place in ("/tmp", "/dev/shm"):
         run("mount", "-t", "tmpfs", "-o", "mode=1777", "tmpfs", place)
-    run("mount", "-t", "tmpfs", "-o", "mode=0700", "tmpfs", home)
+    run("mount", "-t", "tmpfs", "-o", "mode=0700", "tmpfs", place_for(Path.home() / ".ssh", folder / "home"))
+
+
+def place_for(path: Path, kept: Path) -> Path:
+    """A folder that may not be there: it is made on these hosts alone, this machine keeps what it had."""
+    if not path.exists() and not path.parent.is_mount():
+        let_users_through(path.parent, kept)
+    path.mkdir(mode=0o700, exist_ok=True)
+    return path
 
 
 def make_keys(folder: Path) -> None:
     """The hosts' key, and root's; who is root on "login" gets to the nodes without a password."""
     run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "host")
     public = (folder / "host.pub").read_text().rsplit(" ", 1)[0]
-    (folder / "known_hosts").write_text("".join(f"{name},{address} {public}\n" for name, address in NODES.items()))
+    hosts = {"login": LOGIN} | NODES
+    (folder / "known_hosts").write_text("".join(f"{name},{address} {public}\n" for name, address in hosts.items()))
     options = [f"HostKey {folder}/host", "AuthorizedKeysFile .ssh/authorized_keys", "StrictModes no", "UsePAM no"]
     options += ["PidFile none", "AcceptEnv *", "MaxStartups 100", "PermitRootLogin yes"]
     (folder / "sshd_config").write_text("\n".join(options) + "\n")
@@ -148,7 +157,7 @@ def make_key(folder: Path, home: Path) -> None:
     ssh.mkdir(mode=0o700, exist_ok=True)
     run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", ssh / "id_ed25519")
     shutil.copy(ssh / "id_ed25519.pub", ssh / "authorized_keys")
-    (ssh / "config").write_text(f"Host node*\n  UserKnownHostsFile {folder}/known_hosts\n  BatchMode yes\n")
+    (ssh / "config").write_text(f"Host node* login\n  UserKnownHostsFile {folder}/known_hosts\n  BatchMode yes\n")
 
 
 def make_users(folder: Path) -> None:
@@ -226,46 +235,20 @@ def node(name: str) -> None:
     start_network()
     run("ip", "addr", "add", f"{NODES[name]}/24", "dev", "eth0")
     run("ip", "link", "set", "eth0", "up")
-    Path("/run/sshd").mkdir(exist_ok=True)
+    place_for(Path("/run/sshd"), folder / f"{name}-run")
     subprocess.Popen(["slurmd", "-D", "-N", name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    os.execvp("sshd", [shutil.which("sshd"), "-D", "-e", "-f", str(folder / "sshd_config"), "-E", str(folder / f"{name}.log")])
+    os.execvp("sshd", sshd(folder, name))
 
 
-SLURM = """
-ClusterName=pi2zero
-SlurmctldHost=login({login})
-AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket,cred_expire=5
-SlurmUser=root
-SlurmdUser=root
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
-ReturnToService=2
-SlurmdTimeout=10
-KillWait=5
-MinJobAge=600
-SchedulerParameters=sched_interval=2
-PreemptType=preempt/partition_prio
-PreemptMode=CANCEL
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool-%n
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd-%n.pid
-SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd-%n.log
-{nodes}
-PartitionName=main Nodes={names} Default=YES MaxTime=INFINITE State=UP PriorityTier=1 OverSubscribe=NO
-PartitionName=urgent Nodes={names} MaxTime=60 State=UP PriorityTier=2 OverSubscribe=NO
-"""
+def sshd(folder: Path, name: str) -> list[str]:
+    return [shutil.which("sshd"), "-D", "-e", "-f", str(folder / "sshd_config"), "-E", str(folder / f"{name}.log")]
 
 
 def start_slurm(folder: Path) -> None:
     """munged and slurmctld here; each node starts its slurmd. SLURM_CONF tells all programs where the configuration is."""
     nodes = "\n".join(f"NodeName={name} NodeAddr={ip} CPUs=2 RealMemory=4000 State=UNKNOWN" for name, ip in NODES.items())
-    text = SLURM.format(login=LOGIN, folder=folder, nodes=nodes, names=",".join(NODES))
-    (folder / "slurm.conf").write_text(text)
+    text = Path(__file__).with_name("hosts_slurm.conf").read_text()
+    (folder / "slurm.conf").write_text(text.format(login=LOGIN, folder=folder, nodes=nodes, names=",".join(NODES)))
     (folder / "munge.key").write_bytes(os.urandom(128))
     (folder / "munge.key").chmod(0o600)
     (folder / "state").mkdir()

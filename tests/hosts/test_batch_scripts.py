@@ -132,9 +132,13 @@ def test_jupyterlab_on_a_node_is_reached_by_its_token_only():
         time.sleep(2)
         text = said.read_text()
         port, token = re.search(r"127\.0\.0\.1:(\d+)/lab\S+token=(\w+)", text).groups()
-        assert f"ssh -N -L {port}:127.0.0.1:{port} -J root@login root@node1" in text
         ask = f"curl -s -o /dev/null -w '%{{http_code}} ' 127.0.0.1:{port}/api/contents"
         assert on("node1", f"{ask}?token={token}; {ask}") == "200 403 "
+        # the line that it prints, from another place: first to the host that submitted, from there to the node
+        (line,) = re.findall(r"^ +(ssh .+)$", text, re.MULTILINE)
+        assert line == f"ssh -N -L {port}:127.0.0.1:{port} -J root@login root@node1"
+        through = f"{line} & until {ask} >/dev/null; do sleep 0.2; done; {ask}?token={token}; {ask}; kill $!"
+        assert on("node2", through).endswith("200 403 ")
         assert said.stat().st_mode & 0o777 == 0o600
     finally:
         out("scancel", *jobs())
