@@ -25,6 +25,7 @@ AGAINST = {  # what: (beside what, of the same kind)
     "convolution: two strips": ("convolution: one rank", 0.5),
     "convolution: the exchange alone": ("convolution: one rank", 0.0),
 }
+IDEAL = "the schedule on ranks that hand over in no time: 1"
 
 
 def row(name, ratios, *more):
@@ -68,13 +69,13 @@ def hands(found):
 def kept(found):
     """For figures.json: ratios only."""
     for name, ideal in found["ideal"].items():
-        yield figures.of(f"{name}: measured / ideal", "times", [one[name] / ideal for one in found["schedules"]])
+        yield figures.of(f"{name}: measured / ideal", "times", [one[name] / ideal for one in found["schedules"]], beside=IDEAL)
     for name, (other, perfect) in AGAINST.items():
         ratios = [one[name.strip()] / one[other] for one in found["pairs"]]
-        yield figures.of(f"{name.strip()} / {other}", "times", ratios, beside=f"perfect: {perfect:g}" if perfect else "")
+        yield figures.of(f"{name.strip()} / {other}", "times", ratios, beside=f"perfect: {perfect or 0:g}")
     for name in BY_HAND:
         ratios = [one[f"{name}: by hand"] / one[f"{name}: library"] for one in found["pairs"]]
-        yield figures.of(f"{name}, by hand / by library", "times", ratios)
+        yield figures.of(f"{name}, by hand / by library", "times", ratios, beside="the library: 1")
 
 
 def main():

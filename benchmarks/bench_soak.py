@@ -37,6 +37,18 @@ HELD = {
 }
 
 
+# By how much the fitted line may rise from the first to the last round: what other programs of the machine open comes and goes.
+MOST = {
+    "descriptors": ("", 2),
+    "threads": ("", 2),
+    "memory": ("MB", 20),
+    "shared": ("", 1),
+    "semaphores": ("", 1),
+    "files": ("", 2),
+    "ports": ("", 2),
+}
+
+
 def soak(count, seed, names):
     """One dict a round, in one kernel (or in those that follow its restarts)."""
     notebook, found = Notebook(), []
@@ -96,13 +108,13 @@ def kept(found):
     later = [b / a for a, b in zip(sorted(starts[:middle]), sorted(starts[-middle:]), strict=True)]
     count = len(after)
     return [
-        of("start in the second half / in the first", "times", later, wanted=1.1),
+        of("start in the second half / in the first", "times", later, wanted=1.1, beside="flat: 1"),
         *(
-            figures.Figure(f"growth of {HELD[name].split(',')[0]} in {count} rounds", unit, rise, rise, rise, 1, wanted=most)
-            for name, unit, most in (("descriptors", "", 2), ("threads", "", 2), ("memory", "MB", 20))
+            of(f"growth of {HELD[name].split(',')[0]} in {count} rounds", unit, [rise], wanted=most, beside="nothing: 0")
+            for name, (unit, most) in MOST.items()
             for rise in [growth([one[name] for one in after])]
         ),
-        figures.Figure("processes left", "", sum(one["processes"] for one in found), 0, 0, 1, wanted=0),
+        of("processes left", "", [sum(one["processes"] for one in found)], wanted=0, beside="nothing: 0"),
     ]
 
 
@@ -139,8 +151,11 @@ def main():
     restarted = soak(args.rounds[1], args.seed + 1, tuple(BREAKS))
     draw(one_kernel, restarted)
     (HERE / "soak.md").write_text(page(one_kernel, restarted, args.seed, load))
-    figures.keep("soak", kept(one_kernel), load)
+    found = kept(one_kernel)
+    figures.keep("soak", found, load)
     print((HERE / "soak.md").read_text())
+    if grown := [f"{one.what}: {figures.number(one.value)}, wanted {figures.bound(one)}" for one in found if not one.reached()]:
+        sys.exit("\n".join(["Something grows:", *grown]))
 
 
 if __name__ == "__main__":

@@ -167,6 +167,8 @@ WORDS = {
 
 
 WANTED = {"cold": 60, "again": 10, "doctor, quick": 3}  # s
+PACKAGES = "pip's time for the same packages is on the page"
+BESIDE = {"cold": PACKAGES, "again": "JupyterLab's own start is in it", "doctor, quick": "a person waits for it"}
 
 
 def shown(values):
@@ -211,7 +213,8 @@ def main():
     args.output.write_text("\n".join(lines))
     if args.output.parent == HERE:
         first = columns[people[0]]
-        figures.keep("start", [of(WORDS[what], "s", first[what], wanted=most) for what, most in WANTED.items()], load)
+        kept = [of(WORDS[what], "s", first[what], wanted=most, beside=BESIDE[what]) for what, most in WANTED.items()]
+        figures.keep("start", kept, load)
     print(f"written to {args.output}")
 
 

@@ -59,7 +59,8 @@ def speed_rows(rounds):
         rows.append(
             f"| {stage} | {one:,.0f} | {two:,.0f} | {statistics.median(ratios):.2f} | {min(ratios):.2f} to {max(ratios):.2f} |"
         )
-        kept.append(of(f"tokens/s, stage {stage}: two ranks / one", "times", ratios, less_is_better=False))
+        more = {"less_is_better": False, "beside": "two cores that share nothing: 2"}
+        kept.append(of(f"tokens/s, stage {stage}: two ranks / one", "times", ratios, **more))
     return rows, kept
 
 
@@ -118,7 +119,7 @@ def offline_rows(rounds):
                 found[label].append(time.monotonic() - start)
     lost = [asked - not_asked for not_asked, asked in zip(*found.values(), strict=True)]
     rows = [f"| {label} | {statistics.median(seconds):.1f} |" for label, seconds in found.items()]
-    kept = of("lost to a network that does not answer", "s", lost)
+    kept = of("lost to a network that does not answer", "s", lost, beside="without asking: 0")
     return [*rows, f"| **lost to the network** | **{statistics.median(lost):.1f}** ({min(lost):.1f} to {max(lost):.1f}) |"], [
         kept
     ]

@@ -9,7 +9,10 @@ import datetime
 import json
 import platform
 import statistics
+import subprocess
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -19,6 +22,8 @@ from pi2zero.hosts import limits
 
 HERE = Path(__file__).resolve().parent
 KEPT = HERE / "figures.json"
+PACKAGES = ("numpy", "torch", "mpi4py", "ipyparallel", "deepspeed", "horovod")
+COMMIT = ("git", "describe", "--always", "--dirty")
 ASIDE = HERE.parent / "build" / "figures_before.json"
 
 
@@ -26,7 +31,7 @@ ASIDE = HERE.parent / "build" / "figures_before.json"
 class Figure:
     """One measured number. low and high: of its repeats. wanted: None, or a bound: at most if less is better, else at least.
 
-    beside: a published figure or a physical limit, with its source, in words.
+    beside: a published figure or a physical limit, with its source, in words; no figure stands alone.
     """
 
     what: str
@@ -61,11 +66,28 @@ def keep(page, figures, load):
         "date": str(datetime.date.today()),
         "cores": limits.cores(),
         "machine": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
+        "processor": processor(),
+        "memory": f"{limits.total_memory() / 2**30:.0f} GiB",
+        "versions": {name: version(name) for name in PACKAGES if find_spec(name)},
+        "kit": subprocess.run(COMMIT, cwd=HERE, capture_output=True, text=True).stdout.strip(),
         "load": round(load, 1),
     }
     found = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     found[page] = {**conditions, "figures": [asdict(figure) for figure in figures]}
     KEPT.write_text(json.dumps(dict(sorted(found.items())), indent=1, ensure_ascii=False) + "\n")
+
+
+def processor():
+    """Its name, as Linux has it; elsewhere what Python knows."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor())
+
+
+def with_what(run):
+    """The conditions of a run in words."""
+    versions = ", ".join(f"{name} {number}" for name, number in run.get("versions", {}).items())
+    machine = ", ".join(filter(None, [run.get("processor"), run.get("memory"), run["machine"], versions]))
+    return f"{run['date']}, {run['cores']:.0f} cores, {machine}, load before {run['load']}"
 
 
 def read(path):
@@ -110,8 +132,7 @@ def text(found):
         title = (HERE / f"{page}.md").read_text().split("\n", 1)[0].lstrip("# ")
         parts += [
             f"## {title}",
-            f"{run['date']}, {run['cores']:.0f} cores, {run['machine']}, load before {run['load']}. All of it, and why a figure "
-            f"is what it is: [{page}.md]({page}.md).",
+            f"{with_what(run)}. All of it, and why a figure is what it is: [{page}.md]({page}.md).",
             "\n".join(["| | measured | least to most | wanted | beside it |", "|---|---|---|---|---|", *map(row, figures)]),
         ]
     return "\n\n".join(parts) + "\n"

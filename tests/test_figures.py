@@ -70,3 +70,16 @@ def test_the_kept_page_is_what_the_kept_figures_say():
     """And each figure's page is there."""
     here = Path(figures.__file__).parent
     assert (here / "README.md").read_text() == figures.text(figures.read(here / "figures.json"))
+
+
+def test_every_kept_figure_has_something_beside_it():
+    """A published number, or what the machine can do: alone a number says little."""
+    kept = json.loads(figures.KEPT.read_text())
+    assert kept and not [one["what"] for run in kept.values() for one in run["figures"] if not one["beside"]]
+
+
+def test_a_run_is_kept_with_what_it_ran_on(folder):
+    figures.keep("pi", [of("start", "s", [1])], load=0)
+    run = json.loads(figures.KEPT.read_text())["pi"]
+    assert run["versions"]["torch"] == figures.version("torch") and run["memory"].endswith("GiB") and run["kit"] is not None
+    assert f"torch {run['versions']['torch']}" in figures.with_what(run) and run["processor"] in figures.with_what(run)
