@@ -82,9 +82,10 @@ class Note:
     def read(self) -> dict:
         """What it says; empty if there is no such file, or half of one."""
         try:
-            return json.loads(self.file.read_text())
-        except (OSError, ValueError):
+            told = json.loads(self.file.read_text())
+        except (OSError, ValueError, RecursionError):
             return {}
+        return told if _is_note(told) else {}
 
     def write(self, state: str, share: float = 0.0, **more) -> None:
         """Replace what was said; a reader sees the old or the new."""
@@ -100,6 +101,15 @@ class Note:
         if done < 0.05:
             return max(10.0, self.part.typical * (1 - share) - took)
         return took * (1 - share) / done
+
+
+def _is_note(told: object) -> bool:
+    """Whether that is what `Note.write` writes."""
+    if not isinstance(told, dict) or not {"state", "made_of", "runs_with"} <= told.keys():
+        return False
+    if told["state"] == "failed" and not all(isinstance(told.get(name), str) for name in ("why", "remedy")):
+        return False
+    return all(type(told.get(name)) in (int, float) for name in ("share", "left", "time"))
 
 
 # --- one builder at a time --------------------------------------------------------------------------------------------

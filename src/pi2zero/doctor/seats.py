@@ -18,9 +18,12 @@ def code(results: list[Result]) -> str:
 def read(path: Path) -> list[Result]:
     """What `doctor --json` wrote at a seat. Raises ValueError if it is not that."""
     try:
-        return [Result(**check) for check in json.loads(path.read_text())["checks"]]
-    except (ValueError, KeyError, TypeError, OSError) as error:
+        results = [Result(**check) for check in json.loads(path.read_text())["checks"]]
+        if not all(isinstance(word, str) for result in results for word in (result.name, result.status, result.remedy)):
+            raise TypeError("a field is not text")
+    except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
         raise ValueError("not what `doctor --json` writes: let it run there again") from error
+    return results
 
 
 def table(folder: Path) -> tuple[list[tuple[str, str, str]], int]:

@@ -11,6 +11,7 @@ from pi2zero.glance.notes import Note
 
 MOST = 500  # seats
 LONGEST = 200_000  # bytes of a seat's file that are read: two thousand notes
+LATEST = 10**11  # s since 1970: the year 5138. A later note is none, and would stop the page that shows its time
 STUCK = 2  # wrong answers to a task, after which a seat counts as stuck there
 
 
@@ -64,7 +65,7 @@ def read(folder: Path) -> Board:
                 note = Note.read(json.dumps(told))
             except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
                 continue
-            if str(note.seat) != file.stem or type(at) is not int:
+            if str(note.seat) != file.stem or type(at) is not int or not 0 < at < LATEST:
                 continue
             states = board.states.setdefault(note.seat, {})
             states.setdefault(note.task, State(at, at)).add(note.result, at)

@@ -145,7 +145,7 @@ def agreed() -> Consent | None:
     try:
         consent = Consent(**json.loads(path().read_text()))
         checked(consent.where, consent.seat)
-        return consent if 0 < consent.until - time.time() <= HOURS * 3600 else None
+        return consent if (now := time.time()) < consent.until <= now + HOURS * 3600 else None
     except (OSError, ValueError, TypeError, RecursionError):
         return None
 

@@ -135,7 +135,7 @@ def restore(engine, checkpoint: Path, batch: dict) -> dict:
     wanted = {f"{key}/{name}" for name, _ in engine.module.named_parameters() for key in MOMENTS}
     try:
         weights, moments = (safe_open(checkpoint / f"{name}.safetensors", "pt") for name in ("model", "moments"))
-        progress = json.loads((checkpoint / "progress.json").read_text())
+        progress = progress_in(checkpoint / "progress.json")
         if lacking := sorted(wanted - set(moments.keys())):
             raise ValueError(f"moments.safetensors lacks {lacking[0]}")
     except (OSError, ValueError, SafetensorError) as error:
@@ -154,6 +154,17 @@ def restore(engine, checkpoint: Path, batch: dict) -> dict:
                 engine.optimizer.state[parameter][key].copy_(value)
     for state in getattr(engine.optimizer, "optimizer", engine.optimizer).state.values():
         state["step"].fill_(progress["step"])  # Adam's bias correction counts on
+    return progress
+
+
+def progress_in(path: Path) -> dict:
+    """What `save` was given, with its "step". Raises ValueError if the file is not that, OSError if it cannot be read."""
+    try:
+        progress = json.loads(path.read_text())
+    except RecursionError as error:
+        raise ValueError(f"{path.name} is nested too deeply") from error
+    if not isinstance(progress, dict) or type(progress.get("step")) is not int or not 0 <= progress["step"] < 2**53:
+        raise ValueError(f"{path.name} has no number of steps")
     return progress
 
 

@@ -83,8 +83,12 @@ def _parquet(file, root):
                     row += 1
                     yield f"{name}:{row}", _row(batch, index, file, row)
     except (pa.ArrowException, OSError) as error:
-        reason = str(error).split("\n")[0].rstrip(".")
-        raise ValueError(f"{file} is not parquet, or damaged ({reason}). Copy it again.") from error
+        raise ValueError(f"{file} is not parquet, or damaged ({_reason(error)}). Copy it again.") from error
+
+
+def _reason(error):
+    """Arrow's words, their first line; a damaged file's bytes may stand in them."""
+    return "".join(sign if sign.isprintable() else "?" for sign in str(error).partition("\n")[0]).rstrip(".")
 
 
 def _row(batch, index, file, row):
@@ -114,7 +118,7 @@ def _saved(folder, root):
                 row += 1
                 yield f"{_place(folder, root)}:{row}", _row(batch, index, folder, row)
     except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{folder} is damaged ({str(error).partition(chr(10))[0].rstrip('.')}). Copy it again.") from error
+        raise ValueError(f"{folder} is damaged ({_reason(error)}). Copy it again.") from error
 
 
 def _csv(file, root):
