@@ -28,6 +28,8 @@ import threading
 import time
 from pathlib import Path
 
+import budgets
+
 NODES = {"node1": "10.77.0.11", "node2": "10.77.0.12"}
 LOGIN = "10.77.0.1"
 USERS = {"alice": 20001, "bob": 20002}
@@ -87,7 +89,7 @@ def inside(command) -> int:
     make_keys(folder)
     make_users(folder)
     os.environ["SLURM_CONF"] = str(folder / "slurm.conf")
-    os.environ |= {"OMPI_MCA_mpi_yield_when_idle": "1"}  # the hosts share this machine's cores, which Open MPI cannot know
+    os.environ |= budgets.SHARED_CORES  # the hosts do
     start_slurm(folder)
     place_for(Path("/run/sshd"), folder / "run")
     subprocess.Popen(sshd(folder, "login"))

@@ -8,6 +8,7 @@ import os
 import tempfile
 from collections import Counter
 from pathlib import Path
+from unittest import mock
 
 import budgets
 import nbval.kernel
@@ -49,7 +50,7 @@ class Lane:
     """Where cells run: the longest notebooks first, those that time things alone."""
 
     def __init__(self):
-        self.door = None
+        self.door = self.shared = None
 
     def pytest_collection_modifyitems(self, items):
         items.sort(key=lambda item: budgets.turn(name(item.path)))  # stable: a notebook's cells keep their order
@@ -66,9 +67,13 @@ class Lane:
     def pytest_runtest_protocol(self, item, nextitem):
         if self.door is None:
             self.door = os.open(os.environ[DOOR], os.O_RDONLY)
-            fcntl.flock(self.door, fcntl.LOCK_EX if name(item.path) in budgets.ALONE else fcntl.LOCK_SH)
+            alone = name(item.path) in budgets.ALONE
+            fcntl.flock(self.door, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+            self.shared = mock.patch.dict(os.environ, {} if alone else budgets.SHARED_CORES)
+            self.shared.start()
         result = yield
         if nextitem is None or nextitem.path != item.path:
+            self.shared.stop()
             os.close(self.door)
             self.door = None
         return result
