@@ -31,7 +31,7 @@ CANNOT = {  # what the kit misses under others (tests/test_mpi_libraries.py, doc
     "Open MPI 4": "start ranks on other hosts, or mpirun from a program that has started MPI itself",
     "MPICH": "start ranks on other hosts, or say which rank died first, and why",
 }
-OURS = re.compile(r"(OMPI|PRTE)_(ALLOW_RUN_AS_ROOT|MCA_rmaps_)")  # MPI settings that the kit makes itself
+OURS = re.compile(r"(OMPI|PRTE)_(ALLOW_RUN_AS_ROOT|MCA_(rmaps_|threads_|mpi_yield))")  # settings that the kit makes, or harmless
 
 
 @dataclass(frozen=True)
