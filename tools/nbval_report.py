@@ -11,11 +11,14 @@ Fails if a cell fails, if a notebook has no cell whose text is compared, or if a
 
 import argparse
 import os
+import socket
 import sys
 import tempfile
 from pathlib import Path
 
 import pytest
+
+from notebooks import THIS_HOST, named
 
 ROOT = Path(__file__).resolve().parent.parent
 CELL_SECONDS = 300  # a hang's limit, not a budget: long, because a busy machine is slow. nbval's own is 2000
@@ -39,10 +42,13 @@ def main():
     workers = ["-n", str(lanes), "--dist", "loadfile", "--no-loadscope-reorder"] if lanes > 1 else []
     limits = ["--nbval-cell-timeout", str(options.timeout), "--timeout", str(options.timeout + 120)]
     quiet = ["-q", "--tb=short", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
-    with tempfile.NamedTemporaryFile() as door:
+    with tempfile.NamedTemporaryFile() as door, tempfile.NamedTemporaryFile("w") as same:
+        same.write(f"regex: {named(socket.gethostname())}\nreplace: {THIS_HOST}\n")  # as it is called where outputs are stored
+        same.flush()
         os.environ[DOOR] = door.name
         os.environ["PI2ZERO_LIVE"] = "0"  # lines for a person who watches are not compared
-        sys.exit(pytest.main(["--nbval", "-p", "nbval_account", *workers, *limits, *quiet, *more, *map(str, paths)]))
+        nbval = ["--nbval", "--nbval-sanitize-with", same.name, "-p", "nbval_account"]
+        sys.exit(pytest.main([*nbval, *workers, *limits, *quiet, *more, *map(str, paths)]))
 
 
 if __name__ == "__main__":

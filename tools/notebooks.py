@@ -51,6 +51,7 @@ VECTORS = {
 }
 PREDICT = re.compile(r"(?<!see )\*\*Predict")  # notebook 00 tells what is meant where you "see **Predict**"
 SOLUTION = "blank-solution"  # the tag of the kit's answer to a blank
+THIS_HOST = "this-host"  # what this machine is called in stored outputs
 LONG = 40  # lines of text, beyond which JupyterLab shows an output in a box of its own, and the site folded
 OF_LEARNERS = {"blank", "blank-check", SOLUTION, "guess"}
 
@@ -149,13 +150,18 @@ def clean(book):
 
 
 def nameless(output, host=None):
-    """An output in whose text this machine is called "this-host", and the home "~"."""
-    name = re.compile(rf"(?<![\w.-]){re.escape(host or socket.gethostname())}(?![\w-])")
+    """An output in whose text this machine is called THIS_HOST, and the home "~"."""
+    name = re.compile(named(host or socket.gethostname()))
     output = json.loads(json.dumps(output).replace(f"{Path.home()}/", "~/"))
     for holder, key in ((output, "text"), (output.get("data", {}), "text/plain")):
         if key in holder:
-            holder[key] = name.sub("this-host", holder[key])
+            holder[key] = name.sub(THIS_HOST, holder[key])
     return output
+
+
+def named(host):
+    """A regular expression for a host's name as a word."""
+    return rf"(?<![\w.-]){re.escape(host)}(?![\w-])"
 
 
 def fold(book):

@@ -14,7 +14,7 @@ def test_the_interface_that_is_named_has_all_traffic(fast, site, notebook):
     cell = "%%px\nimport torch\nfrom pi2zero import ranks\nranks.join()\ntorch.distributed.all_reduce(x := torch.ones(1))\n"
     text = notebook.run(cell + "print(x.item(), os.environ['MASTER_ADDR'], os.environ['GLOO_SOCKET_IFNAME'])").text
     assert text == "".join(f"[stdout:{rank}] 4.0 10.78.0.11 fast\n" for rank in range(4)), text
-    controller = [one for one in psutil.process_iter() if "ipyparallel.controller" in one.cmdline()]
+    controller = [one for one in psutil.process_iter(["cmdline"]) if "ipyparallel.controller" in (one.info["cmdline"] or ())]
     listening = {c.laddr.ip for one in controller for c in one.net_connections("tcp") if c.status == psutil.CONN_LISTEN}
     assert "10.78.0.1" in listening <= {"10.78.0.1", "127.0.0.1"}
 

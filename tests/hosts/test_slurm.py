@@ -147,7 +147,7 @@ c.stop()
     [
         # a task that has its whole node is one slot, not one for each core
         (["-N2", "--ntasks-per-node=1", "--exclusive"], " on node1 (1) and node2 (1)", "node2 2 10.78.0.12"),
-        (["-N1", "-n2"], "", "node1 2 None"),
+        (["-N1", "-n2"], " on this machine", "node1 2 None"),
     ],
 )
 def test_a_kernel_inside_of_a_job_spans_it_whatever_the_site_file_says(monkeypatch, fast, shape, place, says):

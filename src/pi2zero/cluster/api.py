@@ -49,7 +49,7 @@ class MPICluster:
     @property
     def state(self) -> str:
         """Whether a cell can be sent now: "4 ranks, ready", "4 ranks, being restarted", "stopped", or who has died."""
-        if not self._engines:
+        if not self._engines or self._mending_failed:
             return "stopped"
         if not self._mended.is_set():
             return f"{self.n} ranks, being restarted"
@@ -202,6 +202,7 @@ class MPICluster:
             engines.replace()
         except Exception as error:
             self._mending_failed = error
+            engines.stop()  # nothing is left of them, also if no other cell is run
         finally:
             self._mended.set()
 

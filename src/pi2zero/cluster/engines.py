@@ -196,9 +196,11 @@ class Engines:
         self._await_ranks()
 
     def stop(self) -> None:
-        """End the ranks and the controller, and remove their files."""
+        """End the ranks and the controller, and remove their files. May be called twice."""
         with self._starting:  # what is being started is ended; nothing starts after it
-            self._stopped = True
+            stopped, self._stopped = self._stopped, True
+        if stopped:
+            return
         if self.hosts:
             self.hosts.close()
         self.place.give_back()
@@ -243,8 +245,7 @@ class Engines:
         deadline = time.monotonic() + 2.0
         while not (notes := self._account()) and time.monotonic() < deadline:
             time.sleep(0.05)  # mpirun writes its account a moment after the death
-        why = "its process is gone" if len(dead) < 2 else NOT_KNOWN
-        return notes or dict.fromkeys(dead or [0], why)
+        return notes or dict.fromkeys(dead or [0], "its process is gone" if len(dead) < 2 else NOT_KNOWN)
 
     def _account(self) -> dict[int, str]:
         """The rank that ended first, as mpirun has it; if that names only one that its end has cut off, as its host saw it."""
@@ -282,7 +283,7 @@ class Engines:
 
 
 def let_go(ipp_cluster) -> None:
-    """End the thread of ipyparallel's *_sync methods in a kernel, with three descriptors, and forget results: it keeps both."""
+    """End the thread of ipyparallel's *_sync methods in a kernel, with its descriptors, and forget results: it keeps both."""
     for method in (ipp.AsyncResult.split, ipp.AsyncResult.__len__, ipp.AsyncResult._count_chunks):
         method.cache_clear()  # functools' caches: a result holds its client
     if loop := getattr(ipp_cluster, "_thread_loop", None):
@@ -294,7 +295,6 @@ def let_go(ipp_cluster) -> None:
 
 def is_alive(pid: int) -> bool:
     """Whether a process runs; a zombie does not."""
-    try:
+    with contextlib.suppress(psutil.NoSuchProcess):
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    return False
