@@ -34,12 +34,14 @@ def test_what_ranks_publish_is_shown(cluster, monkeypatch):
 def test_a_cluster_says_in_which_state_it_is():
     """Alone in a cell: a sign for who comes back to a notebook."""
     cluster = MPICluster.__new__(MPICluster)
-    cluster.n, cluster._mended, dead = 4, threading.Event(), {}
+    cluster.n, cluster._mended, cluster._mending_failed, dead = 4, threading.Event(), None, {}
     cluster._engines = SimpleNamespace(death_notes=lambda: dead)
     assert repr(cluster) == "<MPICluster: 4 ranks, being restarted>"
     cluster._mended.set()
     assert repr(cluster) == "<MPICluster: 4 ranks, ready>"
     dead[2] = "signal SIGKILL"
     assert repr(cluster) == "<MPICluster: 4 ranks, rank 2 died; the next cell says why>"
-    cluster._engines = None
+    cluster._mending_failed = RuntimeError("their job is over")
+    assert repr(cluster) == "<MPICluster: stopped>"
+    cluster._engines = cluster._mending_failed = None
     assert repr(cluster) == "<MPICluster: stopped>"
