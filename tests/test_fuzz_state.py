@@ -69,7 +69,7 @@ def test_seats(tmp_path, text):
 def test_the_builder_s_note(tmp_path, text):
     (tmp_path / "part.json").write_bytes(text)
     told = Built.read(SimpleNamespace(file=tmp_path / "part.json"))
-    assert told == {} or told["share"] + told["left"] + told["time"] is not None
+    assert told == {} or type(told["share"] + told["left"] + told["time"]) in (int, float)
 
 
 @fuzz

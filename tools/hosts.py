@@ -89,7 +89,7 @@ def inside(command) -> int:
     make_keys(folder)
     make_users(folder)
     os.environ["SLURM_CONF"] = str(folder / "slurm.conf")
-    os.environ |= budgets.SHARED_CORES  # the hosts do
+    os.environ |= budgets.SHARED_CORES  # the hosts share this machine's
     start_slurm(folder)
     place_for(Path("/run/sshd"), folder / "run")
     subprocess.Popen(sshd(folder, "login"))
