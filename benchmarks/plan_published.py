@@ -1,8 +1,8 @@
 """The planner's figures beside published ones: inputs, assumptions, what comes out, and why it differs. Pure; for bench_plan.py.
 
-Sources: Megatron: D. Narayanan et al., SC21, arXiv:2104.04473, table 1. Korthikanti: arXiv:2205.05198, table 5. MT-NLG: S. Smith
-et al., arXiv:2201.11990, section 2.4, as llm-analysis has it. GEMS, Hy-Fi, Summit, Frontera: costs.PUBLISHED, and talks of Ohio
-State University (their hours). What a source does not say is assumed here, in the open; what could not be read again, too.
+Sources: Megatron: D. Narayanan et al., SC21, arXiv:2104.04473, table 1. Korthikanti: arXiv:2205.05198, tables 3 and 5. MT-NLG:
+S. Smith et al., arXiv:2201.11990, section 2.4. GEMS, Hy-Fi, Summit, Frontera: costs.PUBLISHED, and talks of Ohio State
+University (their hours). What a source does not say is assumed here, in the open; what could not be read again, too.
 """
 
 from typing import NamedTuple
@@ -20,17 +20,19 @@ def dgx(ranks, memory=80e9):
     return costs.Machine(ranks, 8, memory, REACHED * PEAK, inside=240e9, between=20e9, latency=5e-6, update=1.6e12)
 
 
-# layers, width, heads, tensor, pipeline, GPUs, batch, published share of the peak (model and recomputed operations)
+# layers, width, heads, tensor, pipeline, chunks, GPUs, batch, published share of the peak (model and recomputed operations).
+# Chunks: the table says "interleaved", not how often. Assumed: the fewest, at least two, that cut a rank's layers evenly.
 MEGATRON = {
-    "1.7 B": (24, 2304, 24, 1, 1, 32, 512, 0.44),
-    "7.5 B": (36, 4096, 32, 4, 1, 128, 512, 0.46),
-    "18.4 B": (40, 6144, 48, 8, 1, 256, 1024, 0.43),
-    "39.1 B": (48, 8192, 64, 8, 2, 512, 1536, 0.44),
-    "76.1 B": (60, 10_240, 80, 8, 4, 1024, 1792, 0.45),
-    "145.6 B": (80, 12_288, 96, 8, 8, 1536, 2304, 0.47),
-    "310.1 B": (96, 16_384, 128, 8, 16, 1920, 2160, 0.50),
-    "529.6 B": (105, 20_480, 128, 8, 35, 2520, 2520, 0.52),
-    "1008 B": (128, 25_600, 160, 8, 64, 3072, 3072, 0.52),
+    "1.7 B": (24, 2304, 24, 1, 1, 1, 32, 512, 0.44),
+    "3.6 B": (30, 3072, 32, 2, 1, 1, 64, 512, 0.44),
+    "7.5 B": (36, 4096, 32, 4, 1, 1, 128, 512, 0.46),
+    "18.4 B": (40, 6144, 48, 8, 1, 1, 256, 1024, 0.43),
+    "39.1 B": (48, 8192, 64, 8, 2, 2, 512, 1536, 0.44),
+    "76.1 B": (60, 10_240, 80, 8, 4, 3, 1024, 1792, 0.45),
+    "145.6 B": (80, 12_288, 96, 8, 8, 2, 1536, 2304, 0.47),
+    "310.1 B": (96, 16_384, 128, 8, 16, 2, 1920, 2160, 0.50),
+    "529.6 B": (105, 20_480, 128, 8, 35, 3, 2520, 2520, 0.52),
+    "1008 B": (128, 25_600, 160, 8, 64, 2, 3072, 3072, 0.52),
 }
 # layers, width, heads, pipeline, chunks, GPUs, batch, micro, published seconds: all recomputed
 KORTHIKANTI = {
@@ -41,6 +43,8 @@ KORTHIKANTI = {
 }
 # The same four models in the same table without full recomputing (sequence parallelism, attention alone made again): seconds
 PRESENT_WORK = {"22 B": 1.10, "175 B": 13.75, "530 B": 37.83, "1 T": 71.49}
+# and the share of the peak that the table gives for it: the model's operations only
+PRESENT_SHARE = {"22 B": 0.415, "175 B": 0.514, "530 B": 0.560, "1 T": 0.563}
 # GPUs, published seconds of 1,920 samples, published operations/s of a GPU: 105 layers, tensor 8, pipeline 35
 MT_NLG = {"280 servers": (2240, 60.1, 126e12), "350 servers": (2800, 50.2, 121e12), "420 servers": (3360, 44.4, 113e12)}
 
@@ -87,9 +91,11 @@ def run(name, shape, layout, batch, published, seconds=True):
 
 
 def megatron_rows():
-    """Table 1. Assumed: 1F1B, one sample a micro-batch (4 without a pipeline)."""
-    for name, (layers, width, heads, t, p, gpus, batch, published) in MEGATRON.items():
-        layout = costs.Layout(gpus // t // p, t, p, micro=4 if p == 1 else 1, recompute="full", sharded_norms=False)
+    """Table 1, interleaved. Assumed: one sample a micro-batch (4 without a pipeline), how often stages are cut."""
+    for name, (layers, width, heads, t, p, chunks, gpus, batch, published) in MEGATRON.items():
+        schedule = "interleaved" if chunks > 1 else "1f1b"
+        ways = {"micro": 4 if p == 1 else 1, "schedule": schedule, "chunks": chunks}
+        layout = costs.Layout(gpus // t // p, t, p, **ways, recompute="full", sharded_norms=False)
         yield run(name, (layers, width, heads), layout, batch, published, seconds=False)
 
 

@@ -236,8 +236,10 @@ def test_published_figures_come_out_as_far_as_the_page_says():
     import plan_published as published
 
     off = {row[0]: row[2] / row[1] - 1 for row in (*published.megatron_rows(), *published.korthikanti_rows())}
-    assert abs(off["175 B"]) < 0.02 and all(abs(error) < 0.2 for name, error in off.items() if name != "1.7 B")
-    assert all(row[3] < 80 for row in (*published.megatron_rows(), *published.korthikanti_rows(), *published.mt_nlg_rows()))
+    assert abs(off["175 B"]) < 0.02 and all(abs(error) < 0.2 for name, error in off.items() if name not in ("1.7 B", "3.6 B"))
+    assert all(abs(off[name]) < 0.05 for name in ("310.1 B", "529.6 B", "1008 B"))
+    rows = (*published.megatron_rows(), *published.korthikanti_rows(), *published.mt_nlg_rows())
+    assert [row.name for row in rows if row.held > 80] == ["1008 B"]
     assert all(-0.25 < row[2] / row[1] - 1 < 0 for row in published.mt_nlg_rows())
     gems = {name: predicted / told for name, told, predicted in published.gems_rows()}
     assert gems["MAST"] == pytest.approx(1, abs=0.02) and gems["MASTER"] < 0.8
@@ -253,6 +255,9 @@ def test_published_figures_agree_among_themselves():
     for what, told, computed in rows:
         assert float(computed.rstrip("%")) == pytest.approx(float(told.rstrip("%")), rel=0.04), what
     for name, shorter in published.PRESENT_WORK.items():
+        layers, width, heads, _, _, gpus, batch, _, _ = published.KORTHIKANTI[name]
+        share = batch * published.gpt(layers, width, heads).operations / gpus / published.PEAK / shorter
+        assert share == pytest.approx(published.PRESENT_SHARE[name], abs=0.002), name
         assert 1.28 < published.KORTHIKANTI[name][-1] / shorter < 1.33, name
 
 
