@@ -102,8 +102,26 @@ def test_the_page_tells_hardware_versions_and_every_path(monkeypatch, tmp_path, 
     assert "ZeroDivisionError" in text.partition("## 1 / 0: FAILED")[2] and "```\n1\n2\n```" in text
 
 
+def test_a_torch_that_cannot_use_the_driver_s_gpu_is_told(monkeypatch):
+    looked = json.dumps(FACTS | {"gpus": []})
+    monkeypatch.setattr(gpu.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 0, looked, ""))
+    with pytest.raises(SystemExit, match=r"NVIDIA's driver is here, but torch 2\.11\.0 cannot use its GPU.*make clean"):
+        gpu.look()
+
+
+def test_the_environment_s_own_mpirun_is_taken_whatever_the_shell_s_path(monkeypatch):
+    if sys.prefix == sys.base_prefix or not Path(sys.executable).with_name("mpirun").exists():
+        pytest.skip("this Python is no environment with an mpirun of its own")
+    monkeypatch.setenv("PATH", "/usr/bin")
+    found = {one.title: one for one in gpu_cases.cases(FACTS | {"modules": ["mpi4py"]})}
+    bench = found["scripts/allreduce_bench.py"]
+    assert bench.missing == "" and bench.command[0] == str(Path(sys.executable).with_name("mpirun"))
+    assert gpu.environment()["PATH"].startswith(f"{Path(sys.executable).parent}:")
+
+
 def test_what_a_path_needs_and_is_not_here_is_named(monkeypatch):
     monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(sys, "prefix", sys.base_prefix)  # no environment, whose own mpirun would be found
     found = {one.title: one for one in gpu_cases.cases(FACTS)}
     assert found["FSDP2"].missing == "" and found["scripts/train_ddp.py"].missing == ""
     assert found["ZeRO stage 3, fp16"].missing == "this Python has no deepspeed"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pi2zero.mpi import mpi_env
-from pi2zero.ranks.gpus import Seat, deal, sentences
+from pi2zero.ranks.gpus import Seat, deal, deal_aloud, sentences, sit
 
 HERE = Path(__file__).parent
 ABCD = ("a", "b", "c", "d")
@@ -64,6 +64,24 @@ def test_what_has_to_be_said_is_said():
     assert words("ab", "ab", "ab").startswith("2 ranks share 1 GPU:")
     assert words(["a"], []).startswith("Rank 1 sees no GPU, the others do: all ranks compute on the CPU.")
     assert words([], ["a"], []).startswith("Ranks 0 and 2 see no GPU")
+
+
+def test_a_torch_for_the_cpu_on_a_gpu_node_is_told(tmp_path, monkeypatch):
+    """As from an environment that was made on a login node. The driver's program is pretended."""
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 'GPU 0: NVIDIA H200 (UUID: GPU-0)'\necho 'GPU 1: NVIDIA H200'\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr("torch.version.cuda", None)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    there = [sit(rank) for rank in range(2)]
+    (told,) = deal_aloud(there)[2]
+    assert told.startswith(f"GPUs LIE IDLE: 2 on {there[0].host}; this torch was built for the CPU. make clean, then make lab")
+    monkeypatch.setattr("torch.version.cuda", "13.0")  # it could use them: then this process was given none
+    assert deal_aloud([sit(0)])[2] == []
+    monkeypatch.setattr("torch.version.cuda", None)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # its user wants none
+    assert deal_aloud([sit(0)])[2] == []
 
 
 CASES = {

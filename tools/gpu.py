@@ -19,7 +19,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpu_cases import PROGRAMS, ROOT, Case, cases
+from gpu_cases import PROGRAMS, ROOT, Case, cases, programs
 
 LAST = 25  # lines of a path that failed
 HARMLESS = re.compile(r"^\s*$|\*{9}|OMP_NUM_THREADS|it/s\]")  # torchrun's advice, bars
@@ -42,6 +42,11 @@ def look() -> dict:
             f"make gpu: {sys.executable} cannot load torch and ask for its GPUs ({why}). Another: make gpu PYTHON=/path/python"
         )
     facts = json.loads(done.stdout.splitlines()[-1])
+    if not facts["gpus"] and facts["driver"]:
+        sys.exit(
+            f"make gpu: NVIDIA's driver is here, but torch {facts['versions']['torch']} cannot use its GPU: was this environment "
+            "made where there was none? make clean, then make lab, on this machine; or another: make gpu PYTHON=/path/python"
+        )
     if not facts["gpus"]:
         sys.exit(f"make gpu: there is no GPU here that torch {facts['versions']['torch']} can use. Run it on a GPU node.")
     return facts
@@ -51,7 +56,9 @@ def environment(**more) -> dict:
     kept = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
     path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]))
     mpi = {f"{family}_ALLOW_RUN_AS_ROOT{more}": "1" for family in ("OMPI", "PRTE") for more in ("", "_CONFIRM")}
-    return {**mpi, "OMP_NUM_THREADS": "1", **kept, "PYTHONPATH": path, **more}
+    # A rank for each GPU, also where Slurm has given the job one task
+    mpi |= {"PRTE_MCA_rmaps_default_mapping_policy": "slot:oversubscribe", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+    return {**mpi, "OMP_NUM_THREADS": "1", **kept, "PATH": programs(), "PYTHONPATH": path, **more}
 
 
 def run(case: Case, deadline: float) -> Outcome:

@@ -55,8 +55,9 @@ def cases(facts: dict) -> list[Case]:
             missing = f"this Python has no {' and no '.join(lacking)}"
         return Case(title, [*(launcher or [*TORCHRUN, str(ranks)]), *program.split()], missing, **more)
 
-    mpirun = [shutil.which("mpirun") or "mpirun", "-n", str(count), sys.executable]
-    no_mpi = {"launcher": mpirun, "missing": "" if shutil.which("mpirun") else "there is no mpirun on the PATH"}
+    own_mpirun = shutil.which("mpirun", path=programs())
+    mpirun = [own_mpirun or "mpirun", "-n", str(count), sys.executable]
+    no_mpi = {"launcher": mpirun, "missing": "" if own_mpirun else "there is no mpirun on the PATH"}
     alone, no_nvcc = [sys.executable], "" if shutil.which("nvcc") else "there is no nvcc, which compiles this operator"
     found = [
         made(f"join() under torchrun, nccl: {each}", f"{PROGRAMS} world --backend nccl"),
@@ -130,6 +131,12 @@ def summarizer(made):
             f"generate {folder} README.md",
         )
     ]
+
+
+def programs() -> str:
+    """The PATH of what is tried: an environment's own programs first, its mpirun above all, as its kernels have it."""
+    path = [str(Path(sys.executable).parent)] if sys.prefix != sys.base_prefix else []
+    return os.pathsep.join([*path, os.environ.get("PATH", os.defpath)])
 
 
 def first_gpu() -> str:

@@ -16,7 +16,7 @@ export JUPYTER_TOKEN=${JUPYTER_TOKEN:-$(python -c 'import secrets; print(secrets
 chmod 600 /proc/self/fd/1 # what this job prints has the token in it
 me=$(id -un)
 cat <<TEXT
-On your own machine, leave this running:
+On your own machine, leave this running (if it does not know $SLURM_SUBMIT_HOST: the name by which you log in there):
   ssh -N -L $port:127.0.0.1:$port -J $me@$SLURM_SUBMIT_HOST $me@$(hostname)
 and open:
   http://127.0.0.1:$port/lab/tree/notebooks/00_start_here.ipynb?token=$JUPYTER_TOKEN

@@ -4,13 +4,11 @@ Each check says ok, warning or failed, what it saw, and what to do. "failed" mea
 are; "warning" that they run, but something is less than they could have.
 """
 
-import contextlib
 import json
 import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -182,11 +180,9 @@ def check_accelerator(seen: dict) -> Result:
     if seen["devices"]:
         names = [d["name"] for d in seen["devices"]]
         return Result("accelerator", "ok", ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names)))
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=10)
-        if gpus := [line for line in listed.stdout.splitlines() if line.startswith("GPU ")]:
-            remedy = "Nothing needs it. To use it, install the CUDA build of this torch version, as the README says."
-            return Result("accelerator", "warning", f"{len(gpus)} NVIDIA, but torch {seen['version']} cannot use it", remedy)
+    if gpus := machine.nvidia_gpus():
+        remedy = "Nothing needs it. To use it, make the environment anew on this machine: make clean, then make lab."
+        return Result("accelerator", "warning", f"{gpus} NVIDIA, but torch {seen['version']} cannot use it", remedy)
     return Result("accelerator", "ok", "none: the kit runs on CPU")
 
 

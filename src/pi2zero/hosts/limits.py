@@ -1,9 +1,11 @@
-"""What this process may use of the machine: cores and memory, as a container or a batch job limits them.
+"""What this process may use of the machine: cores and memory, as a container or a batch job limits them; GPUs.
 
 Limits are read from Linux control groups, version 2. Where there are none, what the system says holds.
 """
 
+import contextlib
 import os
+import subprocess
 from pathlib import Path
 
 import psutil
@@ -50,6 +52,14 @@ def total_memory(root: Path = CGROUPS, table: Path = TABLE) -> float:
     """Bytes of memory: the system's, or a limit below it."""
     limits = [_words(group / "memory.max", ["max"])[0] for group in _groups(root, table)]
     return float(min([psutil.virtual_memory().total, *(int(limit) for limit in limits if limit != "max")]))
+
+
+def nvidia_gpus() -> int:
+    """How many GPUs NVIDIA's driver shows to this process, whatever torch can do; 0 where there is no driver."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=10)
+        return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
+    return 0
 
 
 def _words(file: Path, absent: list[str]) -> list[str]:

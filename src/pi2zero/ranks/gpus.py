@@ -15,12 +15,14 @@ ON_CPU = "The CPU will do: export CUDA_VISIBLE_DEVICES="
 
 @dataclass(frozen=True)
 class Seat:
-    """A rank before the GPUs are dealt: its host, its number there, the GPUs that it sees (cuda:0 first), and what is wrong."""
+    """A rank before the GPUs are dealt: its host, its number there, the GPUs that it sees (cuda:0 first), what is wrong, and how
+    many GPUs are on its host for which this torch was not built."""
 
     host: str
     local_rank: int
     gpus: tuple[str, ...] = ()
     problem: str = ""
+    beyond: int = 0
 
 
 def sit(local_rank: int) -> Seat:
@@ -31,9 +33,20 @@ def sit(local_rank: int) -> Seat:
     if os.environ.get("DS_ACCELERATOR") == "cpu":
         return Seat(host, local_rank)
     try:
-        return Seat(host, local_rank, tuple(identity(index, host) for index in range(torch.cuda.device_count())))
+        seen = tuple(identity(index, host) for index in range(torch.cuda.device_count()))
     except RuntimeError as error:  # the driver's
         return Seat(host, local_rank, problem=str(error).splitlines()[0])
+    return Seat(host, local_rank, seen, beyond=0 if seen or local_rank else beyond_torch())
+
+
+def beyond_torch() -> int:
+    """How many GPUs of this host lie idle because torch was built for the CPU: on a login node without a GPU, perhaps."""
+    import torch
+
+    from pi2zero.hosts.limits import nvidia_gpus
+
+    wanted = os.environ.get("CUDA_VISIBLE_DEVICES") != "" and torch.version.cuda is None and torch.version.hip is None
+    return nvidia_gpus() if wanted else 0
 
 
 def identity(index: int, host: str) -> str:
@@ -77,7 +90,7 @@ def sentences(seats: list[Seat], chosen: list[int | None]) -> list[str]:
         seen = len(without) < len(seats)
         who = name_ranks(without)
         text = f"{who[0].upper()}{who[1:]} see{'s' * (len(without) == 1)} no GPU, the others do: all ranks compute on the CPU."
-        return [f"{text} (Slurm: ask for --gpus-per-task=1.)"] * seen
+        return [f"{text} (Slurm: ask for --gpus-per-node.)"] * seen or not_built_for(seats)
     users = Counter(seat.gpus[number] for seat, number in zip(seats, chosen, strict=True))
     told, idle, ranks = [], [], Counter(seat.host for seat in seats)
     for host in ranks:
@@ -95,6 +108,13 @@ def sentences(seats: list[Seat], chosen: list[int | None]) -> list[str]:
         total = len({gpu for seat in seats for gpu in seat.gpus})
         told.append(f"GPUs LIE IDLE: {', '.join(idle)}. Start {total} ranks to use all of them, one each (now: {len(seats)}).")
     return told
+
+
+def not_built_for(seats: list[Seat]) -> list[str]:
+    """What has to be said where torch sees no GPU, and the hosts have some."""
+    idle = [f"{seat.beyond} on {seat.host}" for seat in seats if seat.beyond]
+    cure = "this torch was built for the CPU. make clean, then make lab, on such a machine: docs/gpu/README.md"
+    return [f"GPUs LIE IDLE: {', '.join(idle)}; {cure}"] * bool(idle)
 
 
 def deal_aloud(seats: list[Seat]) -> tuple[list[int | None], bool, list[str]]:
