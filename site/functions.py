@@ -29,14 +29,29 @@ def url_of(code):
     return SPELLINGS[name[1]][2] if name and name[1] in SPELLINGS else None
 
 
+def imported(code):
+    """{a name that cells import: its full name}, such as F: torch.nn.functional."""
+    found = {}
+    for module, names in re.findall(r"^\s*(?:from ([\w.]+) )?import ([^#\n]+)", code, re.MULTILINE):
+        for name, alias in re.findall(r"([\w.]+)(?: as (\w+))?", names):
+            whole = f"{module}.{name}".lstrip(".")
+            found[alias or name.partition(".")[0]] = whole if module or alias else name.partition(".")[0]
+    return found
+
+
 def called(code):
     """{library: {full name: URL}} of the functions that cells use, in the order of the alphabet.
 
-    A name without a dot counts only where it is called, and not in small letters: `reduce(...)` may be anybody's.
+    A name without a dot counts where it is called; in small letters only if it was imported: `reduce(...)` may be anybody's.
     """
-    found = {}
+    found, names = {}, imported(code)
     for name, calls in re.findall(r"(?<![\w.\"'])([A-Za-z_][\w.]*\w)(\(?)", code):
-        if name in SPELLINGS and ("." in name or (calls and not name.islower())):
-            library, whole, url = SPELLINGS[name]
-            found.setdefault(library, {})[whole] = url
+        head, dot, rest = name.partition(".")
+        whole = names.get(head, head) + dot + rest
+        if whole in SPELLINGS and (dot or (calls and (head in names or not name.islower()))):
+            name = whole
+        elif not dot or name not in SPELLINGS:
+            continue
+        library, whole, url = SPELLINGS[name]
+        found.setdefault(library, {})[whole] = url
     return {library: dict(sorted(found[library].items())) for library in sorted(found)}
