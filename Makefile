@@ -40,6 +40,7 @@ update:         ## take the corrections that the origin has, and keep every line
 
 notebooks: set-up ## run all notebooks and solutions on fresh kernels and store their outputs
 	@$(PY) tools/notebooks.py notebooks/*.ipynb solutions/*.ipynb
+	@$(PY) site/pictures.py # the README's
 
 slides: set-up  ## build the decks: HTML that needs no network, and PDF if there is a Chromium
 	@$(PY) slides/build.py

@@ -59,6 +59,16 @@ def test_the_readme_has_the_minutes_that_each_notebook_and_lab_states():
         )
 
 
+def test_the_readme_is_read_in_a_minute():
+    """At 240 words a minute: what it is, how to start, which way to take. What is not folded besides can be looked over."""
+    shown = re.sub(
+        r"<details>.*?</details>|!\[[^]]*\]|\]\([^)]*\)|<[^>]+>", "", (ROOT / "README.md").read_text(), flags=re.DOTALL
+    )
+    first, _, others = shown.partition("## What is in it")
+    assert len(re.findall(r"[A-Za-z][\w'.-]*", first)) <= 260
+    assert len(re.findall(r"[A-Za-z][\w'.-]*", others)) <= 320
+
+
 def test_every_make_target_that_a_page_names_is_there():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     pages = [ROOT / name for name in PAGES if name.endswith(".md")]
