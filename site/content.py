@@ -27,15 +27,15 @@ def code_of(path):
     return "\n".join("".join(cell["source"]) for cell in notebook(path)["cells"] if cell["cell_type"] == "code")
 
 
+def pages_of(part):
+    """The paths of a part's notebooks and labs, in their order."""
+    return [f"{page}.ipynb" for page in part["pages"]]
+
+
 def path_of(name):
     """A notebook's or a lab's path, by its name without ending."""
-    folder = "labs" if any(name in part["labs"] for part in PARTS) else "notebooks"
-    return f"{folder}/{name}.ipynb"
-
-
-def pages_of(part):
-    """The paths of a part's notebooks and labs: each lab after the notebook that its own order wants."""
-    return [path_of(name) for name in (*part["notebooks"], *part["labs"])]
+    (path,) = (path for path in all_pages() if Path(path).stem == name)
+    return path
 
 
 def all_pages():

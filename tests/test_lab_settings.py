@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -35,3 +36,11 @@ def test_the_map_leads_everywhere():
     links = set(re.findall(r"\]\(((?:\.\./labs/)?\w+\.ipynb)\)", content.text_of(MAP).split("## The map")[1].split("## ")[0]))
     due = {path.replace("notebooks/", "").replace("labs/", "../labs/") for path in content.all_pages() if path != MAP}
     assert links == due
+
+
+def test_every_notebook_and_lab_leads_to_the_next_one():
+    """Within its part, in its own words. (What is beside the way, A1, is led to by the map.)"""
+    for part in content.PARTS:
+        pages = content.pages_of(part)
+        for path, after in pairwise(pages):
+            assert Path(after).name in content.text_of(path) or "A1" in after, f"{path} does not lead to {after}"
