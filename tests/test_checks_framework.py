@@ -79,6 +79,24 @@ def test_seconds_in_which_others_compute_do_not_count(short):
     others.join()
 
 
+def test_an_answer_that_stands_in_line_for_a_core_does_not_sleep(short):
+    """Twelve programs beside it on one core leave it a thirteenth: less than a tenth, and yet it wants all of it."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(12)]
+    cores = os.sched_getaffinity(0)
+    try:
+        core = {min(cores)}
+        for pid in [0, *(other.pid for other in others)]:
+            os.sched_setaffinity(pid, core)
+        start = time.monotonic()
+        assert answer(lambda: compute(0.15) or "done") == "done"
+        assert time.monotonic() - start > clocks.WALL
+    finally:
+        os.sched_setaffinity(0, cores)
+        for other in others:
+            other.kill()
+            other.wait()
+
+
 def test_a_pause_is_not_counted_and_a_refill_begins_anew(short):
     def waits():
         compute(0.2)

@@ -1,13 +1,21 @@
-"""An answer's time: seconds of the processor, of which a busy machine or a full classroom takes none away."""
+"""An answer's time: seconds of the processor, of which a busy machine or a full classroom takes none away.
+
+An answer that stands in line for a core does not sleep: the kernel's scheduler counts how long it stood there.
+"""
 
 import signal
 import time
 from _thread import interrupt_main
 from contextlib import contextmanager
+from pathlib import Path
 
 SECONDS = 20.0  # of the processor, that an answer gets
-WALL = 120.0  # s after which an answer that hardly computes, because it sleeps or waits, is ended
+WALL = 120.0  # s after which an answer that hardly wants a core, because it sleeps or waits, is ended
 AGAIN = 0.5  # s until the clock rings once more for an answer that has swallowed the first TimeUp
+
+
+NOTHING = (0.0, 0.0, 0.0)
+QUEUED = Path("/proc/thread-self/schedstat")  # Linux: ns on a core, ns in line for one, turns
 
 
 class TimeUp(BaseException):
@@ -20,7 +28,7 @@ class Clock:
 
     def __init__(self):
         self._runs, self._since = False, None
-        self._computed = self._passed = 0.0  # s, up to the last pause
+        self._before = NOTHING  # what was spent up to the last pause
         self._rang = 0
 
     def run(self, function, args):
@@ -38,7 +46,7 @@ class Clock:
     def pause(self) -> None:
         """Stand still, e.g. while this rank waits for others whose own clocks run."""
         if self._since is not None:
-            self._computed, self._passed = self._spent()
+            self._before = self._spent()
             self._since = None
             signal.setitimer(signal.ITIMER_REAL, 0)
 
@@ -54,22 +62,22 @@ class Clock:
     def go_on(self) -> None:
         """After a pause."""
         if self._runs:
-            self._since = time.thread_time(), time.monotonic()
+            self._since = _now()
             self._wind()
 
     def refill(self) -> None:
         """Give the answer all of its time once more."""
         if self._runs:
-            self._computed = self._passed = 0.0
+            self._before = NOTHING
             self.go_on()
 
     @property
     def over(self) -> str:
         """What to say if the time is over, else an empty text."""
-        computed, passed = self._spent()
+        computed, queued, passed = self._spent()
         if computed >= SECONDS:
             return f"had not returned after {SECONDS:g} s of the processor's time. Does a loop in it never end?"
-        if passed >= WALL and computed < passed / 10:
+        if passed >= WALL and computed + queued < passed / 10:
             return (
                 f"had not returned after {WALL:g} s, of which it computed {computed:.0f} s. "
                 "Does it sleep, or wait for something that never comes?"
@@ -78,13 +86,12 @@ class Clock:
 
     def _spent(self):
         if self._since is None:
-            return self._computed, self._passed
-        computed, passed = self._since
-        return self._computed + time.thread_time() - computed, self._passed + time.monotonic() - passed
+            return self._before
+        return tuple(before + now - since for before, now, since in zip(self._before, _now(), self._since, strict=True))
 
     def _wind(self) -> None:
         """Ring when the time could be over at the earliest: nobody computes for longer than time passes."""
-        computed, passed = self._spent()
+        computed, _, passed = self._spent()
         left = [SECONDS - computed, WALL - passed]
         signal.setitimer(signal.ITIMER_REAL, max(0.05, min((seconds for seconds in left if seconds > 0), default=0)))
 
@@ -104,6 +111,15 @@ class Clock:
         # and the raise.
         for _ in map(interrupt_main, (signal.SIGALRM,)):
             raise time_up
+
+
+def _now():
+    """(s that this thread has computed, s that it stood in line for a core, s that have passed)."""
+    try:
+        queued = int(QUEUED.read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        queued = 0.0  # not Linux: then a core that others hold counts as sleep
+    return time.thread_time(), queued, time.monotonic()
 
 
 def _within(function, args):
