@@ -197,7 +197,10 @@ def test_a_cell_waits_with_a_bar(kit):
         kit.hold.unlink()
 
     client = NotebookClient(book, km=manager, timeout=60, on_cell_execute=look)
-    client.execute(env=kit.env())
+    try:
+        client.execute(env=kit.env())
+    finally:
+        manager.shutdown_kernel(now=True)  # nbclient leaves it to whoever made the manager
     bar, printed = book.cells[0].outputs
     assert re.fullmatch(r"Horovod: ready, \d+ s", bar.data["text/plain"]) and printed.text == "here\n"
 
