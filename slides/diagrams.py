@@ -8,6 +8,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 PX_PER_INCH = 96
 INK, QUIET, PALE, ACCENT, WARM = "#1c2331", "#4a5468", "#dfe5ee", "#1f5fa8", "#b4511b"
+GREY = "#9aa3b2"  # charts are QUIET and GREY, and WARM is what the headline speaks of
 
 
 def canvas(width, height):

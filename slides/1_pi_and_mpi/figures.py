@@ -90,7 +90,7 @@ def way():
 
 def odsc_time():
     axes = plt.subplots(figsize=HALF)[1]
-    bars = axes.bar(["1 process", "6 processes"], ODSC["seconds"], color=[plots.RANK_COLORS[4], plots.RANK_COLORS[0]])
+    bars = axes.bar(["1 process", "6 processes"], ODSC["seconds"], color=[QUIET, WARM])
     axes.bar_label(bars, fmt="%g s", padding=4, fontsize=24)
     axes.set(ylabel="seconds, π with 10⁸ samples", ylim=(0, 68))
     return axes.figure

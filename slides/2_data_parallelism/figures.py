@@ -7,6 +7,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from covers import one_network as cover  # noqa: F401
+from diagrams import GREY, QUIET, WARM
 from diagrams import way as stairs
 from diagrams_training import (  # noqa: F401, drawn by their names in deck.md
     accumulation,
@@ -113,6 +114,8 @@ def days():
     rows = {"1 GPU": one, "2 GPUs": EPOCHS * IMAGES / V100[2]}
     rows |= {f"{p} GPUs, ideal": one / p for p in (8, 64, 512)}
     axes = plots.time_bars(rows, unit=1 / 3600, xlabel="hours", figsize=(6.6, 4.4))
+    for bar, color in zip(axes.patches, (WARM, QUIET, GREY, GREY, GREY), strict=True):
+        bar.set_color(color)
     return axes.figure
 
 
@@ -122,9 +125,9 @@ def days():
 def message():
     axes = plt.subplots(figsize=(6.0, 4.9))[1]
     nbytes = np.geomspace(1, 1e8, 200)
-    axes.plot(nbytes, 1e6 * costs.message_seconds(nbytes, ALPHA, BETA), color=plots.RANK_COLORS[0])
-    axes.axvline(ALPHA / BETA, linestyle="--", color=plots.FAINT)
-    axes.text(0.6 * ALPHA / BETA, 4e3, "α/β = 100 kB", ha="right")
+    axes.plot(nbytes, 1e6 * costs.message_seconds(nbytes, ALPHA, BETA), color=QUIET)
+    axes.axvline(ALPHA / BETA, linestyle="--", color=WARM)
+    axes.text(0.6 * ALPHA / BETA, 4e3, "α/β = 100 kB", ha="right", color=WARM)
     axes.set(xscale="log", yscale="log", xlabel="bytes", ylabel="µs", ylim=(1, 1e5))
     axes.grid(True)
     return axes.figure
@@ -134,8 +137,8 @@ def busiest():
     """Half of what the busiest rank sends and receives, over the number of ranks."""
     n, ranks = 4 * PARAMETERS, np.arange(1, 17)
     axes = plt.subplots(figsize=(6.3, 4.9))[1]
-    axes.plot(ranks, 2 * (ranks - 1) * n / 2e9, "o-", color=plots.RANK_COLORS[4], label="naive, at the root")
-    axes.plot(ranks, costs.ring_allreduce_bytes(n, ranks) / 1e9, "s-", color=plots.RANK_COLORS[0], label="ring, each rank")
+    axes.plot(ranks, 2 * (ranks - 1) * n / 2e9, "o-", color=QUIET, label="naive, at the root")
+    axes.plot(ranks, costs.ring_allreduce_bytes(n, ranks) / 1e9, "s-", color=WARM, label="ring, each rank")
     axes.set(xlabel="ranks", ylabel="GB through one cable", xticks=[1, 4, 8, 12, 16])
     axes.legend()
     axes.grid(True)
@@ -181,8 +184,8 @@ def fusion():
     one = [costs.ring_allreduce_seconds(n, p, ALPHA, BETA) for p in ranks]
     each = [t + (TENSORS - 1) * costs.ring_allreduce_seconds(0, p, ALPHA, BETA) for t, p in zip(one, ranks, strict=True)]
     axes = plt.subplots(figsize=(6.2, 4.8))[1]
-    for shift, (values, label, color) in enumerate([(each, "one by one", 4), (one, "fused", 0)]):
-        bars = axes.bar(np.arange(3) + 0.42 * (shift - 0.5), values, 0.4, color=plots.RANK_COLORS[color], label=label)
+    for shift, (values, label, color) in enumerate([(each, "one by one", QUIET), (one, "fused", WARM)]):
+        bars = axes.bar(np.arange(3) + 0.42 * (shift - 0.5), values, 0.4, color=color, label=label)
         axes.bar_label(bars, fmt=lambda v: f"{1e3 * v:.0f} ms", padding=3, fontsize=17)
     axes.set(yscale="log", ylabel="seconds a step", xticks=range(3), ylim=(5e-3, 9))
     axes.set_xticklabels([f"{p} ranks" for p in ranks])
@@ -251,11 +254,11 @@ def warmup():
     """The learning rate of Goyal and others, for batches of 256 and 8,192, in the first ten epochs."""
     epochs = np.array([0, 5, 10])
     axes = plt.subplots(figsize=(6.2, 4.8))[1]
-    axes.plot(epochs, [0.1, 3.2, 3.2], color=plots.RANK_COLORS[4], linewidth=4)
-    axes.plot(epochs, [0.1, 0.1, 0.1], color=plots.RANK_COLORS[0], linewidth=4)
-    axes.text(7.5, 3.05, "batch 8,192:\n32 × 0.1", color=plots.RANK_COLORS[4], ha="center", va="top")
-    axes.text(7.5, 0.2, "batch 256: 0.1", color=plots.RANK_COLORS[0], ha="center", va="bottom")
-    axes.text(1.9, 1.7, "warm-up", color=plots.RANK_COLORS[4], ha="right", va="bottom")
+    axes.plot(epochs, [0.1, 3.2, 3.2], color=WARM, linewidth=4)
+    axes.plot(epochs, [0.1, 0.1, 0.1], color=QUIET, linewidth=4)
+    axes.text(7.5, 3.05, "batch 8,192:\n32 × 0.1", color=WARM, ha="center", va="top")
+    axes.text(7.5, 0.2, "batch 256: 0.1", color=QUIET, ha="center", va="bottom")
+    axes.text(1.9, 1.7, "warm-up", color=WARM, ha="right", va="bottom")
     axes.set(xlabel="epoch", ylabel="learning rate", xlim=(0, 10), ylim=(0, 3.5))
     axes.grid(True)
     return axes.figure

@@ -3,6 +3,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 from covers import shards as cover  # noqa: F401
+from diagrams import GREY, INK, QUIET, WARM
 from diagrams import way as stairs
 from diagrams_zero import batch, mixed, offload, passes, stage1_step, stage2_backward  # noqa: F401, drawn by their names in deck.md
 from live import drawn_by_cells
@@ -98,11 +99,11 @@ def models():
     """16 bytes a parameter, for known models, beside what a device has."""
     axes = plt.subplots(figsize=(11.8, 4.7))[1]
     sizes = [16 * psi / 1e9 for psi in MODELS.values()]
-    bars = axes.barh(list(MODELS), sizes, color=plots.RANK_COLORS[0])
+    bars = axes.barh(list(MODELS), sizes, color=QUIET)
     axes.bar_label(bars, [f"{gb(16 * psi)} GB" for psi in MODELS.values()], padding=6, backgroundcolor="white")
     for memory, name in ((32, "V100"), (80, "H100")):
-        axes.axvline(memory, color=plots.RANK_COLORS[4], linestyle="--")
-        axes.text(memory, -0.75, f"{name}: {memory}", ha="right" if memory == 32 else "left", color=plots.RANK_COLORS[4])
+        axes.axvline(memory, color=WARM, linestyle="--")
+        axes.text(memory, -0.75, f"{name}: {memory}", ha="right" if memory == 32 else "left", color=WARM)
     axes.set(xscale="log", xlim=(0.5, 2e4), xlabel="GB at 16 bytes a parameter")
     axes.invert_yaxis()
     return axes.figure
@@ -132,8 +133,8 @@ def bias():
     """What the running means of a constant 1 are, before and after the correction."""
     t = np.arange(1, 51)
     axes = plt.subplots(figsize=(6.4, 4.8))[1]
-    axes.plot(t, 1 - 0.9**t, color=plots.RANK_COLORS[0], label="m, β₁ = 0.9")
-    axes.plot(t, 1 - 0.999**t, color=plots.RANK_COLORS[4], label="v, β₂ = 0.999")
+    axes.plot(t, 1 - 0.9**t, color=QUIET, label="m, β₁ = 0.9")
+    axes.plot(t, 1 - 0.999**t, color=WARM, label="v, β₂ = 0.999")
     axes.plot(t, np.ones_like(t), "--", color=plots.INK, label="both, corrected")
     axes.set(xlabel="step t", ylabel="mean of a constant 1", ylim=(0, 1.1))
     axes.legend(loc="center right", bbox_to_anchor=(1, 0.42))
@@ -161,7 +162,7 @@ def fits():
     axes = plt.subplots(figsize=(6.6, 4.9))[1]
     for stage, style in zip(range(4), ("o-", "s-", "^-", "D-"), strict=True):
         most = [costs.largest_model(V100, n, stage) / 1e9 for n in ranks]
-        axes.plot(ranks, most, style, color=plots.RANK_COLORS[(6, 0, 1, 4)[stage]], label=f"stage {stage}")
+        axes.plot(ranks, most, style, color=(INK, QUIET, GREY, WARM)[stage], label=f"stage {stage}")
     axes.set(xscale="log", yscale="log", xlabel="GPUs of 32 GB", ylabel="billion parameters", xticks=[1, 8, 64, 512])
     axes.set_xticklabels(["1", "8", "64", "512"])
     axes.minorticks_off()
@@ -197,10 +198,10 @@ def offloaded():
 def tiers():
     """A trillion parameters at 16 bytes beside what a DGX-2 has."""
     axes = plt.subplots(figsize=(6.9, 3.7))[1]
-    bars = axes.barh(list(DGX2), [size / 1e12 for size in DGX2.values()], color=plots.RANK_COLORS[0])
+    bars = axes.barh(list(DGX2), [size / 1e12 for size in DGX2.values()], color=QUIET)
     axes.bar_label(bars, [f"{size / 1e12:.3g} TB" for size in DGX2.values()], padding=6)
-    axes.axvline(16, color=plots.RANK_COLORS[4], linestyle="--")
-    axes.text(17, 0.5, "10¹² parameters:\n16 TB", va="center", color=plots.RANK_COLORS[4])
+    axes.axvline(16, color=WARM, linestyle="--")
+    axes.text(17, 0.5, "10¹² parameters:\n16 TB", va="center", color=WARM)
     axes.set(xlabel="TB", xlim=(0, 39))
     axes.invert_yaxis()
     return axes.figure
@@ -227,7 +228,7 @@ def feedback():
             axes.axhline(number, color=plots.FAINT, linestyle="--")
             width = 2 if keeps else (9, 6, 3, 3)[k]  # three of the lines lie on each other
             name = f"{number:g}".replace("-", "−")
-            axes.plot(np.arange(1, times + 1), means[:, k], color=plots.RANK_COLORS[k], linewidth=width, label=name)
+            axes.plot(np.arange(1, times + 1), means[:, k], color=(INK, WARM, QUIET, GREY)[k], linewidth=width, label=name)
         axes.set(title="with error feedback" if keeps else "signs only", xlabel="messages", ylim=(-1.7, 3.4))
     both[0].set_ylabel("mean of what arrived")
     figure.legend(*both[0].get_legend_handles_labels(), loc="outside right center", title="sent")
@@ -238,9 +239,9 @@ def onebit():
     """How many times fewer bytes a whole run sends, over the share of steps that warm up with 16 bits a value."""
     share = np.linspace(0, 0.5, 200)
     axes = plt.subplots(figsize=(6.2, 4.7))[1]
-    axes.plot(100 * share, volume(share), color=plots.RANK_COLORS[0])
-    axes.axhline(5, color=plots.RANK_COLORS[4], linestyle="--")
-    axes.text(50, 5.3, "published: up to 5 times", ha="right", color=plots.RANK_COLORS[4])
+    axes.plot(100 * share, volume(share), color=QUIET)
+    axes.axhline(5, color=WARM, linestyle="--")
+    axes.text(50, 5.3, "published: up to 5 times", ha="right", color=WARM)
     axes.set(xlabel="% of the steps are warm-up", ylabel="times fewer bytes", ylim=(0, 17), xlim=(0, 50))
     axes.grid(True)
     return axes.figure

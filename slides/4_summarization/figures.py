@@ -1,15 +1,16 @@
 """Figures and numbers of the deck "A summarizer, and how to judge it". Scores are drawn by pi2zero.plots, as in notebook 10."""
 
 import ast
+import html
 import re
 import textwrap
 
 import matplotlib.pyplot as plt
 from covers import highlights as cover  # noqa: F401
-from diagrams import ACCENT, INK, PALE, QUIET, WARM, arrow, bar, box, canvas, label
+from diagrams import ACCENT, GREY, INK, PALE, QUIET, WARM, box, canvas, label
 from diagrams import way as stairs
-from diagrams_zero import COLORS, cell, shard
-from extract import ROOT, SlideError, cell_output
+from diagrams_summaries import checkpoint, pieces, same_batch, t5, untaught  # noqa: F401, drawn by their names in deck.md
+from extract import SlideError, cell_output, tagged_cell
 
 from pi2zero import costs, plots
 from pi2zero.summaries.data import SPLITS, news
@@ -18,7 +19,8 @@ from pi2zero.summaries.scores import sentences
 
 NOTEBOOK_10 = "notebooks/10_dailymail.ipynb"
 STYLE = {"font.size": 18, "figure.dpi": 96}
-GREEN, GREY = plots.RANK_COLORS[2], "#F2F2F2"
+UNREAD = "#F2F2F2"
+KINDS = {"ROUGE-1": QUIET, "ROUGE-2": GREY, "ROUGE-Lsum": "#c9d0db", "names and\nnumbers": WARM}
 
 # Parameters of T5, as C. Raffel and others give them, JMLR 21, 2020 (arXiv:1910.10683).
 T5 = {"small": 60e6, "base": 220e6, "large": 770e6, "3B": 3e9, "11B": 11e9}
@@ -64,50 +66,55 @@ def facts():
     *_, before, ours = judged().values()
     every, ranks = sum(TOKENS), len(TOKENS)
     scaled = [loss * tokens * ranks / every for loss, tokens in zip(LOSSES, TOKENS, strict=True)]
-    return {
-        "story": story(),
-        "how_many": len(names_and_numbers(news.stories("test", 2)[1]["highlights"])),
-        "rouge1": f"{example['rouge1']:.0f}",
-        "rouge2": f"{example['rouge2']:.0f}",
-        "rougeL": f"{example['rougeL']:.0f}",
-        "swapped": " ".join(TWO_LINES[::-1]),
-        "swapped_L": f"{swapped['rougeL']:.0f}",
-        "swapped_Lsum": f"{swapped['rougeLsum']:.0f}",
-        "lead_rouge1": mean(scores["lead-3"], "rouge1"),
-        "nearest_rouge1": mean(scores["nearest"], "rouge1"),
-        "nearest_facts": mean(scores["nearest"], "facts"),
-        "oracle_facts": mean(scores["oracle"], "facts"),
-        "lead_facts": mean(scores["lead-3"], "facts"),
-        "before_rouge1": mean(before, "rouge1"),
-        "before_facts": mean(before, "facts"),
-        "ours_rouge1": mean(ours, "rouge1"),
-        "ours_facts": mean(ours, "facts"),
-        "lost": f"{moved['60 tokens']['rouge1'] - moved['20 tokens']['rouge1']:.0f}",
-        "mean_of_means": f"{sum(LOSSES) / ranks:g}",
-        "mean": f"{sum(scaled) / ranks:g}",
-        "scaled": [f"{one:g}" for one in scaled],
-        "own": [f"{loss:g}" for loss in LOSSES],
-        "tokens": TOKENS,
-        "every": every,
-        "sizing_rows": "\n".join(sizing_row(name) for name in T5),
-        "t5_11b": f"{costs.zero_total(T5['11B'], 1, 0) / 1e9:.0f}",
-    } | read_off()
+    return (
+        {
+            "story": story(),
+            "how_many": len(names_and_numbers(news.stories("test", 2)[1]["highlights"])),
+            "rouge1": f"{example['rouge1']:.0f}",
+            "rouge2": f"{example['rouge2']:.0f}",
+            "rougeL": f"{example['rougeL']:.0f}",
+            "swapped": " ".join(TWO_LINES[::-1]),
+            "swapped_L": f"{swapped['rougeL']:.0f}",
+            "swapped_Lsum": f"{swapped['rougeLsum']:.0f}",
+            "lead_rouge1": mean(scores["lead-3"], "rouge1"),
+            "nearest_rouge1": mean(scores["nearest"], "rouge1"),
+            "nearest_facts": mean(scores["nearest"], "facts"),
+            "oracle_facts": mean(scores["oracle"], "facts"),
+            "lead_facts": mean(scores["lead-3"], "facts"),
+            "before_rouge1": mean(before, "rouge1"),
+            "before_facts": mean(before, "facts"),
+            "ours_rouge1": mean(ours, "rouge1"),
+            "ours_facts": mean(ours, "facts"),
+            "lost": f"{moved['60 tokens']['rouge1'] - moved['20 tokens']['rouge1']:.0f}",
+            "mean_of_means": f"{sum(LOSSES) / ranks:g}",
+            "mean": f"{sum(scaled) / ranks:g}",
+            "scaled": [f"{one:g}" for one in scaled],
+            "own": [f"{loss:g}" for loss in LOSSES],
+            "tokens": TOKENS,
+            "every": every,
+            "sizing_rows": "\n".join(sizing_row(name) for name in T5),
+            "t5_11b": f"{costs.zero_total(T5['11B'], 1, 0) / 1e9:.0f}",
+        }
+        | read_off()
+        | {"told": told()}
+    )
 
 
 def mean(scores, kind):
     return f"{scores[kind][1]:.0f}"
 
 
+def bold(text, words):
+    """The text with these words bold, in Markdown."""
+    return re.sub(r"[\w'-]+", lambda word: f"**{word[0]}**" if word[0] in words else word[0], text)
+
+
 def story():
     """The story that the notebook prints, as the row of a table; names and numbers of the highlights are bold."""
     one = news.stories("test", 2)[1]
-    marked = names_and_numbers(one["highlights"])
-    bold = {
-        part: re.sub(r"[\w'-]+", lambda w: f"**{w[0]}**" if w[0] in marked else w[0], one[part])
-        for part in ("article", "highlights")
-    }
-    bold["article"] = re.sub(r"(?<=[.?!]) ", "<br>", bold["article"])
-    return f"| {bold['article']} | {bold['highlights'].replace(chr(10), '<br>')} |"
+    article, highlights = (bold(one[part], names_and_numbers(one["highlights"])) for part in ("article", "highlights"))
+    article = re.sub(r"(?<=[.?!]) ", "<br>", article)
+    return f"| {article} | {highlights.replace(chr(10), '<br>')} |"
 
 
 def read_off():
@@ -123,6 +130,25 @@ def read_off():
         "written": cut(written),
         "wrong": wrong[1],
     }
+
+
+def told():
+    """A summary with a wrong name, of those that the notebook shows, as rows of a table: the deck's own story, if it has one.
+
+    Bold: names and numbers that the story does not have.
+    """
+    shown = "".join(tagged_cell(NOTEBOOK_10, "ten")["outputs"][0]["data"]["text/html"]).removesuffix("</table>")
+    rows = [
+        [html.unescape(re.sub(r"<(?!br)[^>]+>", "", part)).replace("<br>", "\n") for part in row.split("<td>")]
+        for row in shown.split("<tr><td>")[1:]
+    ]
+    for article, *texts in [rows[1], *rows]:
+        wrong = [names_and_numbers(text) - set(re.findall(r"[\w'-]+", article)) for text in texts]
+        if wrong[-1]:
+            texts = [bold(cut(text, 200), words) for text, words in zip(texts, wrong, strict=True)]
+            lines = [f"| {way} | {text} |" for way, text in zip(("asked for", "before", "after"), texts, strict=True)]
+            return "\n".join([f"| the&nbsp;story | {article} |", "|:---|:---|", *lines])
+    raise SlideError(f"{NOTEBOOK_10}: no summary of the cell 'ten' has a wrong name; the slide that shows one can go.")
 
 
 def cut(text, most=90, longest=24):
@@ -158,8 +184,8 @@ def splits():
     figure, axes = canvas(1150, 178)
     for index, split in enumerate(SPLITS):
         one = news.stories(split, 1)[0]
-        x, color = 20 + 380 * index, plots.RANK_COLORS[index]
-        axes.bar(x, 170, 350, bottom=4, align="edge", color=GREY, edgecolor=color, linewidth=3)
+        x = 20 + 380 * index
+        axes.bar(x, 170, 350, bottom=4, align="edge", color=UNREAD, edgecolor=QUIET, linewidth=3)
         label(axes, x + 175, 148, split, weight="bold", color=INK, size=19)
         name = next(iter(sorted(w for w in names_and_numbers(one["highlights"]) if w[0].isupper() and len(w) > 5)), "")
         for row, text in enumerate(textwrap.wrap(sentences(one["article"])[0], 29)):
@@ -168,32 +194,8 @@ def splits():
     return figure
 
 
-def untaught():
-    """An article of eight sentences, and what each of the four baselines takes."""
-    figure, axes = canvas(1150, 400)
-    taken = {"lead-3": (0, 1, 2), "random-3": (1, 4, 6), "nearest": (), "oracle": (0, 3, 7)}
-    below = [
-        "the first three",
-        "three by chance",
-        "highlights of the most\nsimilar training story",
-        "chosen by looking\nat the answer",
-    ]
-    for column, (name, rows) in enumerate(taken.items()):
-        x = 30 + 285 * column
-        label(axes, x + 118, 378, name, weight="bold", size=20)
-        for row in range(8):
-            color = plots.RANK_COLORS[0] if row in rows else PALE
-            axes.bar(x, 24, (236, 216, 236, 180, 226, 236, 200, 150)[row], bottom=330 - 32 * row, align="edge", color=color)
-        label(axes, x + 118, 50, below[column], size=17, color=QUIET)
-    x = 30 + 285 * 2 + 60  # another story's highlights, laid over this one
-    axes.bar(x, 118, 150, bottom=176, align="edge", color="white", edgecolor=plots.RANK_COLORS[4], linewidth=3)
-    for row in range(3):
-        axes.bar(x + 14, 22, (122, 104, 116)[row], bottom=258 - 34 * row, align="edge", color=plots.RANK_COLORS[4])
-    return figure
-
-
 def by_hand():
-    """The worked example: words in common are green, the longest common subsequence is joined, pairs in common are underlined."""
+    """The worked example: words in common are dark, the longest common subsequence is joined, pairs in common are underlined."""
     figure, axes = canvas(1150, 260)
     texts = [text.rstrip(".").split() for text in (REFERENCE, SUMMARY)]
     lower = [[word.lower() for word in text] for text in texts]
@@ -204,7 +206,7 @@ def by_hand():
         centres.append([])
         for k, word in enumerate(words):
             x, shared = 180 + 160 * k, word.lower() in lower[1 - row]
-            box(axes, x, y, 148, 58, word, GREEN if shared else PALE, "white" if shared else INK, size=19)
+            box(axes, x, y, 148, 58, word, QUIET if shared else PALE, "white" if shared else INK, size=19)
             centres[row].append((x + 74, y))
         for k in range(len(words) - 1):
             if lower[row][k : k + 2] in [lower[1 - row][j : j + 2] for j in range(len(words) - 1)]:
@@ -226,10 +228,14 @@ def subsequence(a, b):
     return best
 
 
-def readable(axes, size=15):
-    """Numbers at the bars as large as a slide needs them."""
+def readable(axes):
+    """Each score in its colour, and the numbers at the bars as large as a slide needs them."""
+    for bars in axes.containers:
+        for one in getattr(bars, "patches", None) or []:
+            one.set_color(KINDS[bars.get_label()])
     for text in axes.texts:
-        text.set_fontsize(size)
+        text.set_fontsize(15)
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     return axes.figure
 
 
@@ -239,13 +245,7 @@ def baseline_bars():
 
 
 def result_bars():
-    axes = plots.scores(judged(), {"rouge1": "ROUGE-1", "facts": "names and\nnumbers"}, figsize=(11.8, 4.4))
-    for bars in axes.containers:
-        if bars.get_label().startswith("names"):  # the colour that they have on the slide of the baselines
-            for one in bars.patches:
-                one.set_color(plots.RANK_COLORS[3])
-    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
-    return readable(axes)
+    return readable(plots.scores(judged(), {"rouge1": "ROUGE-1", "facts": "names and\nnumbers"}, figsize=(11.8, 4.4)))
 
 
 def length_bars():
@@ -254,7 +254,7 @@ def length_bars():
     figure, axes = plt.subplots(figsize=(6.6, 4.6))
     for k, (kind, words) in enumerate({"rouge1": "ROUGE-1", "facts": "names and numbers"}.items()):
         y = [place + 0.38 * k for place in range(len(found))]
-        bars = axes.barh(y, [scores[kind] for scores in found.values()], 0.36, color=plots.RANK_COLORS[3 * k], label=words)
+        bars = axes.barh(y, [scores[kind] for scores in found.values()], 0.36, color=(QUIET, WARM)[k], label=words)
         axes.bar_label(bars, fmt="%.0f", padding=5)
     axes.set(yticks=[place + 0.19 for place in range(len(found))], yticklabels=list(found), xlim=(0, 105), xlabel="percent")
     axes.invert_yaxis()
@@ -265,89 +265,18 @@ def length_bars():
 # --- the model and its run -------------------------------------------------------------------------------------------
 
 
-def t5():
-    """Encoder, decoder, and what is added to the attention for each distance."""
-    figure, axes = canvas(1150, 350)
-    x = 5
-    for word, width in (("summarize:", 124), ("Selmouth", 108), ("rose", 64), ("to", 50), ("…", 40)):
-        box(axes, x, 6, width, 46, word, PALE, size=15)
-        arrow(axes, (x + width / 2, 54), (x + width / 2, 100))
-        x += width + 6
-    box(axes, 5, 102, 410, 124, "encoder\neach word looks at all words", ACCENT, "white", size=18)
-    for k, (word, after) in enumerate((("<start>", "Fire"), ("Fire", "in"), ("in", "Selmouth"), ("Selmouth", "damages"))):
-        x = 500 + 114 * k
-        box(axes, x, 6, 108, 46, word, PALE, size=16)
-        arrow(axes, (x + 54, 54), (x + 54, 100))
-        arrow(axes, (x + 54, 228), (x + 54, 274))
-        box(axes, x, 276, 108, 46, after, "#E7F3EE", size=16)
-    box(axes, 500, 102, 450, 124, "decoder\nlooks at the words before,\nand at the article", WARM, "white", size=18)
-    arrow(axes, (417, 164), (498, 164), color=ACCENT, width=5)
-    label(axes, 486, 299, "next word", ha="right", size=16, color=QUIET)
-    shades = plt.get_cmap("viridis")
-    for i in range(5):
-        for j in range(5):
-            axes.bar(976 + 34 * j, 32, 32, bottom=242 - 34 * i, align="edge", color=shades(0.5 + 0.11 * (j - i)))
-    label(axes, 1060, 312, "attention", size=16, color=QUIET)
-    label(axes, 1060, 62, "same distance,\nsame number", size=16, color=QUIET)
-    return figure
-
-
-def pieces():
-    """How the shipped tokenizer cuts a name that is in no training story, and how it is copied piece by piece."""
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(ROOT / "data/summarizer/tokenizer.json"))
-    rows = {"article": "Yutan Petic said as fire chief", "summary": "Fire chief Yutan Petic"}
-    figure, axes = canvas(1150, 270)
-    places = []
-    for row, (name, text) in enumerate(rows.items()):
-        x, y, seen = 170, 190 - 150 * row, []
-        label(axes, 155, y + 29, name, ha="right", weight="bold", size=19)
-        split = [[part for part in tokenizer.encode(word).tokens if part != "</s>"] for word in text.split()]
-        for word, parts in zip(text.split(), split, strict=True):
-            name_of_person = word in ("Yutan", "Petic")
-            for part in parts:
-                shown = part.replace("▁", "")
-                width = 34 + 13 * len(shown)
-                color = plots.RANK_COLORS[0] if name_of_person else PALE
-                box(axes, x, y, width, 58, shown, color, "white" if name_of_person else INK, size=19)
-                if name_of_person:
-                    seen.append((x + width / 2, y))
-                x += width + 4
-            x += 18
-        places.append(seen)
-    for (x0, y0), (x1, y1) in zip(*places, strict=True):
-        arrow(axes, (x0, y0 - 2), (x1, y1 + 60), color=ACCENT)
-    return figure
-
-
 def cut_away():
     """An article of CNN/DailyMail and its highlights, on average, in pieces; what T5 does not read is grey."""
     figure, axes = canvas(1150, 230)
     left, scale = 170, 0.83  # px; px a piece
     for y, name, words in ((140, "article", ARTICLE_WORDS), (40, "highlights", HIGHLIGHT_WORDS)):
-        pieces, read = float(f"{words * PIECES_A_WORD:.2g}"), min(words * PIECES_A_WORD, READ)
-        box(axes, left, y, pieces * scale, 70, color=GREY, edge=QUIET if pieces > READ else "none")
+        whole, read = float(f"{words * PIECES_A_WORD:.2g}"), min(words * PIECES_A_WORD, READ)
+        box(axes, left, y, whole * scale, 70, color=UNREAD, edge=QUIET if whole > READ else "none")
         box(axes, left, y, read * scale, 70, color=ACCENT)
         label(axes, left - 20, y + 35, name, ha="right", weight="bold", size=19)
-        label(axes, left + pieces * scale + 15, y + 35, f"about {pieces:,.0f}", ha="left", size=18, color=QUIET)
+        label(axes, left + whole * scale + 15, y + 35, f"about {whole:,.0f}", ha="left", size=18, color=QUIET)
     label(axes, left + READ * scale / 2, 175, f"the first {READ}: read", color="white", size=19)
     label(axes, left + (READ + ARTICLE_WORDS * PIECES_A_WORD) * scale / 2, 175, "never seen", size=19)
-    return figure
-
-
-def same_batch():
-    """Eight stories of a step, dealt out to 1, 2 and 4 ranks: the same eight."""
-    figure, axes = canvas(1150, 300)
-    order = [17, 4, 11, 2, 9, 14, 6, 1]
-    for k, number in enumerate(order):
-        label(axes, 238 + 112 * k, 278, f"story {number}", size=16, color=QUIET)
-    for row, ranks in enumerate((1, 2, 4)):
-        y = 182 - 82 * row
-        label(axes, 165, y + 32, f"{ranks} rank" + "s" * (ranks > 1), ha="right", weight="bold", size=19)
-        for k in range(8):
-            color = plots.rank_color(k % ranks)
-            bar(axes, 184 + 112 * k, y, 108, 64, f"rank {k % ranks}", color, INK if k % ranks in (1, 3) else "white", size=16)
     return figure
 
 
@@ -360,31 +289,4 @@ def means():
         for k in range(tokens):
             box(axes, 140 + 62 * k, y, 56, 64, f"{loss:g}", plots.rank_color(rank), "white" if rank == 0 else INK, size=19)
         label(axes, 152 + 62 * tokens, y + 32, f"mean {loss:g}", ha="left", size=18)
-    return figure
-
-
-def checkpoint():
-    """Two ranks' shards become whole tensors in files, and four ranks take their parts of them."""
-    figure, axes = canvas(1150, 360)
-    label(axes, 150, 335, "2 ranks, stage 1", weight="bold", size=19)
-    label(axes, 575, 335, "files", weight="bold", size=19)
-    label(axes, 1000, 335, "4 ranks, stage 3", weight="bold", size=19)
-    for rank in range(2):
-        y = 196 - 120 * rank
-        cell(axes, 40, y + 36, 220, 30, COLORS["parameters"])
-        shard(axes, 40, y, 220, 30, COLORS["moments"], rank, 2)
-        label(axes, 150, y + 84, f"rank {rank}", size=16, color=QUIET)
-        arrow(axes, (266, y + 32), (408, 180), color=QUIET)
-    axes.bar(412, 236, 326, bottom=62, align="edge", color="white", edgecolor=ACCENT, linewidth=3)
-    for y, part in ((222, "parameters"), (140, "moments")):
-        cell(axes, 432, y, 286, 30, COLORS[part])
-    label(axes, 575, 272, "model.safetensors", size=17)
-    label(axes, 575, 192, "moments.safetensors", size=17)
-    label(axes, 575, 92, "step, seconds, options", size=17)
-    for rank in range(4):
-        y = 254 - 72 * rank
-        shard(axes, 890, y + 26, 220, 22, COLORS["parameters"], rank)
-        shard(axes, 890, y, 220, 22, COLORS["moments"], rank)
-        arrow(axes, (742, 180), (884, y + 24), color=QUIET)
-    label(axes, 575, 28, "written beside the former, then named in latest", size=17, color=QUIET)
     return figure

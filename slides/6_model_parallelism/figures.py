@@ -9,6 +9,7 @@ import matplotlib.pyplot as plt
 import torch
 import torch.distributed as dist
 from covers import pipeline as cover  # noqa: F401
+from diagrams import GREY, QUIET, WARM
 from diagrams_parallel import column_row, cuts, halo, input_and_weights, layers, mesh  # noqa: F401, drawn by their names in deck.md
 from extract import SlideError, cell_output
 from live import drawn_by_cells, run_cells
@@ -158,11 +159,11 @@ def bubble_curve():
     """Idle share over micro-batches for 4 and 16 ranks; on 4, what was measured."""
     figure, ax = plt.subplots(figsize=(560 / 96, 400 / 96), layout="constrained")
     micro = range(1, 65)
-    for p, color, y in ((4, "#1f5fa8", 9), (16, "#4a5468", 24)):
+    for p, color, y in ((4, QUIET, 9), (16, GREY, 24)):
         ax.plot(micro, [100 * costs.pipeline_bubble(p, m) for m in micro], color=color)
         ax.text(50, y, f"p = {p}", color=color)
     measured = printed(PIPELINES, "measure-check", r"1F1B(?:, m = (\d))? +predicted [\d.]+% idle, measured ([\d.]+)%")
-    ax.plot([int(m or 8) for m, _ in measured], [float(share) for _, share in measured], "o", color="#b4511b", label="measured")
+    ax.plot([int(m or 8) for m, _ in measured], [float(share) for _, share in measured], "o", color=WARM, label="measured")
     ax.set(xlabel="micro-batches", ylabel="idle, %", ylim=(0, 100))
     ax.legend()
     return figure
@@ -172,7 +173,7 @@ def held_bars():
     """Activations that each rank held, kB, as counted: GPipe and 1F1B."""
     rows = printed(PIPELINES, "held-check", r"(GPipe|1F1B) *: kB held by rank ([\d ]+)")
     figure, ax = plt.subplots(figsize=(620 / 96, 400 / 96), layout="constrained")
-    for i, ((name, values), color) in enumerate(zip(rows, ("#9aa3b2", "#1f5fa8"), strict=True)):
+    for i, ((name, values), color) in enumerate(zip(rows, (GREY, WARM), strict=True)):
         places = [rank + 0.4 * i - 0.2 for rank in range(4)]
         ax.bar(places, [float(v) for v in values.split()], 0.36, color=color, label=name)
     ax.set(xticks=range(4), xticklabels=[f"rank {rank}" for rank in range(4)], ylabel="activations held, kB", ylim=(0, 500))
@@ -207,7 +208,7 @@ def imbalance():
     """Time of a mixture of experts over its busiest expert's tokens, as measured."""
     rows = printed(TENSORS, "imbalance-check", r"busiest expert ([\d.]+) of the mean: (\d+) ms")
     figure, ax = plt.subplots(figsize=(600 / 96, 380 / 96), layout="constrained")
-    ax.plot([float(x) for x, _ in rows], [float(y) for _, y in rows], "o-", color="#1f5fa8")
+    ax.plot([float(x) for x, _ in rows], [float(y) for _, y in rows], "o-", color=WARM)
     ax.set(xlabel="busiest expert's tokens / mean", ylabel="ms a layer, forward", ylim=(0, None), xlim=(0, None))
     return figure
 
@@ -217,8 +218,8 @@ def largest():
     rows = printed(SPACE, "largest", r"p = (\d): predicted (\d+), measured (\d+)")
     ranks, guess, side = (list(map(int, column)) for column in zip(*rows, strict=True))
     figure, ax = plt.subplots(figsize=(600 / 96, 390 / 96), layout="constrained")
-    ax.plot(ranks, guess, color="#9aa3b2", label="predicted")
-    ax.plot(ranks, side, "o", color="#1f5fa8", label="measured")
+    ax.plot(ranks, guess, color=GREY, label="predicted")
+    ax.plot(ranks, side, "o", color=WARM, label="measured")
     ax.set(xlabel="ranks", ylabel="pixels along a side", ylim=(0, 2000), xticks=ranks)
     ax.legend(loc="lower right")
     return figure
