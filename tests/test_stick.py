@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from no_network import CUT, cut_here
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
@@ -98,17 +99,6 @@ def test_a_folder_with_other_files_is_not_emptied(tmp_path):
     with pytest.raises(SystemExit, match="has other files in it"):
         tool.write(tmp_path)
     assert (tmp_path / "photo.jpg").exists()
-
-
-# A network with nothing in it but the machine itself
-CUT = ["unshare", "--net", "--", "sh", "-c", 'ip link set lo up && exec "$@"', "cut"]
-
-
-def network_can_be_cut():
-    return shutil.which("unshare") and subprocess.run([*CUT, "true"], capture_output=True).returncode == 0
-
-
-cut_here = pytest.mark.skipif(not network_can_be_cut(), reason="the network cannot be cut here (Linux, root, iproute2)")
 
 
 @cut_here
