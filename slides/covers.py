@@ -65,7 +65,7 @@ def highlights():
     """Part 4: of a long text, three lines."""
     figure, axes = ground()
     widths = np.random.default_rng(8).integers(110, 160, 11)
-    chosen = {1: RANK_COLORS[1], 5: RANK_COLORS[2], 8: RANK_COLORS[5]}
+    chosen = {1: LIGHT, 5: LIGHT, 8: LIGHT}
     for line, width in enumerate(widths):
         axes.add_patch(Rectangle((10, 240 - 23 * line), width, 11, color=chosen.get(line, FAINT)))
     for row, (line, color) in enumerate(chosen.items()):

@@ -124,6 +124,21 @@ def test_a_deck_keeps_its_number_of_slides_and_its_time(built):
     assert shortest <= built[0].minutes <= longest
 
 
+def test_the_readme_has_the_slides_and_minutes_of_each_deck(built):
+    row = re.search(rf"^\| \[{built[0].name}\].*?\) \| (\d+) \| ([\d.]+) \|", (SLIDES / "README.md").read_text(), re.MULTILINE)
+    assert (int(row[1]), float(row[2])) == (len(built[0].slides), built[0].minutes)
+
+
+def test_a_title_has_a_picture_and_a_section_one_big_number(built):
+    title, *others = built[0].slides
+    assert title.classes == "title" and 'class="figure"' in title.html
+    dividers = [slide for slide in others if slide.classes == "divider"]
+    assert len(dividers) >= 2
+    for slide in dividers:
+        (big,) = re.findall(r'<div class="big">(.*?)</div>', slide.html, re.DOTALL)
+        assert re.search(r"\d", big), slide.title
+
+
 def test_few_words_a_slide(built):
     for slide in built[0].slides:
         text = re.sub(r"<figure.*?</figure>|<table.*?</table>|<[^>]+>", " ", slide.html, flags=re.DOTALL)

@@ -6,7 +6,7 @@ import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 from covers import darts as cover  # noqa: F401
-from diagrams import ACCENT, INK, PALE, QUIET, WARM, arrow, bar, box, canvas, label
+from diagrams import ACCENT, GREY, INK, PALE, QUIET, WARM, arrow, bar, box, canvas, label
 from diagrams import way as stairs
 from extract import cell_output, printed_table
 from matplotlib.patches import Rectangle
@@ -137,7 +137,7 @@ def convergence():
 
 
 def slices():
-    return plots.midpoint_slices(12, 3, figsize=(6.9, 4.7)).figure
+    return plots.midpoint_slices(12, 4, figsize=(6.9, 4.7)).figure
 
 
 def loop_and_numpy():
@@ -161,9 +161,11 @@ def reduce():
 
 def scatter_gather():
     figure, axes = plt.subplots(1, 2, figsize=(11.9, 3.9))
-    full, dealt = [["a", "b", "c"], [], []], [["a"], ["b"], ["c"]]
+    full, dealt = [["a", "b", "c", "d"], [], [], []], [["a"], ["b"], ["c"], ["d"]]
     plots.collective("Scatter", full, dealt, ax=axes[0])
     plots.collective("Gather", dealt, full, ax=axes[1])
+    for patch in (*axes[0].patches, *axes[1].patches):
+        patch.set_linewidth(2.5)
     return figure
 
 
@@ -236,16 +238,30 @@ def same_seed():
 
 
 def alcf():
-    speedup = costs.speedup(ALCF["seconds"][0], ALCF["seconds"][-1])
-    serial = costs.karp_flatt(speedup, 8)
-    axes = plots.speedup(ALCF["ranks"], ALCF["seconds"], serial_fraction=serial, figsize=(5.4, 4.9))
-    axes.legend(loc="lower right")
+    """Efficiencies, because the speed-ups of 1 to 8 ranks hide the loss: measured, and Amdahl's law through the last."""
+    ranks, seconds = np.array(ALCF["ranks"]), np.array(ALCF["seconds"])
+    measured = costs.speedup(seconds[0], seconds) / ranks
+    law = costs.amdahl(costs.karp_flatt(8 * measured[-1], 8), np.linspace(1, 8, 50)) / np.linspace(1, 8, 50)
+    axes = plt.subplots(figsize=(5.4, 4.9))[1]
+    axes.plot(np.linspace(1, 8, 50), 100 * law, "--", color=QUIET, label="Amdahl's law")
+    axes.plot(ranks, 100 * measured, "o", color=WARM, markersize=12, label="measured")
+    axes.set(xlabel="ranks", ylabel="efficiency, %", xticks=ranks, ylim=(90, 100.6))
+    axes.legend(loc="lower left")
+    axes.grid(True)
     return axes.figure
 
 
 def amdahl():
-    axes = plots.amdahl([0.01, 0.05, 0.25], max_ranks=1024, figsize=(6.7, 5.3))
-    axes.set(ylim=(1, 2**16), yticks=[4**k for k in range(6)])  # room for the legend above the curves
+    fractions = (0.01, 0.05, 0.25)
+    axes = plots.amdahl(fractions, max_ranks=1024, figsize=(6.7, 5.3))
+    axes.get_legend().remove()
+    for line, color in zip(axes.lines[1:], (GREY, WARM, QUIET), strict=True):
+        line.set_color(color)
+    for fraction in fractions:
+        limit = f"{100 * fraction:g} % serial:\nat most {1 / fraction:.0f}"
+        axes.text(1300, costs.amdahl(fraction, 1024), limit, va="center", fontsize=16)
+    axes.text(200, 330, "ideal", ha="right", fontsize=16)
+    axes.set(xlim=(1, 2**14.2), xticks=[4**k for k in range(6)], yticks=[4**k for k in range(6)])
     return axes.figure
 
 

@@ -146,8 +146,10 @@ def told():
         wrong = [names_and_numbers(text) - set(re.findall(r"[\w'-]+", article)) for text in texts]
         if wrong[-1]:
             texts = [bold(cut(text, 200), words) for text, words in zip(texts, wrong, strict=True)]
-            lines = [f"| {way} | {text} |" for way, text in zip(("asked for", "before", "after"), texts, strict=True)]
-            return "\n".join([f"| the&nbsp;story | {article} |", "|:---|:---|", *lines])
+            lines = [f"| {way} | {text} |" for way, text in zip(("asked&nbsp;for", "before", "after"), texts, strict=True)]
+            return "\n".join(
+                ["| | bold: a name that the story does not have |", "|:---|:---|", f"| the&nbsp;story | {article} |", *lines]
+            )
     raise SlideError(f"{NOTEBOOK_10}: no summary of the cell 'ten' has a wrong name; the slide that shows one can go.")
 
 
