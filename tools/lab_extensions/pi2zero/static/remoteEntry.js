@@ -1,5 +1,5 @@
 // What JupyterLab shows of the kit beside its menu: a tile in the launcher that leads to notebook 00, and in the status bar the
-// state of the ranks of the notebook in front. Written by hand in the form in which JupyterLab loads built extensions, so that
+// state of the ranks of the notebook in front, its place in the workshop, and the next one. Written by hand in the form in which JupyterLab loads built extensions, so that
 // nothing has to be built. tests/browser/test_lab.py looks at both.
 (() => {
   const FIRST = "notebooks/00_start_here.ipynb";
@@ -63,20 +63,47 @@
     );
   };
 
+  // The order of notebooks and labs is the menu's.
+  const addPlace = async (app, tracker, statusBar, settings, { Widget }) => {
+    const { composite } = await settings.load("@jupyterlab/mainmenu-extension:plugin");
+    const menu = composite.menus.find(each => each.id === "jp-mainmenu-workshop");
+    const parts = (menu?.items ?? []).map(item => item.submenu);
+    const pages = parts.flatMap(({ label, items }) =>
+      items.map(({ args }, index) => ({ path: args.path, place: `${label}: ${index + 1} of ${items.length}` }))
+    );
+    const item = new Widget();
+    item.addClass("pi2zero-place");
+    const place = item.node.appendChild(document.createElement("span"));
+    const next = item.node.appendChild(document.createElement("button"));
+    next.onclick = () => app.commands.execute("filebrowser:open-path", { path: next.dataset.path });
+    const show = () => {
+      const at = pages.findIndex(page => page.path === tracker.currentWidget?.context.path);
+      const after = at < 0 ? undefined : pages[at + 1];
+      place.textContent = at < 0 ? "" : pages[at].place;
+      next.hidden = !after;
+      next.dataset.path = after?.path ?? "";
+      next.textContent = after ? `next: ${after.path.replace(/^notebooks\/|\.ipynb$/g, "")}` : "";
+    };
+    statusBar.registerStatusItem("pi2zero:place", { item, align: "middle" });
+    tracker.currentChanged.connect(show);
+    show();
+  };
+
   (window._JUPYTERLAB ??= {}).pi2zero = {
     init: shared => {
       scope = shared;
     },
     get: async () => {
-      const names = ["launcher", "notebook", "statusbar", "ui-components"].map(name => `@jupyterlab/${name}`);
-      const [launcher, notebook, statusBar, components, widgets] = await Promise.all([...names, "@lumino/widgets"].map(load));
+      const names = ["launcher", "notebook", "statusbar", "settingregistry", "ui-components"].map(name => `@jupyterlab/${name}`);
+      const [launcher, notebook, statusBar, registry, components, widgets] = await Promise.all([...names, "@lumino/widgets"].map(load));
       const plugin = {
         id: "pi2zero:plugin",
         autoStart: true,
-        optional: [launcher.ILauncher, notebook.INotebookTracker, statusBar.IStatusBar],
-        activate: (app, tiles, tracker, bar) => {
+        optional: [launcher.ILauncher, notebook.INotebookTracker, statusBar.IStatusBar, registry.ISettingRegistry],
+        activate: (app, tiles, tracker, bar, settings) => {
           if (tiles) addTile(app, tiles, components);
           if (tracker && bar) addState(tracker, bar, notebook, widgets);
+          if (tracker && bar && settings) addPlace(app, tracker, bar, settings, widgets);
         }
       };
       return () => ({ __esModule: true, default: plugin });
