@@ -8,6 +8,8 @@ from matplotlib.patches import Circle
 
 from pi2zero import plots
 
+COMPUTE, COMMUNICATE = plots.ACTIVITY_COLORS["compute"], plots.ACTIVITY_COLORS["communicate"]
+
 
 def ink_on(rank):
     """The colour of text on the colour of a rank."""
@@ -104,13 +106,13 @@ def overlap():
     figure, axes = canvas(1150, 300)
     for y, name in ((216, "at the end"), (62, "in buckets")):
         label(axes, 150, y + 28, name, ha="right", weight="bold")
-        bar(axes, 175, y, 180, 52, "forward", PALE)
+        bar(axes, 175, y, 180, 52, "forward", COMPUTE, INK)
         for i in range(3):
-            bar(axes, 355 + 120 * i, y, 120, 52, f"back {3 - i}", ACCENT, "white", size=15)
-    bar(axes, 715, 216, 330, 52, "all-reduce 3, 2, 1", WARM, "white")
+            bar(axes, 355 + 120 * i, y, 120, 52, f"back {3 - i}", COMPUTE, INK, size=15)
+    bar(axes, 715, 216, 330, 52, "all-reduce 3, 2, 1", COMMUNICATE, "white")
     bar(axes, 1045, 216, 85, 52, "step", PALE)
     for i in range(3):
-        bar(axes, 475 + 120 * i, 6, 110, 52, f"reduce {3 - i}", WARM, "white", size=15)
+        bar(axes, 475 + 120 * i, 6, 110, 52, f"reduce {3 - i}", COMMUNICATE, "white", size=15)
     bar(axes, 825, 62, 85, 52, "step", PALE)
     label(axes, 1130, 150, "time, not to scale", size=16, color=QUIET, ha="right")
     return figure
@@ -123,10 +125,10 @@ def accumulation():
         label(axes, 150, y + 28, name, ha="right", weight="bold")
         x = 175
         for part in range(2):
-            bar(axes, x, y, 250, 56, f"micro-batch {part + 1}", ACCENT, "white")
+            bar(axes, x, y, 250, 56, f"micro-batch {part + 1}", COMPUTE, INK)
             x += 250
             if part == 1 or y == 148:
-                bar(axes, x, y, 150, 56, "all-reduce", WARM, "white", size=16)
+                bar(axes, x, y, 150, 56, "all-reduce", COMMUNICATE, "white", size=16)
                 x += 150
         bar(axes, x, y, 85, 56, "step", PALE)
     return figure
@@ -137,14 +139,14 @@ def prefetch():
     figure, axes = canvas(1150, 290)
     label(axes, 150, 236, "in turn", ha="right", weight="bold")
     for i in range(3):
-        bar(axes, 175 + 310 * i, 210, 130, 52, f"read {i}", WARM, "white")
-        bar(axes, 305 + 310 * i, 210, 180, 52, f"train {i}", ACCENT, "white")
+        bar(axes, 175 + 310 * i, 210, 130, 52, f"read {i}", PALE)
+        bar(axes, 305 + 310 * i, 210, 180, 52, f"train {i}", COMPUTE, INK)
     label(axes, 150, 112, "worker", ha="right", weight="bold")
     label(axes, 150, 52, "rank", ha="right", weight="bold")
     for i in range(4):
-        bar(axes, 175 + (130 + 180 * (i - 1) if i else 0), 86, 130, 52, f"read {i}", WARM, "white")
+        bar(axes, 175 + (130 + 180 * (i - 1) if i else 0), 86, 130, 52, f"read {i}", PALE)
     for i in range(3):
-        bar(axes, 305 + 180 * i, 26, 180, 52, f"train {i}", ACCENT, "white")
+        bar(axes, 305 + 180 * i, 26, 180, 52, f"train {i}", COMPUTE, INK)
     label(axes, 1130, 12, "time, not to scale", size=16, color=QUIET, ha="right")
     return figure
 

@@ -58,9 +58,19 @@ def facts():
             f"| {p} | {rate:g} | {off:.0f} | {rate / p:.0f} | {100 * rate / p / ALCF[1][0]:.0f} % |"
             for p, (rate, off) in ALCF.items()
         ),
+        "published_least": f"{min(100 * share for point in points() if (share := costs.published_efficiency(point))):.0f}",
         "vgg_gpus": f"{0.68 * 512:.0f}",
         "vgg_lost": f"{0.32 * 512:.0f}",
     }
+
+
+def colored(axes, *colors):
+    """The picture with its first lines in these colours, in the legend, too."""
+    names = axes.get_legend().legend_handles if axes.get_legend() else []
+    for lines in (axes.lines, names):
+        for line, color in zip(lines, colors, strict=False):
+            line.set_color(color)
+    return axes.figure
 
 
 # --- deep learning: the cells of notebook 04 that need no ranks, run here ------------------------------------------------
@@ -71,7 +81,8 @@ def digits():
 
 
 def learning_rates():
-    return drawn_by_cells(NOTEBOOK_4, f"{BEGIN},train,accuracy,slide-learning-rates", (7.0, 5.0))
+    figure = drawn_by_cells(NOTEBOOK_4, f"{BEGIN},train,accuracy,slide-learning-rates", (7.0, 5.0))
+    return colored(figure.axes[0], GREY, QUIET, WARM)
 
 
 def batch_sizes():
@@ -79,7 +90,12 @@ def batch_sizes():
     figure = drawn_by_cells(NOTEBOOK_4, cells, (11.9, 4.2), time=time)
     for axes in figure.axes:  # at a slide's letters the label of 512 has no room beside that of the whole batch
         axes.set_xticks([1, 8, 64, 512, 1437], ["1", "8", "64", "", "1,437"], fontsize="small")
-    return figure
+        colored(axes, QUIET)
+    noise = figure.axes[1]
+    (line,) = noise.lines
+    line.set_data(line.get_xdata()[:-1], line.get_ydata()[:-1])  # of the whole set there is none: a logarithm cannot show it
+    noise.set(xlim=figure.axes[0].get_xlim(), ylim=(0.1, None))
+    return colored(figure.axes[2], WARM)
 
 
 def stale():
@@ -98,7 +114,7 @@ def stale():
     }
     axes = plots.loss_curves(curves, "loss of all images", log=True, figsize=(6.6, 5.0))
     axes.legend(loc="lower center", bbox_to_anchor=(0.45, 1), ncols=3, columnspacing=1)
-    return axes.figure
+    return colored(axes, QUIET, GREY, WARM)
 
 
 def way():
@@ -147,7 +163,11 @@ def busiest():
 
 def halves():
     with matplotlib.rc_context({"font.size": 15}):  # so that a sum fits its box
-        return drawn_by_cells(NOTEBOOK_3, "reduce-scatter-picture", (11.9, 3.4))
+        figure = drawn_by_cells(NOTEBOOK_3, "reduce-scatter-picture", (11.9, 3.4))
+    for axes in figure.axes:
+        for patch in axes.patches:
+            patch.set_linewidth(2.5)
+    return figure
 
 
 def ring_steps():
@@ -172,6 +192,8 @@ def winner():
     axes = figure.axes[0]
     axes.legend(handles=axes.get_legend().legend_handles, loc="lower center", bbox_to_anchor=(0.45, 1), ncols=2)
     axes.set_title("")
+    for part in axes.collections:
+        part.set(rasterized=True, edgecolor="face")  # else there are seams
     return figure
 
 
@@ -185,9 +207,9 @@ def fusion():
     each = [t + (TENSORS - 1) * costs.ring_allreduce_seconds(0, p, ALPHA, BETA) for t, p in zip(one, ranks, strict=True)]
     axes = plt.subplots(figsize=(6.2, 4.8))[1]
     for shift, (values, label, color) in enumerate([(each, "one by one", QUIET), (one, "fused", WARM)]):
-        bars = axes.bar(np.arange(3) + 0.42 * (shift - 0.5), values, 0.4, color=color, label=label)
-        axes.bar_label(bars, fmt=lambda v: f"{1e3 * v:.0f} ms", padding=3, fontsize=17)
-    axes.set(yscale="log", ylabel="seconds a step", xticks=range(3), ylim=(5e-3, 9))
+        bars = axes.bar(np.arange(3) + 0.42 * (shift - 0.5), 1e3 * np.array(values), 0.4, color=color, label=label)
+        axes.bar_label(bars, fmt="{:,.0f}", padding=3, fontsize=17)
+    axes.set(yscale="log", ylabel="ms a step", xticks=range(3), ylim=(5, 9e3))
     axes.set_xticklabels([f"{p} ranks" for p in ranks])
     axes.legend(loc="upper left")
     return axes.figure
@@ -232,7 +254,12 @@ def model():
     for line, width in zip(axes.lines, (11, 6, 3), strict=False):  # the first two are the same up to 1,024 ranks
         line.set_linewidth(width)
     axes.legend(loc="lower left", fontsize="small")
-    return axes.figure
+    return colored(axes, GREY, QUIET, WARM)
+
+
+def points():
+    """Published data-parallel trainings; a hybrid is none."""
+    return [point for point in costs.PUBLISHED if point.name != "Hy-Fi"]
 
 
 def published():
@@ -242,10 +269,11 @@ def published():
         "25 Gbit/s, after backward": model_curve(ranks, 64, beta=8 / 25e9),
         "10 GB/s, half hidden": model_curve(ranks, 64, hidden=0.5),
     }
-    axes = plots.scaling_model(ranks, curves, costs.PUBLISHED, figsize=(11.9, 5.0))
+    axes = plots.scaling_model(ranks, curves, points(), figsize=(11.9, 5.0))
     for line in axes.lines:
         line.set(markersize=12, markeredgewidth=2)
     axes.set_ylim(40, 104)
+    colored(axes, QUIET, WARM, GREY)
     axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small")
     return axes.figure
 
@@ -266,5 +294,8 @@ def warmup():
 
 def records():
     axes = plots.imagenet_records(costs.IMAGENET_RECORDS, figsize=(11.8, 5.0))
-    axes.text(0.02, 0.05, "area of a dot: processors; colour: the year", transform=axes.transAxes)
+    for dot in axes.collections:
+        dot.set_color(QUIET)
+    axes.collections[-1].set_color(WARM)
+    axes.text(0.02, 0.05, "area of a dot: processors", transform=axes.transAxes)
     return axes.figure
