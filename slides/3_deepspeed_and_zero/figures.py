@@ -1,5 +1,7 @@
 """Figures and numbers of the deck "DeepSpeed and ZeRO". Data figures are drawn by pi2zero.plots, as in the notebooks."""
 
+import re
+
 import matplotlib.pyplot as plt
 import numpy as np
 from covers import shards as cover  # noqa: F401
@@ -110,7 +112,10 @@ def models():
 
 
 def held(stage):
-    return plots.partitions(ranks=4, stage=stage, figsize=(11.6, 3.4)).figure
+    axes = plots.partitions(ranks=4, stage=stage, figsize=(11.6, 3.4))
+    for text in axes.texts:
+        text.set_text(re.sub(r"(\d) B$", r"\1 bytes", text.get_text()))  # in a talk on billions, B is not read as bytes
+    return axes.figure
 
 
 def stage0():
@@ -172,10 +177,14 @@ def fits():
 
 
 def stage3_step():
-    """The picture of notebook 09, by its own cell."""
-    figure = drawn_by_cells(NOTEBOOK_9, "stage3-picture", (11.9, 4.9))
-    for text in figure.axes[0].texts:
+    """The first two rows of notebook 09's picture, by its own cell: four would be small, and are alike."""
+    figure = drawn_by_cells(NOTEBOOK_9, "stage3-picture", (11.9, 4.5))
+    (axes,) = figure.axes
+    axes.set_ylim(2, -0.3)
+    for text in list(axes.texts):
         text.set_text(text.get_text().replace("backward", "back"))  # eight columns of 15 pt
+        if text.get_text() in ("rank 2", "rank 3"):
+            text.remove()
     return figure
 
 
@@ -231,7 +240,9 @@ def feedback():
             axes.plot(np.arange(1, times + 1), means[:, k], color=(INK, WARM, QUIET, GREY)[k], linewidth=width, label=name)
         axes.set(title="with error feedback" if keeps else "signs only", xlabel="messages", ylim=(-1.7, 3.4))
     both[0].set_ylabel("mean of what arrived")
-    figure.legend(*both[0].get_legend_handles_labels(), loc="outside right center", title="sent")
+    legend = figure.legend(*both[0].get_legend_handles_labels(), loc="outside right center", title="sent")
+    for line in legend.get_lines():
+        line.set_linewidth(4)
     return figure
 
 
