@@ -1,6 +1,8 @@
 """The pictures' colours, as people see them whose eyes lack one kind of cone, are still told apart."""
 
+import sys
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +11,10 @@ from matplotlib.colors import to_rgb
 from pi2zero import plots
 from pi2zero.costs.planner.seconds import PARTS
 from pi2zero.plots.style import ACTION_COLORS
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "slides"))
+
+import diagrams
 
 # What is left of linear red, green, blue. Source: G. M. Machado and others, IEEE TVCG 15 (2009), severity 1.
 SEEN_BY = {
@@ -42,6 +48,7 @@ PALETTES = {
     "components": plots.COMPONENT_COLORS,
     "activities": plots.ACTIVITY_COLORS,
     "actions": ACTION_COLORS,
+    "charts of the decks": {name: getattr(diagrams, name) for name in ("INK", "QUIET", "GREY", "WARM")},
     "steps": {part: color for part, color in plots.STEP_COLORS.items() if part != "space"},  # as sequence, which it never meets
 }
 
