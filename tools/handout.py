@@ -1,7 +1,7 @@
 #!/usr/bin/env python
 """`make handout`: the kit as one file for attendees, build/pi2zero-handout.zip, without the labs' solutions.
 
-Of the clone's tracked files all but solutions/, tests/ (which hold right answers, too) and what only maintainers need.
+Of the clone's tracked files all but solutions/, tests/ and docs/labs.md (which hold answers, too) and what only maintainers need.
 Unpacked anywhere, `make lab` works in it.
 """
 
@@ -12,8 +12,9 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-LEFT_OUT = ("solutions/", "tests/", ".ci/", ".pre-commit-config.yaml")
+LEFT_OUT = ("solutions/", "tests/", "docs/labs.md", ".ci/", ".pre-commit-config.yaml")
 TO_SOLUTION = re.compile(r" \(\[solution\]\(solutions/[^)]*\)\)")  # the README's links
+TO_ANSWERS = re.compile(r"\[([^]]+)\]\((?:docs/)?labs\.md\)")
 
 
 def tracked() -> list[str]:
@@ -33,7 +34,9 @@ def write(target: Path) -> list[str]:
             about = zipfile.ZipInfo.from_file(ROOT / name, f"pi2zero/{name}")  # keeps which files are programs
             about.compress_type = zipfile.ZIP_DEFLATED
             content = (ROOT / name).read_bytes()
-            file.writestr(about, TO_SOLUTION.sub("", content.decode()) if name == "README.md" else content)
+            if name.endswith(".md"):
+                content = TO_ANSWERS.sub(r"\1", TO_SOLUTION.sub("", content.decode()))
+            file.writestr(about, content)
     return names
 
 
