@@ -130,6 +130,17 @@ def test_words_and_functions_are_linked_where_they_are_first_used(site):
     assert len(re.findall(r'class="function[^"]*" href="https://mpi4py[^"]*Comm.Reduce"', article)) == 1
 
 
+def test_a_page_links_a_word_once_and_every_word_is_linked_somewhere(site, pages):
+    linked = set()
+    for path, page in pages.items():
+        words = [link.partition("#")[2] for link in page.links if "glossary.html#term-" in link]
+        assert len(words) == len(set(words)), path
+        linked |= set(words)
+    terms = set(re.findall(r'<dt id="(term-[^"]+)"', (site / "glossary.html").read_text()))
+    assert len(terms) > 50
+    assert terms - linked == set(), "words that no page leads to"
+
+
 def test_the_slides_lead_to_the_pages(site):
     deck = (site / "slides" / f"{DECK}.html").read_text()
     links = re.findall(r'href="(\.\./notebooks/[^"#]+)(?:#([^"]+))?"', deck)
