@@ -21,7 +21,7 @@ def link_words(app, doctree):
     """Link inline code to the function's own documentation, and words to the glossary: each once a page."""
     link_functions(doctree)
     if app.env.docname not in ("glossary", "index"):
-        link_terms(doctree)
+        link_terms(doctree, app.env.docname.startswith(("notebooks/", "labs/")))
 
 
 def link_functions(doctree):
@@ -35,8 +35,9 @@ def link_functions(doctree):
             link += code
 
 
-def link_terms(doctree):
-    left = {term.lower(): term for term in TERMS}
+def link_terms(doctree, taught):
+    """taught: a notebook or a lab. On other pages the root is the user who may do everything."""
+    left = {term.lower(): term for term in TERMS if taught or term != "root"}
     for text in list(doctree.findall(nodes.Text)):
         if inside(text, NO_LINK_IN):
             continue
