@@ -6,6 +6,7 @@ the scope in their environment; at the end what is in the temporary folder, whic
 
 import os
 import platform
+import re
 import shutil
 import tempfile
 import time
@@ -134,14 +135,23 @@ def is_mapped(path):
 def page(former, end):
     """The page, with the rows of a former one for faults that this run has not injected."""
     rows = {line.split(" | ")[0]: line for line in former.splitlines() if line.startswith("| ")}
+    told = {}  # by layer: of a run of its own
     if len(done) < len(FAULTS) / 2:  # a few run again: the line of the whole run stays
+        told = dict(re.findall(r"^## (.+)\n\n(\d{4}-.*)\n", former, re.MULTILINE)) | whole_layers(end)
         end = next((line for line in former.splitlines() if " faults clear, " in line), end)
     text, layers = [HEAD, end, ""], dict.fromkeys(layer for layer, *_ in FAULTS.values())
     for layer in layers:
-        text += [f"## {layer}", "", f"| {' | '.join(HEADER)} |", "|" + "---|" * len(HEADER)]
+        text += [f"## {layer}", "", *([told[layer], ""] if layer in told else [])]
+        text += [f"| {' | '.join(HEADER)} |", "|" + "---|" * len(HEADER)]
         text += [row(test, rows) for test, (where, *_) in FAULTS.items() if where == layer]
         text += [""]
     return "\n".join(text) + NOT_YET
+
+
+def whole_layers(end):
+    """The line of a run, for each layer that it has injected as a whole."""
+    by_layer = {where: [test for test, (layer, *_) in FAULTS.items() if layer == where] for where, *_ in FAULTS.values()}
+    return {layer: end for layer, tests in by_layer.items() if done.keys() >= set(tests)}
 
 
 def row(test, former):

@@ -16,7 +16,7 @@ from pi2zero.cluster import engines
 def folder(tmp_path, monkeypatch):
     """The cluster's private folder, known before it starts."""
     (tmp_path / "run").mkdir(mode=0o700)
-    monkeypatch.setattr(marks, "make_run_dir", lambda: tmp_path / "run")
+    monkeypatch.setattr(marks, "make_run_dir", lambda within: tmp_path / "run")
     return tmp_path / "run"
 
 

@@ -110,7 +110,7 @@ def test_the_example_is_a_site_file_and_is_not_written_over(own_site):
     full = site.load()
     assert full.sbatch(4) == [
         "--ntasks=4", "--nodes=2", "--ntasks-per-node=2", "--partition=gpu", "--account=workshop", "--time=02:00:00",
-        "--gpus-per-node=2", "--reservation=workshop",
+        "--gpus-per-node=2", "--reservation=workshop", "--cpus-per-task=4",
     ]  # fmt: skip
     with pytest.raises(PlaceError, match="5 ranks do not fit"):
         full.sbatch(5)

@@ -60,7 +60,9 @@ def first_line(*command):
 def world(args):
     """Join, and every kind of message: on this rank's device, on the CPU, of objects, in pairs."""
     if args.one_visible:  # as Slurm's --gpus-per-task=1
-        os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK") or os.environ["LOCAL_RANK"]
+        local_rank = os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK") or os.environ["LOCAL_RANK"]
+        allowed = os.environ.get("CUDA_VISIBLE_DEVICES")  # of those that a job was given
+        os.environ["CUDA_VISIBLE_DEVICES"] = allowed.split(",")[int(local_rank)] if allowed else local_rank
     import torch
     import torch.distributed as dist
 

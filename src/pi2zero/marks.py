@@ -135,13 +135,14 @@ def _name(process: psutil.Process) -> str:
 
 # What ranks share on a host, Open MPI keeps here: in a folder of the cluster's name.
 SEGMENTS = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
+EVERY_HOST = Path("/tmp")  # what TMPDIR names here, another host need not have
 RUN, STORIES, MEETING = "run", "stories", "meeting"  # kinds: of a cluster, of the summarizer, of torch's ranks
 
 
 def make_run_dir(within: Path | None = None) -> Path:
     """A private folder (0700) for one cluster's files; its name carries the owner. `remove_run_dirs` takes it away.
 
-    within: SEGMENTS, or by default the temporary folder.
+    within: SEGMENTS, EVERY_HOST, or by default the temporary folder.
     """
     return Path(tempfile.mkdtemp(prefix=_folder_name(RUN, owner_mark()), dir=within))
 
@@ -167,7 +168,7 @@ def remove_run_dirs(owner: str | None = None) -> None:
 
 def _folders(kind: str, prefix: str = "") -> list[Path]:
     found = []
-    for folder in chain.from_iterable(place.iterdir() for place in {Path(tempfile.gettempdir()), SEGMENTS}):
+    for folder in chain.from_iterable(place.iterdir() for place in {Path(tempfile.gettempdir()), SEGMENTS, EVERY_HOST}):
         with contextlib.suppress(OSError):
             if folder.name.startswith(_folder_name(kind, prefix)) and folder.lstat().st_uid == os.getuid():
                 found.append(folder)

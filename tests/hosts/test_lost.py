@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tests.hosts.conftest import SETUP, START, SUM, SUMS, nothing_is_left, power, shown
+from tests.hosts.conftest import SETUP, START, SUM, SUMS, fresh, nothing_is_left, power, shown
 
 ONE = 'cluster = pi2zero.start(n=2, on=["node1:2"])'  # on the host that is left
 
@@ -72,6 +72,15 @@ def test_a_hostfile(notebook, tmp_path):
     (tmp_path / "hosts").write_text("# two hosts\nnode1 slots=1\nnode2 slots=1\n")
     reply = notebook.run(f"import pi2zero\npi2zero.start(n=2, on='{tmp_path}/hosts')")
     assert reply.ok and "on node1 (1) and node2 (1)" in shown(reply), shown(reply)
+
+
+def test_the_hosts_need_not_have_this_machine_s_temporary_folder(tmp_path, site, monkeypatch):
+    """Sites set TMPDIR on a login node to what only it has."""
+    site('on = "slurm"\nnodes = 2\nranks_per_node = 2\n')
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    for book in fresh(START):
+        for start in (START, f"{START.partition(', on')[0]})"):
+            assert book.run(start).ok and book.run(SETUP).ok and book.run(SUM).text == SUMS
 
 
 def test_more_ranks_than_slots_are_dealt_out_and_bound_to_nothing(notebook):

@@ -55,7 +55,7 @@ class Engines:
         self.client = self.hosts = self.ipp = None
         self._former: set[str] = set()  # uuids of engines that were replaced
         self._stopped, self._starting = False, threading.Lock()
-        self.folder = marks.make_run_dir()
+        self.folder = marks.make_run_dir(place.folder)
         try:
             ensure_warden()
             self.place = place.take(n, self.folder, progress)

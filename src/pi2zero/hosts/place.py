@@ -33,6 +33,11 @@ class Place:
     interface: str = ""
     job: object = None  # Slurm's, if it was asked for these hosts: it ends with the cluster
 
+    @property
+    def folder(self) -> Path | None:
+        """Where the cluster's private folder lies, by the same name on all hosts; None: in this machine's temporary folder."""
+        return marks.EVERY_HOST if self.slots else None
+
     def take(self, n: int, folder: Path, progress) -> "Place":
         """The hosts are there already (see slurm.Wanted)."""
         return self

@@ -22,7 +22,7 @@ on = "slurm"              # "slurm", "local", or hosts with their slots: ["node1
 # nodes = 2
 # ranks_per_node = 2
 # gpus_per_node = 2
-# options = ["--reservation=workshop"]    # more of sbatch's options
+# options = ["--reservation=workshop", "--cpus-per-task=4"]   # more of sbatch's options
 # modules = ["cuda/12.4"]                 # loaded on each node before the ranks start
 # lines = ["export NCCL_DEBUG=WARN"]      # lines of bash, after the modules
 # scratch = "/scratch"                    # for the ranks' temporary files

@@ -15,9 +15,10 @@ from pathlib import Path
 
 from pi2zero.hosts.place import Place, PlaceError
 from pi2zero.hosts.site import Site
+from pi2zero.marks import EVERY_HOST
 
 JOB_FILE = "slurm-job"  # in the run's folder: the job that the warden cancels when the kernel is killed
-LOOK = 1.0  # s between two looks at the queue
+LOOK, SELDOM = 1.0, 10.0  # s between two looks at the queue, at first and later: a room of people asks the same Slurm
 SILENCE = 10.0  # s that its programs get for an answer
 ENDING = 5.0  # s that a job which Slurm is ending gets until Slurm says why
 OVER = {
@@ -61,10 +62,12 @@ class Job:
 
     def wait(self, progress) -> dict[str, int]:
         """Wait in the queue; says why and at which place. Returns the nodes and how many ranks fit on each. Raises PlaceError."""
+        pause = LOOK
         while (state := (told := self._told()).get("JobState", "UNKNOWN")) in ("PENDING", "CONFIGURING", "UNKNOWN"):
             waits = f"waits{self._place_in_queue(told.get('Reason', 'None'))}" if told else "(Slurm does not answer)"
             progress(f"Slurm's job {self.number} {waits}")
-            time.sleep(LOOK)
+            time.sleep(pause)
+            pause = min(1.1 * pause, SELDOM)  # after a minute a look in six seconds
         if state != "RUNNING":
             raise PlaceError(f"Slurm's job {self.number} did not start: {OVER.get(state, state)}.")
         return nodes_of(self.number)
@@ -161,6 +164,8 @@ def of_this_job(site: Site) -> Place | None:
 
 class Wanted:
     """Nodes that are not there yet: `take` asks Slurm for them."""
+
+    folder = EVERY_HOST
 
     def __init__(self, site: Site):
         if not shutil.which("sbatch"):
