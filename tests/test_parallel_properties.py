@@ -26,7 +26,7 @@ seconds = st.floats(0.01, 10)
 
 
 def cells(book, *names):
-    space = {"np": np, "costs": costs, "expected": {}, "pairwise": pairwise}
+    space = {"np": np, "torch": torch, "F": F, "costs": costs, "expected": {}, "pairwise": pairwise}
     for name in names:
         exec(definitions(book, name), space)
     return space
@@ -35,6 +35,7 @@ def cells(book, *names):
 PIPELINES = cells("11_model_parallel", "gpipe", "gpipe-draw", "idle", "one-f-one-b", "held", "gems")
 SPACE = cells("11b_space_and_hybrids", "px-edges", "px-margin", "px-margins")
 SOFTMAX = cells("11a_tensors_and_experts", "by-blocks")
+EXPERTS = cells("11a_tensors_and_experts", "px-capacity")
 
 
 @settings(deadline=None)
@@ -120,6 +121,17 @@ def test_the_running_softmax_is_the_softmax_wherever_the_blocks_begin(scores, cu
     blocks = [block for block in np.split(np.arange(len(scores)), sorted(cut for cut in cuts if cut < len(scores))) if len(block)]
     weights = np.exp(scores - scores.max())
     assert SOFTMAX["by_blocks"](scores, values, blocks) == pytest.approx(weights @ values / weights.sum(), rel=1e-9, abs=1e-12)
+
+
+@settings(deadline=None)
+@given(tokens=st.integers(1, 60), experts=st.integers(1, 6), capacity=st.integers(1, 61), seed=st.integers(0, 99))
+def test_an_expert_takes_the_first_tokens_that_want_it_and_no_more(tokens, experts, capacity, seed):
+    draw = torch.Generator().manual_seed(seed)
+    x, router = torch.randn(tokens, 5, generator=draw), torch.randn(experts, 5, generator=draw)
+    kept, wanted = EXPERTS["taken"](x, router, capacity)[:, 0].bool(), (x @ router.T).argmax(-1)
+    for expert in range(experts):
+        its = (wanted == expert).nonzero()[:, 0].tolist()
+        assert kept[its].tolist() == [place < capacity for place in range(len(its))]
 
 
 @settings(deadline=None, max_examples=30)

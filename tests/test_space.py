@@ -16,8 +16,8 @@ from pi2zero import plots
 BOOK = "11b_space_and_hybrids"
 SIZES = [1, 2, 3, 4]
 CELLS = ["px-join", "px-edges", "px-margin", "px-margins", "px-line", "px-swap", "px-ends", "px-halo-forward", "px-halo-backward"]
-CELLS += ["px-halo", "px-network", "px-layer", "px-sum", "px-classify", "px-gradients", "px-off", "px-tiles", "px-filters"]
-CELLS += ["px-filters-run", "px-mesh", "px-data-space", "px-data-pipeline", "px-fsdp"]
+CELLS += ["px-halo", "px-network", "px-layer", "px-sum", "px-classify", "px-gradients", "px-off", "px-tiles", "px-enter"]
+CELLS += ["px-filters", "px-filters-run", "px-mesh", "px-data-space", "px-data-pipeline", "px-fsdp"]
 CHECKS = """
 n = me.world_size
 for height, width in ((128, 96), (101, 67), (77, 45), (64, 9)):
