@@ -245,6 +245,7 @@ def test_a_phone_shows_every_page_without_scrolling_sideways(site, browser):
         "parts/2",
         "quiz/2",
         "notebooks/02_mpi_pi",
+        "notebooks/06_ddp",
         "notebooks/09c_torch_and_time",
         "notebooks/10_dailymail",
         "labs/02_allreduce",
