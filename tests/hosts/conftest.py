@@ -139,7 +139,8 @@ def fresh(first=None):
     if first:
         assert (reply := book.run(first)).ok, reply.text
     yield book
-    book.close(now=False)
+    if book.manager.has_kernel:  # else a test has shut it down
+        book.close(now=False)
     assert nothing_is_left() == {}
 
 
