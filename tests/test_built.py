@@ -92,6 +92,23 @@ def test_an_environment_of_somebody_else_is_left_alone(kit):
     assert "compiled lib.cc" in kit.log()
 
 
+@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="Linux deals the processor out by process here")
+def test_it_is_less_modest_while_somebody_waits(kit):
+    """Also while it compiles bytecode, before any part: on a busy machine that came to no end, with somebody waiting for it."""
+    slow = kit.folder / "src" / "pi2zero" / "built" / "bytecode.py"
+    slow.write_text("import time\ndef is_there(): return False\nif __name__ == '__main__': time.sleep(60)\n")
+    kit.built()
+    kit.until(lambda: any("pi2zero.built.bytecode" in p.cmdline() for p in builders(kit)))
+    (first,) = [p for p in builders(kit) if "pi2zero.built.builder" in p.cmdline()]
+    kit.until(lambda: shares(first) == 0)
+    kit.until(lambda: shares(first) == 19, waits=False)
+
+
+def shares(process):
+    """By which nice value Linux deals the processor out to this process's session."""
+    return int(Path(f"/proc/{process.pid}/autogroup").read_text().split()[-1])
+
+
 def test_one_at_a_time(kit):
     kit.start_and_hold()
     command = [kit.python, "-m", "pi2zero.built.builder"]

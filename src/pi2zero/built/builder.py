@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import psutil
@@ -82,6 +83,7 @@ def main() -> None:
             return
         stop()  # what a killed one has left
         be_modest()
+        threading.Thread(target=heed_whoever_waits, daemon=True).start()
         os.environ.update(PATH=search_path(), CXX=os.environ.get("CXX", "g++"))
         if not bytecode.is_there():
             subprocess.run([sys.executable, "-m", "pi2zero.built.bytecode"])  # its own process, so that all of it can be ended
@@ -102,6 +104,13 @@ def share_by_session(nice: int) -> None:
     """Where Linux deals the processor out by sessions, nice counts inside of one, this among them. It can be taken back."""
     with contextlib.suppress(OSError):
         Path("/proc/self/autogroup").write_text(str(nice))
+
+
+def heed_whoever_waits() -> None:
+    """Every second, in all that the builder does: be less modest while somebody waits."""
+    while True:
+        share_by_session(0 if state.is_waited_for() else 19)
+        time.sleep(1)
 
 
 class Building:
@@ -130,9 +139,8 @@ class Building:
         self.note.write(**outcome)
 
     def tell(self, over: threading.Event) -> None:
-        """Note every second how far it is; be less modest while somebody waits."""
+        """Note every second how far it is."""
         while not over.wait(1):
-            share_by_session(0 if state.is_waited_for() else 19)
             with contextlib.suppress(OSError):
                 self.note.write("building", share=self.part.share(self.work))
 
