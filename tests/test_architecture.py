@@ -86,6 +86,12 @@ def test_no_circle_between_rooms():
     tuple(graphlib.TopologicalSorter(graph).static_order())  # CycleError names the circle
 
 
+def test_no_circle_between_files():
+    """Not even by an import inside a function."""
+    graph = {module: {name for name in imports(path) if name in MODULES} - {module} for module, path in MODULES.items()}
+    tuple(graphlib.TopologicalSorter(graph).static_order())
+
+
 def test_no_torch_in_the_cluster_or_below():
     rooms = {"cluster", *below("cluster")}
     assert rooms == {"cluster", "hosts", "mpi", "marks"}

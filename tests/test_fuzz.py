@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from pi2zero import costs
-from pi2zero.hosts import place, site
+from pi2zero.hosts import find, place, site
 from pi2zero.summaries import data
 from pi2zero.summaries.data import readers
 
@@ -108,8 +108,8 @@ def test_hostfiles(tmp_path_factory, text):
     path = tmp_path_factory.mktemp("hosts") / "hosts"
     path.write_bytes(text)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(place, "cores_of", lambda host: 2)  # no stranger's host is asked by ssh
-        found = read(lambda: place.counted(place.in_file(path)), place.PlaceError)
+        patch.setattr(find, "cores_of", lambda host: 2)  # no stranger's host is asked by ssh
+        found = read(lambda: find.counted(find.in_file(path)), place.PlaceError)
     assert found is None or all(name and slots > 0 for name, slots in found.items())
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from pi2zero.hosts import in_job, place, seal, site, slurm
+from pi2zero.hosts import in_job, seal, site, slurm
+from pi2zero.hosts.find import find
 from pi2zero.hosts.place import Place, PlaceError
 
 
@@ -46,24 +47,24 @@ def test_words_of_a_place():
 
 
 def test_this_machine_is_the_default():
-    assert place.find() == place.find("local") == Place()
+    assert find() == find("local") == Place()
     assert Place().mpi_args(4, {}, Path()) == [] and Place().address() == ""
 
 
 def test_hosts_with_slots():
-    assert place.find(["a:2", "b:1", "a:1"]).slots == place.find({"a": 3, "b": 1}).slots == {"a": 3, "b": 1}
+    assert find(["a:2", "b:1", "a:1"]).slots == find({"a": 3, "b": 1}).slots == {"a": 3, "b": 1}
 
 
 def test_the_site_file_decides_where_nobody_else_does(own_site):
     own_site.write_text('on = ["a:2", "b:2"]\ninterface = "ib0"\n')
-    assert place.find().slots == {"a": 2, "b": 2} and place.find().interface == "ib0"
-    assert place.find("local") == Place()
+    assert find().slots == {"a": 2, "b": 2} and find().interface == "ib0"
+    assert find("local") == Place()
 
 
 def test_a_hostfile(tmp_path):
     file = tmp_path / "hosts"
     file.write_text("# all\n\na slots=2\nb slots=4 max_slots=8  # large\na slots=1\n")
-    assert place.find(str(file)).slots == {"a": 3, "b": 4}
+    assert find(str(file)).slots == {"a": 3, "b": 4}
 
 
 @pytest.mark.parametrize(
@@ -77,13 +78,13 @@ def test_a_hostfile(tmp_path):
 def test_a_wrong_hostfile(tmp_path, line, says):
     (tmp_path / "hosts").write_text(line + "\n")
     with pytest.raises(PlaceError, match=says):
-        place.find(tmp_path / "hosts")
+        find(tmp_path / "hosts")
 
 
 @pytest.mark.parametrize("on", [["a:0"], ["a:-1"], ["a b:2"], ["-oProxyCommand=x:1"], ["-l:1"], [":2"]])
 def test_what_is_no_host(on):
     with pytest.raises(PlaceError, match=r"is not a host with its slots"):
-        place.find(on)
+        find(on)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,7 @@ def test_modules_lines_and_scratch_come_before_the_line(own_site):
 def test_without_slurm_it_says_so(own_site, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(PlaceError, match='no program "sbatch"'):
-        place.find("slurm")
+        find("slurm")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from pathlib import Path
 import setup_uv
 
 from pi2zero.built import cache
-from pi2zero.built.parts import parts
+from pi2zero.built.known import parts
 
 ROOT = Path(__file__).resolve().parents[1]
 NEED_GB = 2.0

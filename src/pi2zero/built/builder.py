@@ -19,7 +19,8 @@ from pathlib import Path
 import psutil
 
 from pi2zero.built import bytecode, cache, state
-from pi2zero.built.parts import Failed, Part, folder, parts, search_path
+from pi2zero.built.known import parts
+from pi2zero.built.parts import Failed, Part, folder, search_path
 
 BUILDER = "PI2ZERO_BUILDER"
 REASONS = (  # what the log says, what it means, what to do

@@ -132,14 +132,3 @@ def torch_build() -> str:
     except OSError:
         return version_of_package("torch")
     return f"{told['__version__']} {told.get('cuda')} {told.get('git_version')}"
-
-
-def parts() -> dict[str, Part]:
-    """The parts of this environment, in the order in which they are built. The quick one first."""
-    from pi2zero.built.horovod import Horovod
-    from pi2zero.built.operators import Operators
-
-    made = [Operators()] if version_of_package("deepspeed") else []
-    if (ROOT / "requirements.lock").exists() and (version_of_package("torch") or version_of_package("tensorflow-cpu")):
-        made.append(Horovod())
-    return {part.name: part for part in made}

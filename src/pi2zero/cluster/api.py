@@ -8,20 +8,20 @@ import time
 from IPython import get_ipython
 
 from pi2zero import marks
+from pi2zero.cluster.current import current, take
 from pi2zero.cluster.display import Passing, Progress
 from pi2zero.cluster.engines import START_TIMEOUT, ClusterError, Engines
 from pi2zero.cluster.history import Cell, History
 from pi2zero.cluster.report import CellSources, Outcome, render
 from pi2zero.cluster.views import noting
 from pi2zero.cluster.watch import Watch
+from pi2zero.hosts.find import find
 from pi2zero.hosts.limits import cores
-from pi2zero.hosts.place import Place, find
+from pi2zero.hosts.place import Place
 from pi2zero.hosts.slurm import cancel_left
 from pi2zero.mpi import name_ranks
 
 CROWDED = 4  # ranks a core, above which `start` says a word about it
-
-_current: "MPICluster | None" = None  # a kernel runs one
 
 
 class MPICluster:
@@ -231,11 +231,6 @@ class MPICluster:
             passing.clear()
 
 
-def current() -> MPICluster | None:
-    """The cluster that `%%px` runs on in this kernel, also when it is stopped; None before the first `start`."""
-    return _current
-
-
 def start(n: int = 4, on=None) -> MPICluster:
     """Start n MPI ranks and let `%%px` run cells on them, watched.
 
@@ -244,16 +239,15 @@ def start(n: int = 4, on=None) -> MPICluster:
     the Slurm job that the kernel is in, or what the site file says, or this machine. A cluster that this kernel already runs is
     stopped first. Raises PlaceError if there is no such place, ClusterError with the ranks' own output if they do not arrive.
     """
-    global _current
     if not isinstance(n, int) or isinstance(n, bool) or n < 1:
         raise ValueError(f"n is the number of ranks, a whole number from 1 up; got {n!r}. Try pi2zero.start(n=4).")
     place, former = find(on), History()
-    if _current:
-        former = _current._told()
-        _current.stop()
+    if before := current():
+        former = before._told()
+        before.stop()
     marks.end_marked(f"{marks.owner_mark()}cluster-")  # of a start that was interrupted
     progress = Progress(f"Starting {n} rank{'s' * (n != 1)}")
-    cluster = _current = MPICluster(n, progress, former, place)
+    cluster = take(MPICluster(n, progress, former, place))
     plural = "s are" if n > 1 else " is"
     crowd = ""
     if not cluster.place.slots and n > CROWDED * cores():
@@ -274,8 +268,8 @@ def reset() -> str:
     other Slurm jobs; the environment variable PI2ZERO_SCOPE sets a name in place of the clone.
     """
     count = len(marks.marked())
-    if _current:
-        _current.stop()
+    if current():
+        current().stop()
     for folder in marks.run_dirs():
         cancel_left(folder)
     marks.end_marked()
@@ -285,7 +279,7 @@ def reset() -> str:
 
 @atexit.register
 def _at_exit() -> None:
-    if _current:
-        _current.stop()
+    if current():
+        current().stop()
     if os.environ.get(marks.MARK) == marks.owner_mark():  # what was spawned without a cluster
         marks.end_marked(marks.owner_mark())

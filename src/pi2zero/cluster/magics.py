@@ -8,7 +8,7 @@ from IPython import get_ipython
 from IPython.core.error import UsageError
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
-from pi2zero.cluster.api import current
+from pi2zero.cluster.current import current
 from pi2zero.cluster.grouped import show_grouped
 from pi2zero.cluster.history import definitions
 from pi2zero.mpi import name_ranks
