@@ -8,7 +8,7 @@ from fault_tables import account, pytest_addoption, pytest_terminal_summary  # n
 
 import pi2zero
 from pi2zero import marks
-from pi2zero.cluster.api import current
+from pi2zero.cluster.current import current
 
 os.environ[marks.SCOPE] = f"tests-{os.getpid()}"  # a test that resets ends nobody else's ranks, not another worker's either
 os.environ["PI2ZERO_SITE"] = os.devnull  # ranks run here, whatever this machine's site file says
