@@ -238,6 +238,12 @@ def the_highest_that_fits(parameters, ranks, memory):
     return max(fitting(parameters, ranks, memory), default=None)
 
 
+@wrong(3, "you say 0, but that holds 134.2 MB on a rank: too much")
+def fifteen_bytes(parameters, ranks, memory):
+    held = [15, 4 + 12 / ranks, 2 + 14 / ranks, 16 / ranks]
+    return next((stage for stage, each in enumerate(held) if each * parameters <= memory), None)
+
+
 @wrong(3, "you say 3, which holds 1.875 GB. No stage fits, so None is due")
 def stage_3_where_nothing_fits(parameters, ranks, memory):
     return min(fitting(parameters, ranks, memory), default=3)

@@ -105,7 +105,7 @@ MACHINES = [  # parameters, ranks, bytes of a device
     *[(7_500_000_000, 64, gigabytes * 1e9) for gigabytes in (32, 16, 20, 121, 1.5)],
     *[(60_500_000, 2, gigabytes * 1e9) for gigabytes in (1, 0.7, 0.6, 0.5, 0.4)],
     *[(60_500_000, 1, 0.9e9), (60_500_000, 1, 1e9)],
-    *[(8_388_608, 4, costs.zero_total(8_388_608, 4, stage)) for stage in range(4)],  # it fits to the byte
+    *[(8_388_608, 4, costs.zero_total(8_388_608, 4, stage) - less) for stage in range(4) for less in (0, 1)],  # to the byte
 ]
 
 
