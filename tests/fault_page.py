@@ -4,10 +4,12 @@ Seconds are those of the test, the injection included. After each file's tests t
 the scope in their environment; at the end what is in the temporary folder, which is this run's own, and in /dev/shm.
 """
 
+import ctypes
 import os
 import platform
 import re
 import shutil
+import subprocess
 import tempfile
 import time
 import tomllib
@@ -28,15 +30,15 @@ SHARED = 0.05  # s: a test that is shorter reads what a start that many tests sh
 HEAD = """# Faults
 
 Each is injected for real, in real kernels, ranks, file systems and checkpoints: `tests/faults.toml` names it. `make faults`
-runs them and writes this page; `make test` runs them among all others. A test fails if the words are not seen (in brackets:
-told in our words) or what holds afterwards does not. "s": the seconds of the test, with the injection, beside
-another test on two cores; "-": one start served many faults. Rows of "hosts and Slurm" are written by
+runs them and writes this page; `make test` runs them, too, but for those from every notebook. A test fails if the words are
+not seen (in brackets: told in our words) or what holds afterwards does not. "s": the seconds of the test, with the injection,
+beside another test on two cores; "-": one start served many faults. Rows of "hosts and Slurm" are written by
 `python tools/hosts.py -- python -m pytest -p tests.fault_page tests/hosts`.
 """
 NOT_YET = """
 ## Not injected
 
-A notebook edited by two at once: JupyterLab's browser side asks then, nothing of the kit takes part. On macOS, nothing was tried.
+On macOS, nothing was tried.
 """
 done: dict[str, tuple[str, str, str]] = {}  # by test: what came of it, seconds, processes left
 of_file: dict[str, str] = {}  # by file: processes left
@@ -50,7 +52,15 @@ def pytest_configure(config):
     if not hasattr(config, "workerinput"):
         os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="f", dir="/tmp")  # short: it holds sockets
         Path(tempfile.tempdir).chmod(0o1777)  # as /tmp: tests try what another user may
+        own_shared_memory()
         before.update(SHM.glob("*"))
+
+
+def own_shared_memory():
+    """As root: a /dev/shm that only this run and what it starts have, so that what is left there is this run's."""
+    if not os.getuid() and hasattr(libc := ctypes.CDLL(None), "unshare") and libc.unshare(0x20000) == 0:  # CLONE_NEWNS
+        for words in (["--make-rprivate", "/"], ["-t", "tmpfs", "-o", "mode=1777", "tmpfs", str(SHM)]):
+            subprocess.run(["mount", *words], check=True)
 
 
 def pytest_collection_modifyitems(config, items):
@@ -107,7 +117,7 @@ def pytest_sessionfinish(session):
     counts = {state: sum(what == state for what, *_ in done.values()) for state in ("passed", "skipped", "FAILED")}
     end = f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {platform.system()}, one run: {counts['passed']} faults clear, "
     end += f"{counts['skipped']} skipped, {counts['FAILED']} FAILED; "
-    end += f"left in the temporary folder: {len(files)}, in /dev/shm: {len(segments)}."
+    end += f"left in the temporary folder: {len(files)}, in /dev/shm: {len(segments)}. Load at its end: {os.getloadavg()[0]:.0f}."
     PAGE.write_text(page(PAGE.read_text() if PAGE.exists() else "", end))
     told.extend([end, *processes, *map(str, files), *map(str, segments)])
     shutil.rmtree(tempfile.gettempdir(), ignore_errors=True)

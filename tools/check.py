@@ -39,7 +39,7 @@ STEPS = {
     "fast": [[*PACKAGE, "-n3", "-m", "not long and not slow"]],  # three at a time: they wait for processes now and then
     "built": [[PY, "-m", "pi2zero", "built", "--wait"]],
     "ranks": [[*PACKAGE, "-n2", "-m", "long and not slow"]],
-    "faults": [[*PYTEST, "-n2", "--dist=loadfile"]],
+    "faults": [[*PYTEST, "-n2", "--dist=loadfile", "-m", "not slow"]],
     "browser": [[*PYTEST, "-m", "not slow"]],
     "notebooks": [[PY, "tools/nbval_report.py"]],
     "hosts": [[PY, "tools/hosts.py", "--", *PYTEST]],

@@ -1,7 +1,8 @@
 """`make coverage`: which lines and branches of the package its tests run, in kernels and on ranks, too.
 
-Steps of tools/check.py as arguments (default: fast ranks faults). coverage.py lies in build/coverage/, not among the kit's pins;
-each Python process that the tests start finds it there. Says the share of each file, and which lines are left, in
+Steps of tools/check.py or files of tests as arguments (default: fast ranks faults); `--add` keeps what earlier ones have shown:
+so it can be measured in pieces. coverage.py lies in build/coverage/, not among the kit's pins; each Python process that the tests
+start finds it there. Says the share of each file, and which lines are left, in
 build/coverage/report.txt; ends with an error below WANTED percent.
 """
 
@@ -32,10 +33,10 @@ exclude_also =
 """
 
 
-def prepare():
-    """coverage.py and what makes each process count; the environment of the tests."""
+def prepare(add):
+    """coverage.py and what makes each process count; the environment of the tests. add: keep the data that is there."""
     (FOLDER / "data").mkdir(parents=True, exist_ok=True)
-    for old in (FOLDER / "data").iterdir():
+    for old in () if add else (FOLDER / "data").iterdir():
         old.unlink()
     uv = [Path(sys.executable).with_name("uv"), "pip", "install", "--quiet", "--python", sys.executable, "--target", SITE]
     settings = uv_environment(pip_settings(sys.executable, os.environ), os.environ)
@@ -52,9 +53,15 @@ def coverage(*words, env):
 
 
 def main():
-    env = prepare()
-    subprocess.run([sys.executable, "tools/check.py", *(sys.argv[1:] or ["fast", "ranks", "faults"])], cwd=ROOT, env=env)
-    coverage("combine", env=env)
+    names = [word for word in sys.argv[1:] if word != "--add"] or ["fast", "ranks", "faults"]
+    env = prepare(add="--add" in sys.argv)
+    files = [name for name in names if "/" in name]
+    if steps := [name for name in names if name not in files]:
+        subprocess.run([sys.executable, "tools/check.py", *steps], cwd=ROOT, env=env)
+    if files:
+        lanes = ["-n2", "--dist=loadfile", "--no-loadscope-reorder"]
+        subprocess.run([sys.executable, "-m", "pytest", "-q", *lanes, "-m", "not slow", *files], cwd=ROOT, env=env)
+    coverage("combine", "--append", env=env)
     done = coverage("report", f"--fail-under={WANTED}", env=env)
     (FOLDER / "report.txt").write_text(done.stdout)
     print(done.stdout)

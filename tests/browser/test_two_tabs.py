@@ -1,0 +1,66 @@
+"""One notebook in two tabs, of two people or of one who forgot the first: who saves last is asked; both have the same ranks."""
+
+import json
+import shutil
+
+import pytest
+
+from .conftest import wait_until_open
+from .test_lab import INSERT, open_notebook, screenshot, wait_until_run
+
+NAME = "notebooks/two_tabs"
+FIRST = "window.jupyterapp.shell.currentWidget.content.widgets[0].model.sharedModel"
+SAVE = "window.jupyterapp.commands.execute('docmanager:save') && null"
+CLEAN = "() => !window.jupyterapp.shell.currentWidget.context.model.dirty"
+BREAKS = "%%px\nfrom mpi4py import MPI\nif MPI.COMM_WORLD.rank == 1:\n    1 / 0\nMPI.COMM_WORLD.Barrier()"
+WORKS = "%%px\nfrom mpi4py import MPI\nprint(MPI.COMM_WORLD.allreduce(1))"
+
+
+@pytest.fixture
+def tabs(browser, lab):
+    """Two tabs with one notebook in front, and its file."""
+    file = lab[1].parent / f"{NAME}.ipynb"
+    shutil.copy(lab[1].parent / "notebooks" / "01_monte_carlo_pi.ipynb", file)
+    both = []
+    for _ in range(2):
+        tab = browser.new_page(viewport={"width": 1400, "height": 1000})
+        tab.goto(lab[0])
+        wait_until_open(tab, "notebooks/00_start_here")
+        open_notebook(tab, NAME)
+        both.append(tab)
+    yield *both, file
+    for tab in both:
+        tab.close()
+    file.unlink()
+
+
+def test_a_notebook_edited_by_two(tabs):
+    one, other, file = tabs
+
+    def on_disk():
+        return "".join(json.loads(file.read_text())["cells"][0]["source"])
+
+    other.evaluate(f"text => {{ {FIRST}.setSource(text); }}", "of the other")
+    other.evaluate(SAVE)
+    other.wait_for_function(CLEAN)
+    assert on_disk() == "of the other"
+    one.wait_for_timeout(1500)  # JupyterLab takes half a second's difference for the same moment
+    one.evaluate(f"text => {{ {FIRST}.setSource(text); }}", "of the one")
+    one.evaluate(SAVE)
+    asked = one.locator(".jp-Dialog-content")
+    asked.get_by_text("has changed on disk").wait_for()
+    screenshot(one, "two_tabs_one_file")
+    assert on_disk() == "of the other", "nothing is overwritten before somebody decides"
+    asked.get_by_role("button", name="Revert").click()
+    one.wait_for_function(f"() => {FIRST}.getSource() === 'of the other'")
+
+
+def test_two_tabs_have_one_kernel_and_its_ranks(tabs):
+    one, other, _ = tabs
+    one.evaluate(INSERT, "import pi2zero\ncluster = pi2zero.start(n=2)")
+    assert not wait_until_run(one, 60)[-1]["errors"]
+    other.evaluate(INSERT, BREAKS)
+    assert wait_until_run(other, 60)[-1]["errors"] == ["RankError: rank 1 raised ZeroDivisionError: division by zero"]
+    for tab in (one, other):
+        tab.evaluate(INSERT, WORKS)
+        assert wait_until_run(tab, 60)[-1]["text"] == "[stdout:0] 2\n[stdout:1] 2\n"

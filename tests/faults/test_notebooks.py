@@ -1,0 +1,60 @@
+"""The same three faults from every notebook that starts ranks, with what its own first cells have loaded on them."""
+
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from .kernel import Notebook, wait_until_gone
+
+pytestmark = pytest.mark.slow  # `make faults` runs them; a few minutes
+FOLDER = Path(__file__).parents[2] / "notebooks"
+
+
+def first_cells(path):
+    """A notebook's code up to its second %%px cell; none if it starts no ranks."""
+    cells = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    started = [number for number, cell in enumerate(cells) if "pi2zero.start(" in cell]
+    on_ranks = [number for number, cell in enumerate(cells) if cell.startswith("%%px") and started and number > started[0]]
+    return cells[: on_ranks[1] + 1] if on_ranks else []
+
+
+BOOKS = {path.stem: cells for path in sorted(FOLDER.glob("*.ipynb")) if (cells := first_cells(path))}
+BEFORE = "%%px --timeout 2\nimport os, signal\nfrom mpi4py import MPI\nrank = MPI.COMM_WORLD.rank\n"
+FAULTS = {  # in the collective that the notebook has on its ranks: torch's, where they have joined it
+    "Rank 1 raised ValueError": "if rank == 1:\n    raise ValueError('on one rank')\n{collective}",
+    "waited for ever": "if rank != 1:\n    {collective}",
+    "Rank 1 died: signal SIGKILL": "if rank == 1:\n    os.kill(os.getpid(), signal.SIGKILL)\n{collective}",
+}
+COLLECTIVE = {
+    "True": "import torch.distributed as dist; dist.all_reduce(__import__('torch').ones(1))",
+    "False": "MPI.COMM_WORLD.Barrier()",
+}
+JOINED = "%%px\nimport sys\nmodule = sys.modules.get('torch.distributed')\nprint(bool(module and module.is_initialized()))"
+
+
+def test_the_list_has_the_notebooks_that_start_ranks():
+    listed = (FOLDER.parent / "tests" / "faults.toml").read_text()
+    assert len(BOOKS) >= 16 and set(re.findall(r"test_faults_from_a_notebook\[(\w+)\]", listed)) == set(BOOKS)
+
+
+@pytest.mark.parametrize("name", BOOKS)
+def test_faults_from_a_notebook(name):
+    book = Notebook(cwd=str(FOLDER))
+    try:
+        for cell in BOOKS[name]:
+            assert (reply := book.run(cell)).ok, reply.text
+        ranks = int(book.run("print(cluster.n)").text)
+        for words, cell in FAULTS.items():
+            assert (reply := book.run("cluster.replay()")).ok, reply.text  # what the fault before has cost
+            joined = re.findall(r"True|False", book.run(JOINED).text)
+            assert len(joined) == ranks
+            broken = book.run(BEFORE + cell.format(collective=COLLECTIVE[joined[0]]))
+            assert broken.error.startswith("RankError") and words in broken.error + broken.text, broken.text
+            after = book.run("%%px\nfrom mpi4py import MPI\nprint(MPI.COMM_WORLD.allreduce(1))")
+            assert after.text == "".join(f"[stdout:{rank}] {ranks}\n" for rank in range(ranks)), after.text
+    finally:
+        owner = book.owner
+        book.close(now=False)
+    assert not wait_until_gone(book, owner, 30)[1]
