@@ -1,7 +1,7 @@
 """Two notebooks at once on one machine, and the same one twice: does each cell still say what is stored?
 
 `python tests/pairs.py --count 20` takes as many pairs by chance of all that there are, those first that have not run; names of
-notebooks choose among them. Adds to benchmarks/pairs.md. (`make test` runs notebooks two at a time, too, those that measure alone.)
+notebooks choose among them. Adds to benchmarks/pairs.md. (`make test` runs notebooks two at a time, too.)
 """
 
 import argparse
