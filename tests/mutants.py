@@ -7,7 +7,6 @@ be read: each is right, or becomes a wrong answer in tests/*_answers. docs/check
 
 import argparse
 import ast
-import copy
 import difflib
 import importlib
 import inspect
@@ -66,7 +65,7 @@ def changes(node, names):
     elif isinstance(node, ast.Attribute) and node.attr in CALLS:
         add(f"{node.attr} becomes {CALLS[node.attr]}", attr=CALLS[node.attr])
     elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names:
-        for name in names - {node.id}:
+        for name in sorted(names - {node.id}):
             add(f"{node.id} becomes {name}", id=name)
     elif isinstance(node, ast.Slice):
         add("slice without end", upper=None)
@@ -84,17 +83,31 @@ def changes(node, names):
     return found
 
 
-def mutants(source):
-    """(what was changed, the text) for each change of one place in a function's text."""
-    tree = ast.parse(source)
+def names_in(tree):
     names = {arg.arg for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) for arg in node.args.args}
-    names |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    for at, node in enumerate(ast.walk(tree)):
-        for number, (what, _) in enumerate(changes(node, names)):
-            other = copy.deepcopy(tree)
-            target = list(ast.walk(other))[at]
-            changes(target, names)[number][1](target)
-            yield what, ast.unparse(ast.fix_missing_locations(other))
+    return names | {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+
+
+def places(source):
+    """(what can be changed, at which node, its how manieth change) in a text."""
+    tree = ast.parse(source)
+    names = names_in(tree)
+    nodes = enumerate(ast.walk(tree))
+    return [(what, at, number) for at, node in nodes for number, (what, _) in enumerate(changes(node, names))]
+
+
+def mutant(source, at, number):
+    """The text with the change of one of its `places`."""
+    tree = ast.parse(source)
+    names = names_in(tree)
+    target = list(ast.walk(tree))[at]
+    changes(target, names)[number][1](target)
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+def mutants(source):
+    """(what was changed, the text) for each change of one place in a text."""
+    return [(what, mutant(source, at, number)) for what, at, number in places(source)]
 
 
 def sample(right, count, seed):

@@ -1,7 +1,8 @@
-"""Does a test notice when one place of `pi2zero.costs` is wrong? `python tests/mutants_of_costs.py --count 200`
+"""Does a test notice when one place of the package is wrong? `python tests/mutants_of_package.py costs --count 200`
 
-Changes one place in the syntax tree of a file (tests/mutants.py says how), and runs the tests of costs against it, each in a
-process of its own. Prints those that no test noticed, to be read: each changes nothing that counts, or becomes a test.
+Changes one place in the syntax tree of a file (tests/mutants.py says how), and runs the tests of that room against it, each in a
+process of its own. Prints those that no test noticed, to be read: each changes nothing that counts, or becomes a test. For rooms
+whose tests need no ranks; docs/checks_by_mutants.md says what was read.
 """
 
 import argparse
@@ -10,6 +11,7 @@ import importlib.abc
 import importlib.util
 import os
 import random
+import re
 import signal
 import sys
 import time
@@ -20,13 +22,17 @@ from pathlib import Path
 import matplotlib.pyplot  # noqa: F401  once, for all of the processes
 import pytest
 import scipy.optimize  # noqa: F401
-from mutants import mutants
+from mutants import mutant, places
 
 ROOT = Path(__file__).resolve().parents[1]
-COSTS = ROOT / "src" / "pi2zero" / "costs"
+SRC = ROOT / "src" / "pi2zero"
 LONGEST = 120  # s of one mutant
-WORDS = ("test_costs", "test_collectives_costs", "test_zero_costs", "test_pipelines", "test_plan", "test_scaling")
-TESTS = [str(ROOT / "tests" / f"{word}.py") for word in WORDS]
+ROOMS = {  # the folder, and the tests' files
+    "costs": ("costs", "costs collectives_costs zero_costs pipelines plan scaling"),
+    "blanks": ("checks/blanks", "blanks"),
+    "framework": ("checks/framework", "checks_framework"),
+}
+ANOTHER_NAME = re.compile(r"[a-zA-Z_]\w* becomes [a-zA-Z_]\w*")  # most of all changes, and easily noticed: few are taken
 ELSEWHERE = "not a_file_that_is_not_there"  # asks another process, which has no mutant
 
 
@@ -50,7 +56,7 @@ class Changed(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
         raise OSError  # nothing compiled is taken or kept
 
 
-def tried(path, text):
+def tried(path, text, tests):
     """What the tests say to a file with this text: noticed, NOT NOTICED, or time (it never ended)."""
     child = os.fork()
     if child == 0:
@@ -59,30 +65,36 @@ def tried(path, text):
         os.setpgid(0, 0)
         signal.alarm(LONGEST)
         sys.meta_path.insert(0, Changed(path, text))
-        os._exit(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-m", "not long", "-k", ELSEWHERE, *TESTS]))
+        os._exit(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-m", "not long", "-k", ELSEWHERE, *tests]))
     _, status = os.waitpid(child, 0)
     return "time" if os.WIFSIGNALED(status) else "noticed" if os.WEXITSTATUS(status) else "NOT NOTICED"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("room", choices=ROOMS)
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="end after so many")
     args = parser.parse_args()
-    found, kept = [], {}
-    for path in sorted(COSTS.rglob("*.py")):
+    folder, words = ROOMS[args.room]
+    tests = [str(ROOT / "tests" / f"test_{word}.py") for word in words.split()]
+    found, kept, chance = [], {}, random.Random(args.seed)
+    for path in sorted((SRC / folder).rglob("*.py")):
         kept[path] = ast.unparse(ast.parse(path.read_text()))
-        if path.name != "__init__.py":
-            found += [(path, what, text) for what, text in mutants(path.read_text()) if text != kept[path]]
-    random.Random(args.seed).shuffle(found)
-    assert tried(path, kept[path]) == "NOT NOTICED", "the tests fail without a mutant"
-    words, start = Counter(), time.monotonic()
-    for path, what, text in found[: args.count]:
+        found += [
+            (path, *place) for place in places(kept[path]) if not ANOTHER_NAME.fullmatch(place[0]) or chance.random() < 0.05
+        ]
+    chance.shuffle(found)
+    assert tried(path, kept[path], tests) == "NOT NOTICED", "the tests fail without a mutant"
+    said, start = Counter(), time.monotonic()
+    for path, what, *place in found[: args.count]:
         if time.monotonic() - start > args.seconds:
             break
-        word = tried(path, text)
-        words[word] += 1
+        if (text := mutant(kept[path], *place)) == kept[path]:
+            continue
+        word = tried(path, text, tests)
+        said[word] += 1
         if word == "NOT NOTICED":
             lines = unified_diff(kept[path].splitlines(), text.splitlines(), lineterm="", n=1)
             print(
@@ -91,7 +103,7 @@ def main():
                 sep="\n",
                 flush=True,
             )
-    print(f"{sum(words.values())} of {len(found)} mutants: {dict(words)}; {time.monotonic() - start:.0f} s")
+    print(f"{args.room}: {sum(said.values())} of {len(found)} mutants: {dict(said)}; {time.monotonic() - start:.0f} s")
 
 
 if __name__ == "__main__":
