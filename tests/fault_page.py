@@ -145,9 +145,12 @@ def is_mapped(path):
 def page(former, end):
     """The page, with the rows of a former one for faults that this run has not injected."""
     rows = {line.split(" | ")[0]: line for line in former.splitlines() if line.startswith("| ")}
-    told = {}  # by layer: of a run of its own
-    if len(done) < len(FAULTS) / 2:  # a few run again: the line of the whole run stays
-        told = dict(re.findall(r"^## (.+)\n\n(\d{4}-.*)\n", former, re.MULTILINE)) | whole_layers(end)
+    # By layer: of a run of its own, unless this run has injected some of it among all others
+    told = dict(re.findall(r"^## (.+)\n\n(\d{4}-.*)\n", former, re.MULTILINE))
+    if len(done) >= len(FAULTS) / 2:
+        told = {layer: line for layer, line in told.items() if layer not in {FAULTS[test][0] for test in done}}
+    else:  # a few run again: the line of the whole run stays
+        told |= whole_layers(end)
         end = next((line for line in former.splitlines() if " faults clear, " in line), end)
     text, layers = [HEAD, end, ""], dict.fromkeys(layer for layer, *_ in FAULTS.values())
     for layer in layers:
