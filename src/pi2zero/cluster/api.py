@@ -13,6 +13,7 @@ from pi2zero.cluster.display import Passing, Progress
 from pi2zero.cluster.engines import START_TIMEOUT, ClusterError, Engines
 from pi2zero.cluster.history import Cell, History
 from pi2zero.cluster.report import CellSources, Outcome, render
+from pi2zero.cluster.space import too_little
 from pi2zero.cluster.views import noting
 from pi2zero.cluster.watch import Watch
 from pi2zero.hosts.find import find
@@ -247,7 +248,12 @@ def start(n: int = 4, on=None) -> MPICluster:
         before.stop()
     marks.end_marked(f"{marks.owner_mark()}cluster-")  # of a start that was interrupted
     progress = Progress(f"Starting {n} rank{'s' * (n != 1)}")
-    cluster = take(MPICluster(n, progress, former, place))
+    try:
+        cluster = take(MPICluster(n, progress, former, place))
+    except (ClusterError, OSError) as error:
+        if full := too_little():
+            raise ClusterError(f"{full} What failed said:\n{error}") from None
+        raise
     plural = "s are" if n > 1 else " is"
     crowd = ""
     if not cluster.place.slots and n > CROWDED * cores():
