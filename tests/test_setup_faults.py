@@ -1,11 +1,29 @@
-"""More that is in the way of the set-up: a proxy, an index that does not answer, a read-only checkout and odd path."""
+"""More that is in the way of the set-up: networks, disks, caches, odd paths, and who presses Ctrl-C at any moment."""
 
+import contextlib
+import functools
+import http.server
 import os
+import random
+import shutil
+import signal
 import socket
 import subprocess
+import sys
+import threading
+import time
 
 import pytest
-from test_setup import copy, in_copy, python_of, run_setup, sentences, want, wheels  # noqa: F401  (fixtures)
+from test_setup import (  # noqa: F401  (fixtures)
+    copy,
+    in_copy,
+    python_of,
+    run_setup,
+    sentences,
+    small_wheel,
+    want,
+    wheels,
+)
 
 pytestmark = pytest.mark.long
 
@@ -30,14 +48,109 @@ def test_an_index_that_cannot_be_reached(copy, mute, conf):  # noqa: F811
     assert "a package index could not be reached" in sentences(in_copy(copy, conf=conf.format(mute=mute)))
 
 
-def test_a_read_only_checkout(tmp_path):
-    mount = ["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(tmp_path)]
-    if os.getuid() or subprocess.run(mount, capture_output=True).returncode:
+class Slow(http.server.SimpleHTTPRequestHandler):
+    """A server that sends 100 kB a second, and nothing for 4 s in the middle of a file."""
+
+    def copyfile(self, source, outputfile):
+        sent = 0
+        while piece := source.read(20_000):
+            outputfile.write(piece)
+            time.sleep(4 if sent == 100_000 else 0.2)
+            sent += len(piece)
+
+    def log_message(self, *words):
+        pass
+
+
+def test_a_slow_network(copy, wheels):  # noqa: F811
+    index = copy / "simple" / "alpha"
+    index.mkdir(parents=True)
+    want(copy, "uv", "setuptools", also=small_wheel(index, "alpha", "#" + random.Random(0).randbytes(150_000).hex()))
+    (index / "index.html").write_text('<a href="alpha-1.0-py3-none-any.whl">alpha-1.0-py3-none-any.whl</a>')
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Slow, directory=copy)) as server:
+        threading.Thread(target=server.serve_forever).start()
+        address = f"http://127.0.0.1:{server.server_port}/simple"
+        done = in_copy(copy, conf=f"index-url = {address}\nfind-links = {wheels}")
+        server.shutdown()
+    assert "The environment is ready" in done.stdout, done.stderr + (copy / "venv" / "set-up.log").read_text()
+    python_of(copy, "import alpha")
+
+
+@contextlib.contextmanager
+def mounted(folder, options):
+    """A file system of its own in a folder. Yields what changes its options."""
+    if os.getuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True).returncode:
         pytest.skip("nothing can be mounted here")
     try:
-        assert "you may not write" in sentences(run_setup(tmp_path))
+        yield lambda other: subprocess.run(["mount", "-o", f"remount,{other}", folder], check=True)
     finally:
-        subprocess.run(["umount", "-l", tmp_path], check=True)
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_a_read_only_checkout(tmp_path):
+    with mounted(tmp_path, "ro"):
+        assert "you may not write" in sentences(run_setup(tmp_path))
+
+
+# The file system's size, and what there is room for; alpha is 40 MB
+FULL = {"at its first file": "4k", "while the environment is made": "6m", "while uv comes": "40m", "while packages come": "80m"}
+
+
+@pytest.mark.parametrize("step", FULL)
+def test_a_full_disk(copy, wheels, step):  # noqa: F811
+    """It says so, whatever it was about to write; with room, it goes on."""
+    (copy / "venv").mkdir()
+    (copy / "folder").mkdir()
+    want(copy, "uv", "setuptools", also=small_wheel(copy / "folder", "alpha", "#" * 40_000_000))
+    conf = f"no-index = true\nfind-links =\n  {wheels}\n  {copy / 'folder'}"
+    with mounted(copy / "venv", f"size={FULL[step]}") as again:
+        said = sentences(done := in_copy(copy, "--need-gb", "0", conf=conf))
+        assert "the disk is full" in said and ("[3/4]" in done.stdout) == (step == "while packages come")
+        again("size=400m")
+        done = in_copy(copy, "--need-gb", "0", conf=conf)
+        assert "The environment is ready" in done.stdout, done.stderr
+        python_of(copy, "import alpha, pi2zero")
+
+
+def test_a_home_without_space(copy, wheels):  # noqa: F811
+    """uv's cache would be there."""
+    (home := copy / "home").mkdir()
+    with mounted(home, "size=200k"):
+        done = in_copy(copy, conf=f"no-index = true\nfind-links = {wheels}", HOME=str(home))
+    assert done.returncode == 0, done.stderr + (copy / "venv" / "set-up.log").read_text()
+    assert "uv's cache (in your home folder, mostly) has no space: without it, then." in done.stdout
+    python_of(copy, "import psutil, pi2zero")
+
+
+def test_a_cache_of_packages_that_is_cut(copy, wheels):  # noqa: F811
+    """uv trusts what it has unpacked once: a disk that failed, or a machine that went off, can have cut it."""
+    conf = f"no-index = true\nfind-links = {wheels}"
+    assert in_copy(copy, conf=conf).returncode == 0
+    (module,) = (copy / ".cache" / "uv").rglob("psutil/__init__.py")
+    module.write_bytes(module.read_bytes()[:20_000])
+    shutil.rmtree(copy / "venv")
+    done = in_copy(copy, conf=conf)
+    assert done.returncode == 0 and "uv's cache is damaged, some packages came cut: without it, then." in done.stdout
+    python_of(copy, "import psutil, pi2zero")
+
+
+def test_interrupted_at_random_moments(copy, wheels):  # noqa: F811
+    """Ctrl-C and kills, five times, each after another while; what the next one finds is never in its way."""
+    chance, command = random.Random(16), [sys.executable, copy / "tools" / "setup.py", "--venv", copy / "venv"]
+    (copy / "pip.conf").write_text(conf := f"[global]\nno-index = true\nfind-links = {wheels}\n")
+    env = os.environ | {"PIP_CONFIG_FILE": str(copy / "pip.conf"), "XDG_CONFIG_DIRS": str(copy), "HOME": str(copy)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    for how in (signal.SIGINT, signal.SIGKILL, signal.SIGINT, signal.SIGKILL, signal.SIGINT):
+        process = subprocess.Popen(command, env=env, **pipes)
+        process.stdout.readline()
+        time.sleep(chance.uniform(0, 7))
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, how)
+        _, error = process.communicate(timeout=60)
+        assert process.returncode in (0, -how) or ("you interrupted it" in error and "Traceback" not in error), error
+    done = in_copy(copy, conf=conf.partition("\n")[2])
+    assert done.returncode == 0, done.stderr + (copy / "venv" / "set-up.log").read_text()
+    python_of(copy, "import psutil, pi2zero")
 
 
 def test_a_path_with_spaces_umlauts_and_quotes(copy, wheels):  # noqa: F811

@@ -7,6 +7,7 @@ A second run does nothing unless requirements.txt or pyproject.toml has changed;
 
 import argparse
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -18,7 +19,7 @@ import time
 
 import setup_site
 from setup_packages import Packages, pins
-from setup_talk import say, stop
+from setup_talk import is_full, say, stop, stop_full
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 WANTED = ((3, 11), (3, 12), (3, 13))  # the first that is there
@@ -121,6 +122,8 @@ def take_lock(venv):
 def make_environment(python, venv):
     made = subprocess.run([python, "-m", "venv", venv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if made.returncode:
+        if is_full(venv):
+            stop_full()
         stop(
             "%s could not make an environment: %s" % (python, made.stdout.decode(errors="replace").strip()[-300:]),
             "remove the folder %s and run make again." % venv,
@@ -152,14 +155,21 @@ def set_up(args):
         with open(locked, "w") as f:
             f.write(setup_site.without(whole, kept))
     say("[3/4] Installing %d packages (the installer's own words are in %s)" % (pins(locked) + 1, os.path.relpath(log, ROOT)))
-    packages.install_lock(locked)
-    if "torch" not in kept:
-        install_torch(packages, args.need_gb)
+    install_all(packages, locked, args.need_gb, with_torch="torch" not in kept)
+    if packages.mend():
+        packages.leave_cache("uv's cache is damaged, some packages came cut")
+        install_all(packages, locked, args.need_gb, with_torch="torch" not in kept)
     say("[4/4] Installing the kit itself")
     packages.install_kit(ROOT, other_python=args.site)
     with open(os.path.join(args.venv, "pi2zero-set-up"), "w") as f:
         f.write(stamp(args.site))
     say("The environment is ready, %.0f s." % (time.time() - start))
+
+
+def install_all(packages, locked, need_gb, with_torch):
+    packages.install_lock(locked)
+    if with_torch:
+        install_torch(packages, need_gb)
 
 
 def install_torch(packages, need_gb):
@@ -194,6 +204,10 @@ def main():
             set_up(args)
         except KeyboardInterrupt:
             stop("you interrupted it.", "run make again when you like; it goes on with what is already there.")
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            stop_full()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 Standard library only, as tools/setup.py.
 """
 
+import csv
 import glob
 import os
 import re
@@ -10,7 +11,7 @@ import shutil
 import subprocess
 import sys
 
-from setup_talk import Follow, say, stop
+from setup_talk import Follow, is_full, say, stop, stop_full
 from setup_uv import has_gpu, is_on, pip_settings, torch_backend, uv_environment
 
 NO_NETWORK = (
@@ -35,6 +36,16 @@ def locked(lock, names):
     with open(lock) as f:
         entries = re.findall(r"^[\w.-]+==(?:.*\\\n)*.*\n", f.read(), re.M)
     return "".join(entry for entry in entries if entry.partition("==")[0] in names)
+
+
+def is_whole(folder):
+    """Whether each file of an installed package is there, as long as the package's list of files says: that is written last."""
+    try:
+        with open(os.path.join(folder, "RECORD"), newline="", errors="replace") as f:
+            sizes = [(row[0], int(row[2])) for row in csv.reader(f) if len(row) == 3 and row[2]]
+        return all(os.path.getsize(os.path.join(os.path.dirname(folder), path)) == size for path, size in sizes)
+    except OSError:
+        return False
 
 
 class Packages:
@@ -96,7 +107,11 @@ class Packages:
         with Follow(doing):
             if self.uv:
                 only = ["--no-index"] * is_on(self.settings, "no-index")
-                code = self.run(["pip", "install", "--python", self.python] + only + arguments, uv=True)
+                command = ["pip", "install", "--python", self.python] + only + arguments
+                code = self.run(command, uv=True)
+                if code and self.says(DISK_FULL) and not is_full(self.venv):
+                    self.leave_cache("uv's cache (in your home folder, mostly) has no space")
+                    code = self.run(command, uv=True)
                 if code and remedy and not self.says(FINAL):
                     say("      uv could not do it; pip tries, which takes some minutes.")
                     self.uv = None
@@ -105,6 +120,10 @@ class Packages:
         if code and remedy:
             self.explain()
         return code == 0
+
+    def leave_cache(self, why):
+        say("      %s: without it, then." % why)
+        self.uv_env["UV_NO_CACHE"] = "1"
 
     def install_lock(self, lock):
         """Exactly what a lock file lists, each with one of its hashes. Sources are built by the setuptools that it lists."""
@@ -129,6 +148,7 @@ class Packages:
         """Run uv or Python; its words go to the log. Returns its exit status."""
         command, env = ([self.uv], self.uv_env) if uv else ([self.python], self.env)
         with open(self.log, "ab") as out:
+            self.since = out.tell()
             process = subprocess.Popen(command + arguments, stdout=out, stderr=out, env=env, pass_fds=[self.lock.fileno()])
             try:
                 return process.wait()
@@ -144,21 +164,24 @@ class Packages:
         return len(glob.glob(os.path.join(self.site, "*.dist-info")))
 
     def mend(self):
-        """Forget packages that a kill has left half installed: their list of files, written last, is missing."""
-        for folder in glob.glob(os.path.join(self.site, "*.dist-info")):
-            if not os.path.exists(os.path.join(folder, "RECORD")):
-                shutil.rmtree(folder)
+        """Forget packages that a kill has left half installed, or that came cut from uv's cache. Returns whether any are."""
+        damaged = [folder for folder in glob.glob(os.path.join(self.site, "*.dist-info")) if not is_whole(folder)]
+        for folder in damaged:
+            shutil.rmtree(folder)
         for folder in glob.glob(os.path.join(self.site, "~*")):  # what pip had put aside
             shutil.rmtree(folder, ignore_errors=True)
+        return bool(damaged)
 
     def says(self, pattern):
+        """Whether the last command has said that."""
         with open(self.log, errors="replace") as f:
+            f.seek(self.since)
             return re.search(pattern, f.read())
 
     def explain(self):
         """Turn a failure into a sentence."""
-        if self.says(DISK_FULL):
-            stop("the disk is full (or your quota is).", "free some space, then run make again. Details: %s" % self.log)
+        if self.says(DISK_FULL) or is_full(self.venv):
+            stop_full(self.log)
         if self.says(NO_NETWORK):
             stop(
                 "a package index could not be reached (no network, or a proxy that pip does not know).",

@@ -4,6 +4,7 @@ Standard library only, as tools/setup.py.
 """
 
 import contextlib
+import shutil
 import sys
 import threading
 import time
@@ -14,6 +15,18 @@ def stop(problem, remedy):
     sys.stdout.flush()
     sys.stderr.write("\nset-up stopped: %s\nWhat to do: %s\n" % (problem, remedy))
     sys.exit(1)
+
+
+def stop_full(log=None):
+    """End, because nothing more can be written."""
+    stop(
+        "the disk is full (or your quota is).", "free some space, then run make again.%s" % (" Details: %s" % log if log else "")
+    )
+
+
+def is_full(folder):
+    """Whether a failure there may be for want of space: who fails so cannot always write that down."""
+    return shutil.disk_usage(folder).free < 1e6
 
 
 def say(text):
