@@ -72,11 +72,11 @@ def find_python(asked, site=False):
 
 
 def check_disk(need_gb):
-    for folder in (ROOT, tempfile.gettempdir()):
+    for folder, needed in ((ROOT, need_gb), (tempfile.gettempdir(), min(need_gb, 0.1))):
         free = shutil.disk_usage(folder).free / 1e9
-        if free < need_gb:
+        if free < needed:
             stop(
-                "%s has %.1f GB free; the set-up needs %.1f GB." % (folder, free, need_gb),
+                "%s has %.1f GB free; the set-up needs %.1f GB." % (folder, free, needed),
                 "free some space there%s, then run make again." % (" (or set TMPDIR to a larger disk)" if folder != ROOT else ""),
             )
 
@@ -161,6 +161,7 @@ def set_up(args):
         install_all(packages, locked, args.need_gb, with_torch="torch" not in kept)
     say("[4/4] Installing the kit itself")
     packages.install_kit(ROOT, other_python=args.site)
+    packages.clear()
     with open(os.path.join(args.venv, "pi2zero-set-up"), "w") as f:
         f.write(stamp(args.site))
     say("The environment is ready, %.0f s." % (time.time() - start))

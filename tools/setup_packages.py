@@ -60,9 +60,16 @@ class Packages:
         # (indexes, proxies, certificates, caches) is the user's and stays.
         drop = ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT")
         self.env = {name: value for name, value in os.environ.items() if name not in drop}
+        # What pip and uv unpack stays in the environment: a kill leaves nothing elsewhere, and the next set-up removes it.
+        self.temporary = os.path.join(venv, "set-up-tmp")
         self.env.update(PIP_USER="0", PYTHONUNBUFFERED="1", PYTHONIOENCODING="utf-8", PIP_DISABLE_PIP_VERSION_CHECK="1")
+        self.env.update(TMPDIR=self.temporary)
         self.settings = pip_settings(self.python, self.env)
         self.uv_env = uv_environment(self.settings, self.env)
+
+    def clear(self):
+        """Remove what the installers have unpacked."""
+        shutil.rmtree(self.temporary, ignore_errors=True)
 
     # --- which ---------------------------------------------------------------------------------------------------------
 
@@ -147,6 +154,7 @@ class Packages:
     def run(self, arguments, uv=False):
         """Run uv or Python; its words go to the log. Returns its exit status."""
         command, env = ([self.uv], self.uv_env) if uv else ([self.python], self.env)
+        os.makedirs(self.temporary, exist_ok=True)
         with open(self.log, "ab") as out:
             self.since = out.tell()
             process = subprocess.Popen(command + arguments, stdout=out, stderr=out, env=env, pass_fds=[self.lock.fileno()])
@@ -170,6 +178,7 @@ class Packages:
             shutil.rmtree(folder)
         for folder in glob.glob(os.path.join(self.site, "~*")):  # what pip had put aside
             shutil.rmtree(folder, ignore_errors=True)
+        self.clear()
         return bool(damaged)
 
     def says(self, pattern):
