@@ -156,7 +156,9 @@ def set_up(args):
             f.write(setup_site.without(whole, kept))
     say("[3/4] Installing %d packages (the installer's own words are in %s)" % (pins(locked) + 1, os.path.relpath(log, ROOT)))
     install_all(packages, locked, args.need_gb, with_torch="torch" not in kept)
-    if packages.mend():
+    while packages.mend():
+        if not packages.has_cache():
+            stop_full(log)
         packages.leave_cache("uv's cache is damaged, some packages came cut")
         install_all(packages, locked, args.need_gb, with_torch="torch" not in kept)
     say("[4/4] Installing the kit itself")

@@ -39,12 +39,18 @@ def locked(lock, names):
 
 
 def is_whole(folder):
-    """Whether each file of an installed package is there, as long as the package's list of files says: that is written last."""
+    """Whether each file of an installed package is there, and not shorter than the package's list of files says.
+
+    (Longer is no fault: the kit tells DeepSpeed what it has compiled.) The list is written last, and cut itself on a full disk.
+    """
     try:
         with open(os.path.join(folder, "RECORD"), newline="", errors="replace") as f:
-            sizes = [(row[0], int(row[2])) for row in csv.reader(f) if len(row) == 3 and row[2]]
-        return all(os.path.getsize(os.path.join(os.path.dirname(folder), path)) == size for path, size in sizes)
-    except OSError:
+            text = f.read()
+        rows = [row for row in csv.reader(text.splitlines()) if len(row) == 3]
+        sizes = [(row[0], int(row[2])) for row in rows if row[2]]
+        listed = text.endswith("\n") and any(row[0].endswith(".dist-info/RECORD") for row in rows)
+        return listed and all(os.path.getsize(os.path.join(os.path.dirname(folder), path)) >= size for path, size in sizes)
+    except (OSError, ValueError):
         return False
 
 
@@ -127,6 +133,10 @@ class Packages:
         if code and remedy:
             self.explain()
         return code == 0
+
+    def has_cache(self):
+        """Whether what is installed comes from uv's cache: uv trusts what it has unpacked once."""
+        return bool(self.uv) and "UV_NO_CACHE" not in self.uv_env
 
     def leave_cache(self, why):
         say("      %s: without it, then." % why)
