@@ -238,5 +238,35 @@ def test_a_slider_moves_the_sentence_and_the_picture(page):
     close(page)
 
 
+def test_the_layout_explorers_are_used_by_keyboard_alone(page):
+    open_notebook(page, "notebooks/00_start_here")
+    page.evaluate(INSERT, "from pi2zero.widgets import LayoutExplorer, PlanExplorer\nPlanExplorer(layers=12, width=1024)")
+    wait_until_run(page, 60)
+    page.evaluate(SCROLL_TO_END)
+    cells = page.get_by_role("feed", name="Cells")
+    cells.get_by_text("The best of").wait_for()
+    handles = cells.locator(".widget-hslider, .jupyter-widget-hslider")
+    values = handles.locator(".widget-readout")
+    before = values.all_inner_texts()
+    handles.locator(".noUi-handle").first.focus()
+    page.keyboard.press("ArrowRight")  # layers
+    page.keyboard.press("Tab")
+    page.keyboard.press("ArrowRight")  # width, the next control
+    cells.get_by_text("GB.").wait_for()
+    page.wait_for_function("([box, was]) => box.innerText !== was", arg=[values.nth(1).element_handle(), before[1]])
+    assert [a != b for a, b in zip(values.all_inner_texts(), before, strict=True)] == [True, True, *[False] * 5]
+    page.evaluate(INSERT, "LayoutExplorer()")
+    wait_until_run(page, 60)
+    page.evaluate(SCROLL_TO_END)
+    cells.get_by_text("data 2, pipeline 2 (1f1b), space 2").wait_for()
+    choices = cells.locator(".widget-toggle-buttons, .jupyter-widget-toggle-buttons").filter(has_text="space").locator("button")
+    choices.nth(1).focus()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    cells.get_by_text("data 2, pipeline 2 (1f1b), space 4").wait_for()
+    screenshot(page, "explorers_by_keyboard")
+    close(page)
+
+
 def test_no_kernel_spoke_over_open_ports(lab):
     assert "without encryption" not in lab[1].read_text()
