@@ -250,6 +250,7 @@ def test_the_layout_explorers_are_used_by_keyboard_alone(page):
     before = values.all_inner_texts()
     handles.locator(".noUi-handle").first.focus()
     page.keyboard.press("ArrowRight")  # layers
+    page.keyboard.press("Tab")  # the number beside it, which can be typed over
     page.keyboard.press("Tab")
     page.keyboard.press("ArrowRight")  # width, the next control
     cells.get_by_text("GB.").wait_for()
