@@ -18,8 +18,10 @@ class Explorer(widgets.VBox):
     """Controls, a picture, and `sentence`, which says what the picture shows. A class has `draw()`, which returns a Figure."""
 
     def __init__(self, controls, width):
-        self.picture, self.text = widgets.Image(format="png", layout={"width": width}), widgets.HTML()
-        super().__init__([widgets.HBox([widgets.VBox(controls), self.picture]), self.text])
+        # In a narrow window the picture becomes smaller as a whole; the controls keep the numbers beside them.
+        shrinks = {"width": width, "min_width": "0", "object_fit": "contain"}
+        self.picture, self.text = widgets.Image(format="png", layout=shrinks), widgets.HTML()
+        super().__init__([widgets.HBox([widgets.VBox(controls, layout={"flex": "none"}), self.picture]), self.text])
         for control in controls:
             control.observe(self._show, names="value")
         self._show()
