@@ -185,15 +185,15 @@ def wheels(tmp_path_factory):
     return folder
 
 
-def small_wheel(folder, name, code=""):
-    """Make a wheel of a package that is one file. Returns its entry for a lock."""
+def small_wheel(folder, name, code="", short=0):
+    """Make a wheel of a package that is one file, shorter than it should be by some bytes. Returns its entry for a lock."""
     wheel, info = folder / f"{name}-1.0-py3-none-any.whl", f"{name}-1.0.dist-info"
     files = {
         f"{name}.py": code,
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
-    files[f"{info}/RECORD"] = "".join(f"{path},,{len(text)}\n" for path, text in files.items()) + f"{info}/RECORD,,\n"
+    files[f"{info}/RECORD"] = "".join(f"{path},,{len(text) + short}\n" for path, text in files.items()) + f"{info}/RECORD,,\n"
     with zipfile.ZipFile(wheel, "w") as archive:
         for path, text in files.items():
             archive.writestr(path, text)

@@ -137,6 +137,14 @@ def test_a_cache_of_packages_that_is_cut(copy, wheels):  # noqa: F811
     python_of(copy, "import psutil, pi2zero")
 
 
+def test_a_wheel_that_is_not_what_it_lists(copy, wheels):  # noqa: F811
+    """Not a full disk, though something is short here, too: the package is named."""
+    (copy / "folder").mkdir()
+    want(copy, "uv", "setuptools", also=small_wheel(copy / "folder", "alpha", "#" * 100, short=20))
+    said = sentences(in_copy(copy, conf=f"no-index = true\nfind-links =\n  {wheels}\n  {copy / 'folder'}"))
+    assert "of alpha-1.0 is not what the package lists" in said and "disk is full" not in said
+
+
 def hears_ctrl_c():
     """Before a program begins: whoever runs the tests in the background has them, and their children, ignore SIGINT."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -156,11 +156,18 @@ def set_up(args):
             f.write(setup_site.without(whole, kept))
     say("[3/4] Installing %d packages (the installer's own words are in %s)" % (pins(locked) + 1, os.path.relpath(log, ROOT)))
     install_all(packages, locked, args.need_gb, with_torch="torch" not in kept)
-    while packages.mend():
-        if not packages.has_cache():
+    full, cut = is_full(args.venv), packages.mend()
+    while cut:
+        if full:
             stop_full(log)
+        if not packages.has_cache():
+            stop(
+                "what was installed of %s is not what the package lists: files are missing or cut." % ", ".join(cut),
+                "a mirror or a disk may be out of order. Run make again; if it says this again, look at %s." % log,
+            )
         packages.leave_cache("uv's cache is damaged, some packages came cut")
         install_all(packages, locked, args.need_gb, with_torch="torch" not in kept)
+        full, cut = is_full(args.venv), packages.mend()
     say("[4/4] Installing the kit itself")
     packages.install_kit(ROOT, other_python=args.site)
     packages.clear()

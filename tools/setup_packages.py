@@ -124,6 +124,7 @@ class Packages:
                 code = self.run(command, uv=True)
                 if code and self.says(DISK_FULL) and not is_full(self.venv):
                     self.leave_cache("uv's cache (in your home folder, mostly) has no space")
+                    self.mend()  # or uv takes the package that it could not finish for installed
                     code = self.run(command, uv=True)
                 if code and remedy and not self.says(FINAL):
                     say("      uv could not do it; pip tries, which takes some minutes.")
@@ -182,14 +183,14 @@ class Packages:
         return len(glob.glob(os.path.join(self.site, "*.dist-info")))
 
     def mend(self):
-        """Forget packages that a kill has left half installed, or that came cut from uv's cache. Returns whether any are."""
+        """Forget packages that a kill has left half installed, or that came cut from uv's cache. Returns their names."""
         damaged = [folder for folder in glob.glob(os.path.join(self.site, "*.dist-info")) if not is_whole(folder)]
         for folder in damaged:
             shutil.rmtree(folder)
         for folder in glob.glob(os.path.join(self.site, "~*")):  # what pip had put aside
             shutil.rmtree(folder, ignore_errors=True)
         self.clear()
-        return bool(damaged)
+        return sorted(os.path.basename(folder)[: -len(".dist-info")] for folder in damaged)
 
     def says(self, pattern):
         """Whether the last command has said that."""
