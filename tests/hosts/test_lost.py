@@ -1,6 +1,7 @@
 """A host or its network that is lost, a kernel that is killed, a place that is none; each on a kernel of its own."""
 
 import subprocess
+import tempfile
 import time
 
 import pytest
@@ -74,13 +75,15 @@ def test_a_hostfile(notebook, tmp_path):
     assert reply.ok and "on node1 (1) and node2 (1)" in shown(reply), shown(reply)
 
 
-def test_the_hosts_need_not_have_this_machine_s_temporary_folder(tmp_path, site, monkeypatch):
-    """Sites set TMPDIR on a login node to what only it has."""
+def test_the_hosts_need_not_have_this_machine_s_temporary_folder(site, monkeypatch):
+    """Sites set TMPDIR on a login node to what only it has. It is not made on the nodes, either."""
     site('on = "slurm"\nnodes = 2\nranks_per_node = 2\n')
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    for book in fresh(START):
-        for start in (START, f"{START.partition(', on')[0]})"):
-            assert book.run(start).ok and book.run(SETUP).ok and book.run(SUM).text == SUMS
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        for book in fresh(START):
+            for start in (START, f"{START.partition(', on')[0]})"):
+                assert book.run(start).ok and book.run(SETUP).ok and book.run(SUM).text == SUMS
+    assert nothing_is_left() == {}
 
 
 def test_more_ranks_than_slots_are_dealt_out_and_bound_to_nothing(notebook):

@@ -20,7 +20,10 @@ def main() -> None:
     """Become srun, which runs the line on the node. Does not return."""
     job, node, *line = sys.argv[1:]
     job = job.removeprefix("--job=")
-    # srun hands the environment over. Not what the kernel's own job was asked for, nor ipyparallel's folders here.
+    # srun hands the environment over. Not this machine's temporary folder: Slurm would make it there, and leave it; unless the
+    # kernel runs in this job. Not what the kernel's own job was asked for, nor ipyparallel's folders here.
+    if os.environ.get("SLURM_JOB_ID") != job:
+        os.environ.pop("TMPDIR", None)
     for name in [name for name in os.environ if name.startswith(("SLURM_", "IPP_")) and name != "SLURM_CONF"]:
         del os.environ[name]
     words = command(job, node, " ".join(line))

@@ -48,7 +48,9 @@ class Job:
     def submit(cls, n: int, site: Site) -> "Job":
         """Ask for n tasks as the site says. Raises PlaceError with sbatch's own words."""
         words = ["sbatch", "--parsable", "--job-name=pi2zero", "--output=/dev/null", "--no-requeue", *site.sbatch(n)]
-        done = subprocess.run(words, input=HOLD, capture_output=True, text=True)
+        # As in in_job.py: Slurm would make this machine's temporary folder on the node, and leave it
+        env = {name: value for name, value in os.environ.items() if name != "TMPDIR"}
+        done = subprocess.run(words, input=HOLD, capture_output=True, text=True, env=env)
         if done.returncode:
             said = done.stderr.strip().removeprefix("sbatch: error: ")
             raise PlaceError(f"Slurm refused the job: {said}\nIt was asked by: {' '.join(words)}")
