@@ -33,7 +33,7 @@ Each is injected for real, in real kernels, ranks, file systems and checkpoints:
 runs them and writes this page; `make test` runs them, too, but for those from every notebook. A test fails if the words are
 not seen (in brackets: told in our words) or what holds afterwards does not. "s": the seconds of the test, with the injection,
 beside another test on two cores; "-": one start served many faults. Rows of "hosts and Slurm" are written by
-`python tools/hosts.py -- python -m pytest -p tests.fault_page tests/hosts`.
+`PI2ZERO_FAULTS=all python tools/hosts.py -- python -m pytest -p tests.fault_page tests/hosts`.
 """
 NOT_YET = """
 ## Not injected

@@ -4,6 +4,7 @@ Outside of these hosts nothing here is collected; `make cluster-test` makes them
 tables of docs/no_cell_hangs.md; without it some stand for the others.
 """
 
+import contextlib
 import os
 import re
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from fault_tables import TWO_HOSTS, rows
 
@@ -84,14 +86,19 @@ def shown(reply) -> str:
 
 def out(*words) -> str:
     """What a program prints."""
-    return subprocess.run(words, capture_output=True, text=True, timeout=60).stdout.strip()
+    return subprocess.run(words, capture_output=True, text=True, timeout=60, env=somebody_s()).stdout.strip()
+
+
+def somebody_s() -> dict[str, str]:
+    """The environment of a job that is not the kit's: without TMPDIR, which Slurm would make on the nodes, and leave there."""
+    return {name: value for name, value in os.environ.items() if name != "TMPDIR"}
 
 
 def sbatch(*words) -> str:
     """Submit a job from the clone; its number."""
     command = ["sbatch", "--parsable", *map(str, words)]
     return subprocess.run(
-        command, cwd=ROOT, env=os.environ | AS_ROOT, check=True, timeout=60, stdout=subprocess.PIPE, text=True
+        command, cwd=ROOT, env=somebody_s() | AS_ROOT, check=True, timeout=60, stdout=subprocess.PIPE, text=True
     ).stdout.strip()
 
 
@@ -154,7 +161,10 @@ def nothing_is_left(patience=30.0) -> dict[str, str]:
 
 def all_that_is_left() -> dict[str, str]:
     """On the nodes; here, on the kernels' host: the kit's processes (not the kernels) and folders; and in the queue."""
-    here = [" ".join(process.cmdline()) for process in leftovers()] + [str(folder) for folder in run_dirs()]
+    here = [str(folder) for folder in run_dirs()]
+    for process in leftovers():
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended meanwhile, or is a zombie
+            here.append(" ".join(process.cmdline()))
     found = {node: left_on(node) for node in NODES} | {"login": "\n".join(here), "jobs": " ".join(jobs())}
     return {where: words for where, words in found.items() if words}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hosts.conftest import NODES, SETUP, SUM, SUMS, batch, fresh, jobs, nothing_is_left, on, out, power, shown
+from tests.hosts.conftest import NODES, SETUP, SUM, SUMS, batch, fresh, jobs, nothing_is_left, on, out, power, shown, somebody_s
 
 TWO_NODES = 'on = "slurm"\nnodes = 2\nranks_per_node = 2\n'
 START = "import pi2zero\ncluster = pi2zero.start(n=4)"
@@ -194,7 +194,7 @@ def test_worlds_of_one_are_refused():
     """srun without a PMI that Open MPI knows starts four programs that know nothing of each other."""
     program = "from pi2zero import ranks; ranks.join()"
     words = ["srun", "-N2", "-n4", "--mpi=none", sys.executable, "-c", program]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, env=somebody_s())
     assert done.returncode and "srun has started 4 tasks, and each is an MPI world of its own" in done.stderr, done.stderr
     for node in NODES:  # srun ended the others when the first had failed: they could not take their files away
         on(node, "rm -rf /tmp/ompi.* /dev/shm/sm_segment.*")
