@@ -84,7 +84,7 @@ class Trainer:
         for part in self.parts[stage]:
             y, edges = part(y, edges, self.line)
         if after is not None:
-            self.sent.append(dist.isend(y.detach().contiguous(), after, tag=i))
+            self.sent["F", i] = dist.isend(y.detach().contiguous(), after, tag=i)
         return x, y
 
     def backward(self, stage, i, x, y, label, total):
@@ -95,13 +95,16 @@ class Trainer:
             loss.backward()
         else:
             dist.recv(gradient := torch.empty_like(y), after, tag=i)
+            self.sent.pop(("F", i)).wait()  # it has arrived, for its gradient is here: its memory is free
             y.backward(gradient)
         if before is not None:
-            self.sent.append(dist.isend(x.grad, before, tag=i))
+            if last := self.sent.pop("B", None):
+                last.wait()
+            self.sent["B"] = dist.isend(x.grad, before, tag=i)
 
     def gradients(self, strips, labels, size):
         """Of all images of all copies together. strips: mine of each image of my copy. Returns the loss of my copy's images."""
-        held, self.sent, self.loss = {}, [], 0.0
+        held, self.sent, self.loss = {}, {}, 0.0
         self.model.zero_grad()
         total = len(strips) * self.mesh["data"].size()
         for stage, kind, i in row_of(self.schedule, self.row, self.stages, len(strips)):
@@ -110,7 +113,7 @@ class Trainer:
             else:
                 self.backward(stage, i, *held.pop(i), labels[i], total)
             self.look(f"{kind}{i}")
-        for message in self.sent:
+        for message in self.sent.values():
             message.wait()
         self.sum_gradients()
         return self.loss
