@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 NEED_GB = 2.0
 READ = """From π to ZeRO, for a room without a network. Made on {machine}, Python {python}.
 
-    sh install.sh             makes the kit in ~/pi2zero (sh install.sh FOLDER: there), one to three minutes
+    sh install.sh             makes the kit in ~/pi2zero (sh install.sh FOLDER: there), half a minute
     cd ~/pi2zero && make lab
 
 Needed on the machine: Linux, Python {minor} with venv, git, make.
