@@ -47,12 +47,14 @@ def settings(tmp_path, monkeypatch):
     return ask
 
 
-def test_uv_gets_what_pip_is_told(settings):
-    _, env = settings(CONF, PIP_PROXY="http://proxy.example:3128", PIP_FIND_LINKS="/other /more", PIP_NO_INDEX="no")
+def test_uv_gets_what_pip_is_told(settings, tmp_path):
+    links = f"/none {tmp_path} https://wheels.example/all"
+    _, env = settings(CONF, PIP_PROXY="http://proxy.example:3128", PIP_FIND_LINKS=links, PIP_NO_INDEX="no")
     assert env["UV_DEFAULT_INDEX"] == "https://mirror.example/simple"
     assert env["UV_INDEX"] == "https://one.example/simple https://two.example/simple"
     assert env["UV_INSECURE_HOST"] == "one.example two.example"
-    assert env["UV_FIND_LINKS"] == "/other,/more", "a variable stands above a file"
+    expected = f"{tmp_path},https://wheels.example/all"  # a variable stands above a file; as pip, no folder that is not there
+    assert env["UV_FIND_LINKS"] == expected
     assert (env["UV_HTTP_TIMEOUT"], env["SSL_CERT_FILE"]) == ("7", "/etc/site.pem")
     assert env["HTTPS_PROXY"] == env["ALL_PROXY"] == "http://proxy.example:3128"
     assert env["UV_INDEX_STRATEGY"] == "unsafe-best-match" and "UV_NO_INDEX" not in env  # the best of all indexes, as pip

@@ -42,6 +42,8 @@ def uv_environment(settings, env):
     made = {"UV_INDEX_STRATEGY": "unsafe-best-match", "UV_NO_PROGRESS": "1", "UV_PYTHON_DOWNLOADS": "never"}
     for name, variable, between in SAME:
         values = settings.get(name, "").split()
+        if name == "find-links":  # pip passes over a folder that is not there, and knows ~; uv fails
+            values = [value for value in map(os.path.expanduser, values) if "://" in value or os.path.exists(value)]
         if values:
             made[variable] = (between or " ").join(values)
     for name, variable in FLAGS:
