@@ -84,7 +84,7 @@ handout: set-up ## the kit as one file for attendees, without the labs' solution
 stick: set-up   ## all that a room without a network needs, for a USB stick: build/stick (FOLDER=... writes there)
 	@$(PY) tools/stick.py $(FOLDER)
 
-containers: set-up ## run the containers' recipes in a bare Debian 12 (root, mmdebstrap, an hour)
+containers: set-up ## run the containers' recipes in a bare Debian 12 (root, mmdebstrap, 25 minutes)
 	@for recipe in docker apptainer devcontainer binder; do $(PY) tools/bare_tree.py $$recipe || exit 1; done
 
 doctor: set-up  ## what this machine has, what is missing, and what to do about it
