@@ -70,6 +70,7 @@ bench: set-up   ## measure, write the pages in benchmarks/ and the one page of a
 
 soak: set-up    ## 200 rounds of start, break, go on, stop: does anything grow? (25 minutes); writes benchmarks/soak.md
 	@$(PY) benchmarks/bench_soak.py
+	@$(PY) benchmarks/figures.py
 
 hub: set-up     ## a room of people on this node: JupyterHub (root); CONFIG=slurm: each person in a Slurm job
 	@$(PY) tools/hub.py $(or $(CONFIG),one_node) $(ARGS)

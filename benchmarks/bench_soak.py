@@ -70,8 +70,8 @@ def soak(count, seed, names):
 
 
 def growth(values):
-    """How much the fitted line rises from the first to the last round."""
-    return float(np.polyfit(range(len(values)), values, 1)[0] * (len(values) - 1))
+    """How much the fitted line rises from the first to the last round; to a hundredth: the fit of equal values is not quite 0."""
+    return round(float(np.polyfit(range(len(values)), values, 1)[0] * (len(values) - 1)), 2) + 0.0
 
 
 def held_table(found):

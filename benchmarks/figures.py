@@ -139,8 +139,11 @@ def text(found):
 
 
 def draw(found):
-    """Each figure that has a bound, as a multiple of the bound: to the right of the line is better than wanted."""
-    figures = [figure for _, several in found.values() for figure in several if figure.wanted]
+    """Each figure that has a bound, as a multiple of the bound: to the right of the line is better than wanted.
+
+    A growth of nothing is no multiple of anything: it stands in the table only.
+    """
+    figures = [figure for _, several in found.values() for figure in several if figure.wanted and figure.low > 0]
     fig, ax = plt.subplots(figsize=(9, 0.42 * len(figures) + 1.2))
     for at, figure in enumerate(figures):
         shares = [
