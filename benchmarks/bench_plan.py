@@ -12,9 +12,10 @@ import platform
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import figures
 import numpy as np
 import torch
 from plan_model import Size
@@ -28,6 +29,7 @@ from pi2zero.mpi import mpi_env
 
 HERE = Path(__file__).parent
 PUBLISHED = "## Published figures"
+EXACT = "a plan that is right: 0"
 COMPONENTS = ("parameters", "gradients", "master", "moments", "activations")
 LAID = [replace(layout, sharded_norms=False) for layout in LAYOUTS]
 
@@ -90,14 +92,53 @@ def bytes_table(found):
         yield f"| {layout.name} | {layout.micro} | {predicted / 1e6:.1f} | {measured / 1e6:.1f} | {error} | {equal} |"
 
 
-def times_table(rounds):
-    machine, gpt = machine_of(rounds), model()
+@dataclass(frozen=True)
+class Times:
+    """Predicted and measured seconds of a step of every layout, and how far they agree."""
+
+    machine: costs.Machine
+    parts: list  # of {part of the step: predicted seconds}
+    predicted: np.ndarray
+    measured: np.ndarray
+
+    @property
+    def factor(self):
+        """The median of predicted / measured: what all predictions have in common."""
+        return float(np.median(self.predicted / self.measured))
+
+    @property
+    def errors(self):
+        """Of each layout, once the common factor is taken out."""
+        return np.abs(self.predicted / self.measured / self.factor - 1)
+
+    @property
+    def ranked(self):
+        """The share of all pairs of layouts that are in the right order."""
+        return (1 + kendalltau(self.predicted, self.measured).statistic) / 2
+
+
+def times_of(rounds):
+    machine = machine_of(rounds)
+    parts = [costs.seconds(model(), layout, machine, BATCH)[0] for layout in LAID]
     measured = np.min([one["seconds"] for one in rounds], axis=0)
-    parts = [costs.seconds(gpt, layout, machine, BATCH)[0] for layout in LAID]
-    predicted = np.array([sum(one.values()) for one in parts])
-    factor = float(np.median(predicted / measured))
-    errors = np.abs(predicted / measured / factor - 1)
-    right = (1 + kendalltau(predicted, measured).statistic) / 2
+    return Times(machine, parts, np.array([sum(one.values()) for one in parts]), measured)
+
+
+def kept(found):
+    """For figures.json. Each round is calibrated and compared by itself, so that its spread is that of a whole run."""
+    held = [sum(one[part] for part in COMPONENTS) for one, _ in found["bytes"]]
+    off = max(abs(predicted_bytes(layout) / many - 1) for layout, many in zip(LAID, held, strict=True))
+    each = [times_of([one]) for one in found["rounds"]]
+    yield figures.of("bytes of the fullest rank, the largest of 20 layouts' errors", "%", [100 * off], wanted=5, beside=EXACT)
+    yield figures.of("seconds of a step, median error", "%", [100 * np.median(one.errors) for one in each], beside=EXACT)
+    shares = [100 * one.ranked for one in each]
+    chance = "chance: 50; a plan that is right: 100"
+    yield figures.of("pairs of layouts in the right order", "%", shares, less_is_better=False, beside=chance)
+
+
+def times_table(rounds):
+    found = times_of(rounds)
+    machine, errors = found.machine, found.errors
     yield f"As calibrated: {machine.speed / 1e9:.0f} G operations/s on a rank alone; {machine.devices:.1f} ranks compute at"
     yield f"once; a message {1e3 * machine.latency:.1f} ms and {machine.inside / 1e6:.0f} MB/s;"
     yield f"Adam {machine.update / 1e9:.1f} GB/s."
@@ -105,15 +146,15 @@ def times_table(rounds):
         "",
         *head("layout", "micro-batch", "predicted, s", "measured, s", "ratio", "ratio / median", "most of the prediction, s"),
     )
-    for layout, one, guess, took in zip(LAID, parts, predicted, measured, strict=True):
+    for layout, one, guess, took in zip(LAID, found.parts, found.predicted, found.measured, strict=True):
         most = ", ".join(f"{name} {one[name]:.2f}" for name in sorted(one, key=one.get)[:-4:-1] if one[name] > 0.01)
         ratio = guess / took
-        yield f"| {layout.name} | {layout.micro} | {guess:.2f} | {took:.2f} | {ratio:.2f} | {ratio / factor:.2f} | {most} |"
+        yield f"| {layout.name} | {layout.micro} | {guess:.2f} | {took:.2f} | {ratio:.2f} | {ratio / found.factor:.2f} | {most} |"
     yield ""
-    yield f"The ratio is predicted / measured; its median is {factor:.2f}. Once this common factor is taken out,"
-    yield f"the error of a run is {np.median(errors):.0%} in the median and {errors.max():.0%} at most. Ranking: {right:.0%}"
+    yield f"The ratio is predicted / measured; its median is {found.factor:.2f}. Once this common factor is taken out,"
+    yield f"the error of a run is {np.median(errors):.0%} in the median and {errors.max():.0%} at most. Ranking:"
     missed = ", ".join(f"{LAID[k].name}, micro-batch {LAID[k].micro}" for k in errors.argsort()[:-3:-1])
-    yield f"of all pairs of layouts are in the right order (50 % is chance). Largest misses: {missed}."
+    yield f"{found.ranked:.0%} of all pairs of layouts are in the right order (50 % is chance). Largest misses: {missed}."
 
 
 def published_tables():
@@ -185,6 +226,8 @@ def main():
         *published_part(),
     ]
     args.output.write_text("\n".join(lines))
+    if args.output.parent == HERE:
+        figures.keep("plan", list(kept(found)), float(load))
     print(args.output.read_text())
 
 

@@ -16,6 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import figures
 import torch
 from zero_worker import SAVINGS
 
@@ -47,8 +48,8 @@ def worker(ranks, *options, timeout=900):
 
 
 def step_rows(rounds):
-    """Lines of the table of step times."""
-    rows = []
+    """Lines of the table of step times, and its figures: those of the larger model, each ratio of one round."""
+    rows, kept = [], []
     for size, options in SIZES.items():
         found = [worker(2, "steps", *options) for _ in range(rounds)]
         parameters = int(options[1]) ** 2 * int(options[3])
@@ -60,7 +61,9 @@ def step_rows(rounds):
                 f"| {size} | {variant} | {milliseconds:.0f} | {statistics.median(ratios):.2f} | {min(ratios):.2f} to "
                 f"{max(ratios):.2f} | {sent:.2f} |"
             )
-    return rows
+            if size == list(SIZES)[-1] and variant != "DDP":
+                kept.append(figures.of(f"{variant} / DDP, a step of {size} parameters", "times", ratios, beside="DDP: 1"))
+    return rows, kept
 
 
 def largest(ranks, stage):
@@ -124,7 +127,10 @@ def main():
     if args.keep_steps:
         steps = args.output.read_text().partition("## The largest")[0].partition("\n\n")[2].rstrip().splitlines()
     else:
-        steps += step_rows(args.rounds)
+        rows, kept = step_rows(args.rounds)
+        steps += rows
+        if args.output.parent == HERE:
+            figures.keep("zero", kept, load)
     whole = PEAK_LAYERS * 2**20 / 1e6
     lines = [
         "# ZeRO: time of a step, and the largest model",

@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pi2zero import costs
@@ -271,3 +272,20 @@ def test_a_file_that_is_not_there_is_one_sentence(tmp_path):
     for given, says in (([tmp_path / "no.toml"], "No such file"), ([], "which file?"), ([tmp_path], "Is a directory")):
         done = subprocess.run([sys.executable, "-m", "pi2zero", "plan", *given], capture_output=True, text=True)
         assert done.returncode == 2 and says in done.stdout and len(done.stdout.splitlines()) == 1 and not done.stderr
+
+
+def test_a_plan_that_is_right_has_no_error_and_ranks_all_pairs():
+    sys.path.insert(0, str(BENCHMARKS))
+    from bench_plan import COMPONENTS, LAID, kept, model, predicted_bytes, times_of
+
+    sizes = (1e4, 1e6, 1e7)
+    rings = [(n, costs.ring_allreduce_seconds(n, 4, 1e-3, 1e-9)) for n in sizes]
+    machine = {"alone": 1.0, "together": 2.0, "update": 0.1, "rings": rings, "samples": 4, "parameters": model().parameters}
+    one = {"machine": machine, "seconds": np.ones(len(LAID))}
+    one["seconds"] = times_of([one]).predicted
+    held = [({part: predicted_bytes(layout) / 5 for part in COMPONENTS}, [1.0]) for layout in LAID]
+    right = {"bytes": held, "rounds": [one, {**one, "seconds": 2 * one["seconds"]}]}
+    assert [round(figure.value, 6) for figure in kept(right)] == [0, 0, 100]
+    reverse = {**one, "seconds": one["seconds"].max() + one["seconds"].min() - one["seconds"]}
+    wrong = list(kept({"bytes": [({**held[0][0], "gradients": 0}, [1.0]), *held[1:]], "rounds": [reverse]}))
+    assert wrong[0].value == pytest.approx(25) and not wrong[0].reached() and wrong[1].value > 5 and wrong[2].value == 0
