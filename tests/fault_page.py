@@ -41,7 +41,7 @@ NOT_YET = """
 On macOS, nothing was tried.
 """
 done: dict[str, tuple[str, str, str]] = {}  # by test: what came of it, seconds, processes left
-of_file: dict[str, str] = {}  # by file: processes left
+of_file: dict[str, list[str]] = {}  # by file: the command lines of processes left
 before: set[Path] = set()
 told: list[str] = []  # at the end
 SHM = Path("/dev/shm")
@@ -73,17 +73,18 @@ def pytest_collection_modifyitems(config, items):
 def pytest_runtest_teardown(item, nextitem):
     result = yield
     if nextitem is None or nextitem.path != item.path:
-        item.user_properties.append(("left", len(left())))
+        item.user_properties.append(("left", left(item.config)))
     return result
 
 
-def left():
-    """The processes of this run's scope, but for its own and those of ranks that files share; they get 20 s to end."""
+def left(config):
+    """The processes of this run's scope, but for its own and those that files share: ranks, JupyterLab's server (not what
+    it has started), the browser. They get 20 s to end."""
     from pi2zero import marks
 
     deadline = time.monotonic() + 20
     while True:
-        own, found = {os.getpid(), *(p.pid for p in psutil.Process().parents())}, []
+        own, found = {os.getpid(), *(p.pid for p in psutil.Process().parents()), *shared_by_files(config)}, []
         for process in psutil.process_iter():
             try:
                 env, line = process.environ(), " ".join(process.cmdline())
@@ -97,10 +98,20 @@ def left():
         time.sleep(0.2)
 
 
+def shared_by_files(config):
+    """The processes of tests/browser that live until the last of its files; its fixtures note the first of them."""
+    yield getattr(config, "serves_all_files", 0)
+    for pid in getattr(config, "drives_browser", ()):
+        yield pid
+        if psutil.pid_exists(pid):
+            yield from (process.pid for process in psutil.Process(pid).children(recursive=True))
+            yield from (one.pid for one in psutil.process_iter(["name"]) if "crashpad" in (one.info["name"] or ""))  # detached
+
+
 def pytest_runtest_logreport(report):
     for name, value in report.user_properties:
         if name == "left" and report.when == "teardown":
-            of_file[report.nodeid.partition("::")[0]] = str(value)
+            of_file[report.nodeid.partition("::")[0]] = value
     if report.nodeid in FAULTS and (report.when == "call" or not report.passed):
         seconds = f"{report.duration:.1f}" if report.duration > SHARED else "-"
         done[report.nodeid] = ("passed" if report.passed else "skipped" if report.skipped else "FAILED", seconds, "")
@@ -113,7 +124,7 @@ def pytest_sessionfinish(session):
         return
     segments = [path for path in SHM.glob("*") if path not in before and path.exists() and not is_mapped(path)]
     files = [path for path in Path(tempfile.gettempdir()).iterdir() if not path.name.startswith(NOT_OURS)]
-    processes = [f"{file}: {count} processes" for file, count in of_file.items() if count != "0"]
+    processes = [f"{file}: {line[:200]}" for file, lines in of_file.items() for line in lines]
     counts = {state: sum(what == state for what, *_ in done.values()) for state in ("passed", "skipped", "FAILED")}
     end = f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {platform.system()}, one run: {counts['passed']} faults clear, "
     end += f"{counts['skipped']} skipped, {counts['FAILED']} FAILED; "
@@ -173,5 +184,6 @@ def row(test, former):
     if test not in done:
         return former.get(f"| {name}", f"| {name} | {sees} | not run yet | {then} | |")
     state, seconds, _ = done[test]
-    gone = of_file.get(test.partition("::")[0], "?")
+    file = test.partition("::")[0]
+    gone = len(of_file[file]) if file in of_file else "?"
     return f"| {name} | {sees} | {seconds} | {then if state == 'passed' else state} | {gone} |"

@@ -15,7 +15,11 @@ import time
 from pathlib import Path
 
 SECONDS = 3.0
-NEEDED = {"subscribe": ["zmq"], "connect": ["ipyparallel"], "join": ["torch.distributed"]}  # by attempt
+NEEDED = {
+    "subscribe": ["zmq"],
+    "connect": ["ipyparallel", "tornado.platform.asyncio"],
+    "join": ["torch.distributed"],
+}  # by attempt
 
 
 def subscribe(ports, word):

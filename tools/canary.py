@@ -4,6 +4,7 @@ Every pin of requirements.txt is resolved anew, without its version; then that c
 and which versions had changed, stand in docs/compatibility.md afterwards, between its marks; the clone stays in build/canary/.
 """
 
+import os
 import re
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from lock import PYPI
 from packaging.utils import canonicalize_name
+from setup_uv import pip_settings
 
 ROOT = Path(__file__).resolve().parents[1]
 CLONE = ROOT / "build" / "canary"
@@ -25,7 +27,17 @@ BOOKS = ["notebooks/00_start_here.ipynb", "notebooks/02_mpi_pi.ipynb", "notebook
 def newest(text):
     """requirements.txt with the versions that uv takes where nothing is pinned but the names."""
     command = [Path(sys.executable).with_name("uv"), "pip", "compile", "--no-config", "--default-index", PYPI, "--quiet"]
-    command += ["--no-header", "--no-annotate", "--python-version", f"{sys.version_info[0]}.{sys.version_info[1]}", "-"]
+    command += [
+        "--no-header",
+        "--no-annotate",
+        "--prerelease",
+        "disallow",
+        "--python-version",
+        f"{sys.version_info[0]}.{sys.version_info[1]}",
+        "-",
+    ]
+    for file in pip_settings(sys.executable, os.environ).get("constraint", "").split():
+        command += ["--constraint", file]  # of this machine: its set-up installs nothing beyond them
     names = "\n".join(name for name, _ in PIN.findall(text))
     done = subprocess.run(command, input=names, capture_output=True, text=True)
     if done.returncode:

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +23,7 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(scope="session")
-def lab(tmp_path_factory):
+def lab(tmp_path_factory, request):
     """(URL with token, log file) of a server on a copy of the kit's notebooks, so that nothing here is overwritten."""
     copy = tmp_path_factory.mktemp("kit")
     for name in ("notebooks", "labs", "solutions", "scripts", "tools", "data"):
@@ -33,6 +34,7 @@ def lab(tmp_path_factory):
     with log.open("w") as out:
         command = [sys.executable, str(copy / "tools" / "lab.py"), "--LabApp.expose_app_in_browser=True"]
         server = subprocess.Popen(command, stdout=out, stderr=out, env=env)
+    request.config.serves_all_files = server.pid
     deadline = time.monotonic() + 120
     while not (match := re.search(r"http://127\.0\.0\.1:\d+/lab\S*token=\w+", log.read_text())):
         assert server.poll() is None, log.read_text()
@@ -44,10 +46,12 @@ def lab(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def browser():
+def browser(request):
     from playwright.sync_api import sync_playwright
 
+    others = set(psutil.Process().children())
     with sync_playwright() as playwright:
+        request.config.drives_browser = {process.pid for process in set(psutil.Process().children()) - others}
         flags = [*FLAGS, "--no-sandbox"] if os.getuid() == 0 else FLAGS
         yield playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
 
