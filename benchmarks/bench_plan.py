@@ -82,11 +82,16 @@ def predicted_bytes(layout):
     return sum(parts.values()) - (parts["buffers"] if layout.recompute == "none" else 0)
 
 
+def measured_bytes(held):
+    """Of what one layout's fullest rank held, as plan_worker.py reports it."""
+    return sum(held[part] for part in COMPONENTS)
+
+
 def bytes_table(found):
     yield from head("layout", "micro-batch", "predicted, MB", "measured, MB", "error", "losses equal")
     first = found[0][1]
     for layout, (held, losses) in zip(LAID, found, strict=True):
-        predicted, measured = predicted_bytes(layout), sum(held[part] for part in COMPONENTS)
+        predicted, measured = predicted_bytes(layout), measured_bytes(held)
         equal = "yes" if np.allclose(losses, first, atol=1e-4) else f"no: {losses}"
         error = f"{predicted / measured - 1:+.1%}"
         yield f"| {layout.name} | {layout.micro} | {predicted / 1e6:.1f} | {measured / 1e6:.1f} | {error} | {equal} |"
@@ -126,8 +131,8 @@ def times_of(rounds):
 
 def kept(found):
     """For figures.json. Each round is calibrated and compared by itself, so that its spread is that of a whole run."""
-    held = [sum(one[part] for part in COMPONENTS) for one, _ in found["bytes"]]
-    off = max(abs(predicted_bytes(layout) / many - 1) for layout, many in zip(LAID, held, strict=True))
+    pairs = zip(LAID, found["bytes"], strict=True)
+    off = max(abs(predicted_bytes(layout) / measured_bytes(held) - 1) for layout, (held, _) in pairs)
     each = [times_of([one]) for one in found["rounds"]]
     yield figures.of("bytes of the fullest rank, the largest of 20 layouts' errors", "%", [100 * off], wanted=5, beside=EXACT)
     yield figures.of("seconds of a step, median error", "%", [100 * np.median(one.errors) for one in each], beside=EXACT)

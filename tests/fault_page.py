@@ -105,7 +105,8 @@ def shared_by_files(config):
         yield pid
         if psutil.pid_exists(pid):
             yield from (process.pid for process in psutil.Process(pid).children(recursive=True))
-            yield from (one.pid for one in psutil.process_iter(["name"]) if "crashpad" in (one.info["name"] or ""))  # detached
+            handlers = (one for one in psutil.process_iter(["name"]) if "crashpad" in (one.info["name"] or ""))
+            yield from (one.pid for one in handlers)  # Chromium detaches them
 
 
 def pytest_runtest_logreport(report):

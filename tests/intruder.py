@@ -15,11 +15,11 @@ import time
 from pathlib import Path
 
 SECONDS = 3.0
-NEEDED = {
+NEEDED = {  # by attempt; tornado looks for its loop late, when the other user may not read it any more
     "subscribe": ["zmq"],
     "connect": ["ipyparallel", "tornado.platform.asyncio"],
     "join": ["torch.distributed"],
-}  # by attempt
+}
 
 
 def subscribe(ports, word):

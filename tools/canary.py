@@ -27,15 +27,8 @@ BOOKS = ["notebooks/00_start_here.ipynb", "notebooks/02_mpi_pi.ipynb", "notebook
 def newest(text):
     """requirements.txt with the versions that uv takes where nothing is pinned but the names."""
     command = [Path(sys.executable).with_name("uv"), "pip", "compile", "--no-config", "--default-index", PYPI, "--quiet"]
-    command += [
-        "--no-header",
-        "--no-annotate",
-        "--prerelease",
-        "disallow",
-        "--python-version",
-        f"{sys.version_info[0]}.{sys.version_info[1]}",
-        "-",
-    ]
+    command += ["--no-header", "--no-annotate", "--prerelease", "disallow"]
+    command += ["--python-version", f"{sys.version_info[0]}.{sys.version_info[1]}", "-"]
     for file in pip_settings(sys.executable, os.environ).get("constraint", "").split():
         command += ["--constraint", file]  # of this machine: its set-up installs nothing beyond them
     names = "\n".join(name for name, _ in PIN.findall(text))

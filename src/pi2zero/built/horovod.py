@@ -66,22 +66,22 @@ class Horovod(Part):
     def build(self, work, run):
         """Fetch, unpack and compile; each is left out if an earlier try has done it."""
         self.check_tools(work)
-        unpacked = work / "tmp"  # pip's own: a build that is killed leaves nothing elsewhere
-        unpacked.mkdir(exist_ok=True)
+        own = {"TMPDIR": str(work / "tmp")}  # where pip unpacks: a build that is killed leaves nothing elsewhere
+        (work / "tmp").mkdir(exist_ok=True)
         archive, source = work / f"horovod-{self.version}.tar.gz", work / "source"
         if not archive.exists():
             wanted = work / "wanted.txt"
             wanted.write_text(f"horovod=={self.version} --hash={self.hash}\n")
             fetch = [*pip("download"), "--no-deps", "--no-build-isolation", "--no-binary", "horovod", "--retries", "2"]
             fetch += ["--require-hashes", "-r", str(wanted), "-d", str(work / "fetched")]
-            run(fetch, env={"TMPDIR": str(unpacked)}, check=True)
+            run(fetch, env=own, check=True)
             (work / "fetched" / archive.name).replace(archive)
         if not source.exists():
             unpack(archive, work / "source.part")
             (work / "source.part").rename(source)
         # -v: pip hands on what make says. No cache: pip would take this wheel for one that fits other versions of torch, too.
         wheel = [*pip("wheel"), "-v", "--no-deps", "--no-build-isolation", "--no-cache-dir", "-w", str(work / "wheel")]
-        run([*wheel, str(source / f"horovod-{self.version}")], env=self.settings(work) | {"TMPDIR": str(unpacked)}, check=True)
+        run([*wheel, str(source / f"horovod-{self.version}")], env=self.settings(work) | own, check=True)
         return list((work / "wheel").glob("horovod-*.whl"))
 
     def check_tools(self, work):
