@@ -156,13 +156,17 @@ def test_no_disk_space(tmp_path):
     assert "GB free" in sentences(run_setup(tmp_path, "--need-gb", "1e9"))
 
 
-def in_copy(copy, *options, conf="", **env):
-    """tools/setup.py of a copy, where pip has these settings and no others."""
+def only_these(copy, conf):
+    """The environment in which pip and uv have these settings and no others: not those of whoever runs the tests, either."""
     (copy / "pip.conf").write_text(f"[global]\n{conf}\n")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_", "PYTHON"))}
+    return kept | {"PIP_CONFIG_FILE": str(copy / "pip.conf"), "XDG_CONFIG_DIRS": str(copy), "HOME": str(copy)}
+
+
+def in_copy(copy, *options, conf="", **env):
+    """tools/setup.py of a copy, with these settings of pip."""
     command = [sys.executable, str(copy / "tools" / "setup.py"), "--venv", str(copy / "venv"), *options]
-    env = kept | {"PIP_CONFIG_FILE": str(copy / "pip.conf"), "XDG_CONFIG_DIRS": str(copy), "HOME": str(copy)} | env
-    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, env=only_these(copy, conf) | env, timeout=120)
 
 
 def python_of(copy, code):

@@ -17,6 +17,7 @@ import pytest
 from test_setup import (  # noqa: F401  (fixtures)
     copy,
     in_copy,
+    only_these,
     python_of,
     run_setup,
     sentences,
@@ -161,8 +162,7 @@ def test_interrupted(copy):  # noqa: F811
 def test_interrupted_at_random_moments(copy, wheels):  # noqa: F811
     """Ctrl-C and kills, five times, each after another while; what the next one finds is never in its way."""
     chance, command = random.Random(16), [sys.executable, copy / "tools" / "setup.py", "--venv", copy / "venv"]
-    (copy / "pip.conf").write_text(conf := f"[global]\nno-index = true\nfind-links = {wheels}\n")
-    env = os.environ | {"PIP_CONFIG_FILE": str(copy / "pip.conf"), "XDG_CONFIG_DIRS": str(copy), "HOME": str(copy)}
+    env = only_these(copy, conf := f"no-index = true\nfind-links = {wheels}")
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     group = {"start_new_session": True, "preexec_fn": hears_ctrl_c}
     for how in (signal.SIGINT, signal.SIGKILL, signal.SIGINT, signal.SIGKILL, signal.SIGINT):
@@ -173,7 +173,7 @@ def test_interrupted_at_random_moments(copy, wheels):  # noqa: F811
             os.killpg(process.pid, how)
         _, error = process.communicate(timeout=60)
         assert process.returncode in (0, -how) or ("you interrupted it" in error and "Traceback" not in error), error
-    done = in_copy(copy, conf=conf.partition("\n")[2])
+    done = in_copy(copy, conf=conf)
     assert done.returncode == 0, done.stderr + (copy / "venv" / "set-up.log").read_text()
     python_of(copy, "import psutil, pi2zero")
 
