@@ -56,14 +56,14 @@ browser: set-up ## open every notebook in JupyterLab in a headless Chromium, run
 
 bench: set-up   ## measure, write the pages in benchmarks/ and the one page of all, name what got worse (leave the machine alone)
 	@$(PY) benchmarks/figures.py --aside
-	@$(PY) benchmarks/bench_start.py --rounds 2 --no-pip
+	@$(PY) benchmarks/bench_start.py --rounds 2
 	@$(PY) benchmarks/bench.py
 	@$(PY) benchmarks/bench_limits.py
 	@$(PY) benchmarks/bench_cells.py
 	@$(PY) benchmarks/bench_collectives.py
 	@$(PY) benchmarks/bench_training.py --rounds 3
 	@$(PY) benchmarks/bench_zero.py --rounds 3
-	@$(PY) benchmarks/bench_plan.py --rounds 2
+	@$(PY) benchmarks/bench_plan.py --rounds 2 --steps 2
 	@$(PY) benchmarks/bench_parallel.py --rounds 3
 	@$(PY) benchmarks/bench_summaries.py --rounds 2 --seeds 1 --minutes
 	@$(PY) benchmarks/figures.py --compare

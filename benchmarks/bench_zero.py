@@ -2,7 +2,7 @@
 
 Step times: all variants in one process after another, ROUNDS times; a variant is compared with DDP of the same round.
 Largest model: each rank may add LIMIT bytes (setrlimit, RLIMIT_DATA) to what it has when DeepSpeed is loaded. A model of
-layers of 1024 x 1024 is built and trained for two steps; bisection over the number of layers, to STEP of the prediction.
+layers of 1024 x 1024 is built and trained for two steps, with as many layers as fit, to STEP of the prediction.
 Peaks: the same on four ranks without a limit, and what each phase adds at its fullest moment.
 """
 
@@ -26,7 +26,8 @@ from pi2zero.mpi import mpi_env
 
 HERE = Path(__file__).parent
 LIMIT = 2**31
-STEP = 0.02
+STEP = 0.05  # of the prediction
+FIRST = 0.8  # the share that is wanted, so the one to try first: a try is up to half a minute
 OUT_OF_MEMORY = ("MemoryError", "not enough memory", "bad_alloc", "allocate memory")
 SAVED = ("bf16", "dealt", "buckets", "fused", "groups")  # one after the other, in the third table
 # glibc gives freed arrays back at once, in place of learning from their sizes to keep them.
@@ -67,25 +68,32 @@ def step_rows(rounds):
 
 
 def largest(ranks, stage):
-    """(predicted parameters, largest that was trained)"""
+    """(predicted parameters, largest that was trained): up from FIRST until one does not fit, or down until one does."""
     predicted = float(costs.largest_model(LIMIT, ranks, stage))
-    layers = [max(1, round(share * STEP * predicted / 2**20)) for share in range(round(1 / STEP) + 1)]
-    low, high = -1, len(layers)  # beyond both ends: nothing, and more than was predicted
-    while high - low > 1:
-        middle = (low + high) // 2
-        options = ("fits", "--width", 1024, "--layers", layers[middle], "--stage", stage, "--batch", 4, "--limit", LIMIT)
-        low, high = (middle, high) if worker(ranks, *options, "--save", *SAVED) else (low, middle)
-    return predicted, layers[low] * 2**20 if low >= 0 else 0
+
+    def fits(steps):
+        layers = round(steps * STEP * predicted / 2**20)
+        options = ("fits", "--width", 1024, "--layers", layers, "--stage", stage, "--batch", 4, "--limit", LIMIT)
+        return layers * 2**20 if worker(ranks, *options, "--save", *SAVED) else 0
+
+    steps = round(FIRST / STEP)
+    trained = fits(steps)
+    if not trained:
+        return predicted, next((found for lower in range(steps - 1, 0, -1) if (found := fits(lower))), 0)
+    while larger := fits(steps := steps + 1):
+        trained = larger
+    return predicted, trained
 
 
 def largest_rows(counts):
-    """Lines of the table of the largest model."""
+    """Lines of the table of the largest model, and its figure: stage 3's on the most ranks."""
     rows = []
     for ranks in counts:
         for stage in range(4):
             predicted, trained = largest(ranks, stage)
             rows.append(f"| {ranks} | {stage} | {predicted / 1e6:.0f} | {trained / 1e6:.0f} | {trained / predicted:.0%} |")
-    return rows
+    more = {"wanted": FIRST, "less_is_better": False, "beside": "the paper's sum, as if nothing else were there: 1"}
+    return rows, [figures.of(f"largest model in 2 GiB, stage 3, {ranks} ranks: share", "of 1", [trained / predicted], **more)]
 
 
 def peak_rows():
@@ -107,8 +115,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5, help="(default: 5)")
     parser.add_argument("--output", type=Path, default=HERE / "zero.md", help="(default: benchmarks/zero.md)")
-    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4], help="of the largest model (default: 1 2 4)")
-    parser.add_argument("--keep-steps", action="store_true", help="the page's table of step times stays as it is")
+    parser.add_argument("--ranks", type=int, nargs="+", default=[4], help="of the largest model (default: 4)")
     args = parser.parse_args()
     load, explained = os.getloadavg()[0], (HERE / "zero_explained.md").read_text()
     mpi_env()
@@ -116,25 +123,21 @@ def main():
         f"{datetime.date.today()}, {platform.system()}, {limits.cores():.0f} cores, torch {torch.__version__.split('+')[0]}, "
         f"1 thread a rank, gloo. Load of the machine before the start: {load:.1f} (0 is idle)."
     )
-    steps = [
+    steps, kept = step_rows(args.rounds)
+    peaks = peak_rows()  # before the largest models: it sets the allocator for all that follows
+    largest_models, share = largest_rows(args.ranks)
+    if args.output.parent == HERE:
+        figures.keep("zero", kept + share, load)
+    whole = PEAK_LAYERS * 2**20 / 1e6
+    lines = [
+        "# ZeRO: time of a step, and the largest model",
+        "",
         f"## A step on 2 ranks, fp32, Adam, 64 samples a rank; {args.rounds} rounds, medians",
         "",
         measured,
         "",
         "| parameters | variant | ms | times DDP | times DDP, min to max | bytes sent / bytes of the model |",
         "|---|---|---|---|---|---|",
-    ]
-    if args.keep_steps:
-        steps = args.output.read_text().partition("## The largest")[0].partition("\n\n")[2].rstrip().splitlines()
-    else:
-        rows, kept = step_rows(args.rounds)
-        steps += rows
-        if args.output.parent == HERE:
-            figures.keep("zero", kept, load)
-    whole = PEAK_LAYERS * 2**20 / 1e6
-    lines = [
-        "# ZeRO: time of a step, and the largest model",
-        "",
         *steps,
         "",
         "## The largest model that adds at most 2 GiB to a rank, bf16, Adam; millions of parameters",
@@ -143,10 +146,7 @@ def main():
         "",
         "| ranks | stage | predicted | trained | share |",
         "|---|---|---|---|---|",
-    ]
-    peaks = peak_rows()  # first: it sets the allocator for all that follows
-    lines += largest_rows(args.ranks)
-    lines += [
+        *largest_models,
         "",
         f"## Stage 3 on 4 ranks: what each phase adds at its fullest moment, {whole:.0f} million parameters; bytes for each",
         "",

@@ -10,6 +10,7 @@ import json
 import platform
 import statistics
 import subprocess
+import time
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -189,6 +190,7 @@ def main():
     (HERE / "README.md").write_text(text(found))
     print("written: benchmarks/README.md, benchmarks/figures.png")
     if args.compare and ASIDE.exists():
+        print(f"{(time.time() - ASIDE.stat().st_mtime) / 60:.0f} minutes since the former figures were put aside.")
         worse = compare(read(ASIDE), found)
         print("\n".join(["Worse than before, beyond the spread of that run (was the machine idle?):", *worse]) if worse else
               "No figure got worse beyond the spread of the run before.")  # fmt: skip

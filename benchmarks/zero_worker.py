@@ -91,8 +91,8 @@ def peaks(args):
     start, found, phase = held(), {}, "build"
 
     def watch():
-        while phase:
-            found[phase] = max(found.get(phase, 0), held() - start)
+        while now := phase:  # read once: it changes under this thread
+            found[now] = max(found.get(now, 0), held() - start)
             time.sleep(0.0005)
 
     thread = threading.Thread(target=watch, daemon=True)

@@ -51,6 +51,25 @@ def test_mpi_ranks_join_torch_distributed(n, tmp_path):
     assert not list(tmp_path.glob("pi2zero*")), "the file where the ranks met is gone with them"
 
 
+ENDS_EARLY = """
+import sys, torch.distributed as dist
+from pi2zero import ranks
+me = ranks.join()
+if me.rank == 1:
+    sys.exit("rank 1 has no checkpoint")  # its world is still there
+dist.barrier()
+"""
+
+
+@pytest.mark.parametrize("launcher", [["mpirun", "-n", "2"], ["torchrun", "--standalone", "--nproc-per-node=2"]])
+def test_a_rank_that_ends_by_an_error_ends_the_others(launcher, tmp_path):
+    mpi_env()
+    (program := tmp_path / "ends_early.py").write_text(ENDS_EARLY)
+    python = [sys.executable] if launcher[0] == "mpirun" else []
+    done = subprocess.run([*launcher, *python, program], capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0 and "rank 1 has no checkpoint" in done.stderr, done.stderr
+
+
 def test_what_is_set_already_wins(monkeypatch):
     monkeypatch.delenv("OMPI_MCA_btl", raising=False)
     where = {"OMPI_MCA_btl_sm_backing_directory": "/dev/shm/ours"}
