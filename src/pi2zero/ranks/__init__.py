@@ -1,6 +1,5 @@
 """What a rank is, seen from inside: functions that run on the engines, and in scripts however they were started."""
 
-import atexit
 import inspect
 import os
 import re
@@ -53,8 +52,6 @@ def join(deepspeed: bool = False, on_cpu: bool = False) -> Rank:
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else torch.profiler writes a line whenever it starts and stops
     if not dist.is_initialized():
         _me = _enter(meeting.by_variables() if meeting.has_launcher() else meeting.by_mpi(), on_cpu)
-        atexit.unregister(_hang_up)  # joined before
-        atexit.register(_hang_up)
     me = _me or _as_it_is()
     if deepspeed:
         from pi2zero.ranks import start_deepspeed
@@ -123,12 +120,3 @@ def leave() -> None:
     if dist.is_initialized():
         time.sleep(0.1)  # s for that thread; it needs Python's lock, which sleeping gives away
         dist.destroy_process_group()
-
-
-def _hang_up() -> None:
-    """At the end of Python, if an error came before leave(): closes gloo's connections, by which the other ranks are told.
-
-    torch 2.14 closes them later than mpi4py calls MPI_Finalize: that waits for the other ranks, and they for this one.
-    """
-    if _me and _me.backend == "gloo":
-        leave()
