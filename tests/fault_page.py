@@ -9,6 +9,7 @@ import os
 import platform
 import re
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
@@ -32,8 +33,9 @@ HEAD = """# Faults
 Each is injected for real, in real kernels, ranks, file systems and checkpoints: `tests/faults.toml` names it. `make faults`
 runs them and writes this page; `make test` runs them, too, but for those from every notebook. A test fails if the words are
 not seen (in brackets: told in our words) or what holds afterwards does not. "s": the seconds of the test, with the injection,
-beside another test on two cores; "-": one start served many faults. Rows of "hosts and Slurm" are written by
-`PI2ZERO_FAULTS=all python tools/hosts.py -- python -m pytest -p tests.fault_page tests/hosts`.
+beside another test on two cores; "-": one start served many faults. Not counted as left: torch's cache and torchrun's notes on a
+run that failed, and Open MPI's folder of a user. What Open MPI leaves in /dev/shm goes at the kernel's end. Rows of "hosts and
+Slurm" are written by `PI2ZERO_FAULTS=all python tools/hosts.py -- python -m pytest -p tests.fault_page tests/hosts`.
 """
 NOT_YET = """
 ## Not injected
@@ -45,7 +47,8 @@ of_file: dict[str, list[str]] = {}  # by file: the command lines of processes le
 before: set[Path] = set()
 told: list[str] = []  # at the end
 SHM = Path("/dev/shm")
-NOT_OURS = ("pytest-of-", "torchinductor_")  # torch keeps its cache
+# torch keeps its cache, and torchrun the errors of a run that failed; Open MPI keeps one folder for a user
+NOT_OURS = ("pytest-of-", "torchinductor_", "torchelastic_", f"ompi.{socket.gethostname()}.")
 
 
 def pytest_configure(config):
@@ -121,8 +124,11 @@ def pytest_runtest_logreport(report):
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session):
     """Count what is left, write the page, and fail if there is anything."""
+    from pi2zero import marks
+
     if hasattr(session.config, "workerinput"):
         return
+    marks.remove_segments(age=0)  # as the end of a kernel does
     segments = [path for path in SHM.glob("*") if path not in before and path.exists() and not is_mapped(path)]
     files = [path for path in Path(tempfile.gettempdir()).iterdir() if not path.name.startswith(NOT_OURS)]
     processes = [f"{file}: {line[:200]}" for file, lines in of_file.items() for line in lines]

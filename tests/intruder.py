@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -54,8 +55,9 @@ def connect(path):
     """Connect as a client with a connection file, and list the variables of the ranks."""
     import ipyparallel as ipp
 
-    client = ipp.Client(str(path), timeout=SECONDS)
-    return client[:].apply_sync(lambda: [name for name in globals() if name.startswith("secret")])
+    with tempfile.TemporaryDirectory() as os.environ["IPYTHONDIR"]:  # this user has no home: IPython would leave a folder
+        client = ipp.Client(str(path), timeout=SECONDS)
+        return client[:].apply_sync(lambda: [name for name in globals() if name.startswith("secret")])
 
 
 def join(path):

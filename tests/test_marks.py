@@ -132,6 +132,29 @@ def test_a_folder_goes_with_its_process_or_with_the_next_one(gone, tmp_path, mon
 
 
 @pytest.mark.long
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="shared memory is elsewhere")
+def test_shared_memory_that_nobody_maps_is_removed(tmp_path, monkeypatch):
+    """The names are those that Open MPI gives: a singleton's is still there after its end, and goes then."""
+    program = "from mpi4py import MPI; input()"
+    where = {"OMPI_MCA_btl_sm_backing_directory": str(tmp_path)}
+    process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, env=os.environ | where)
+    monkeypatch.setattr(marks, "SEGMENTS", tmp_path)
+    deadline = time.monotonic() + 30
+    while str(tmp_path) not in Path(f"/proc/{process.pid}/maps").read_text() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    [segment] = tmp_path.iterdir()
+    another = tmp_path / segment.name.replace(f".{os.getuid()}.", f".{os.getuid() + 1}.")
+    another.touch()
+    marks.remove_segments(age=0)
+    assert segment.exists(), "a process maps it"
+    process.communicate(b"\n", timeout=30)
+    assert segment.exists(), "if Open MPI removes it, this kit need not any more"
+    marks.remove_segments()
+    assert segment.exists(), "somebody may be about to map it"
+    marks.remove_segments(age=0)
+    assert list(tmp_path.iterdir()) == [another]
+
+
 def test_two_scopes_side_by_side(monkeypatch):
     """A reset in one scope leaves the ranks of another alone, and a cell still runs on them."""
     cluster = pi2zero.start(n=2)

@@ -17,6 +17,7 @@ import re
 import shutil
 import socket
 import tempfile
+import time
 from itertools import chain
 from pathlib import Path
 
@@ -177,3 +178,24 @@ def _folders(kind: str, prefix: str = "") -> list[Path]:
 
 def _folder_name(kind: str, mark: str) -> str:
     return f"pi2zero-{kind}@{mark.replace('/', '@')}"
+
+
+def remove_segments(age: float = 10.0) -> None:
+    """Remove the shared memory of this user's processes that used MPI without mpirun: 16 MB each.
+
+    Open MPI 5 closes what could remove it too early (its issue 11123); after mpirun, its daemon does it. What a process maps
+    stays, and so does what is younger than `age` seconds: somebody may be about to map it.
+    """
+    if not Path("/proc").is_dir():
+        return
+    names = {f"sm_segment.{host}.{os.getuid()}.*" for host in (socket.gethostname(), socket.gethostname().partition(".")[0])}
+    left = [path for path in chain.from_iterable(map(SEGMENTS.glob, names)) if time.time() - path.lstat().st_mtime >= age]
+    if not left:
+        return
+    maps = ""
+    for process in psutil.pids():
+        with contextlib.suppress(OSError):  # another user's, or gone
+            maps += Path(f"/proc/{process}/maps").read_text()
+    for path in left:
+        if str(path) not in maps:
+            path.unlink(missing_ok=True)

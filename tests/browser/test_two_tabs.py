@@ -12,7 +12,7 @@ NAME = "notebooks/two_tabs"
 FIRST = "window.jupyterapp.shell.currentWidget.content.widgets[0].model.sharedModel"
 SAVE = "window.jupyterapp.commands.execute('docmanager:save') && null"
 CLEAN = "() => !window.jupyterapp.shell.currentWidget.context.model.dirty"
-SHUTDOWN = "async () => { await window.jupyterapp.shell.currentWidget.sessionContext.shutdown(); }"
+SHUTDOWN = "async () => { await window.jupyterapp.serviceManager.sessions.shutdownAll(); }"
 BREAKS = "%%px\nfrom mpi4py import MPI\nif MPI.COMM_WORLD.rank == 1:\n    1 / 0\nMPI.COMM_WORLD.Barrier()"
 WORKS = "%%px\nfrom mpi4py import MPI\nprint(MPI.COMM_WORLD.allreduce(1))"
 
@@ -30,7 +30,7 @@ def tabs(browser, lab):
         open_notebook(tab, NAME)
         both.append(tab)
     yield *both, file
-    both[0].evaluate(SHUTDOWN)  # the kernel is both's
+    both[0].evaluate(SHUTDOWN)  # both have one kernel; and notebook 00's, with which JupyterLab opened
     for tab in both:
         tab.close()
     file.unlink()

@@ -280,6 +280,7 @@ def reset() -> str:
         cancel_left(folder)
     marks.end_marked()
     marks.remove_run_dirs()
+    marks.remove_segments()
     return f"{count} processes ended, their files removed." if count else "Nothing of the kit was running."
 
 

@@ -9,7 +9,7 @@ import sys
 import time
 
 from pi2zero.hosts.slurm import cancel_left
-from pi2zero.marks import MARK, end_marked, owner_is_gone, owner_mark, remove_run_dirs, run_dirs
+from pi2zero.marks import MARK, end_marked, owner_is_gone, owner_mark, remove_run_dirs, remove_segments, run_dirs
 
 _wardens: dict[str, subprocess.Popen] = {}  # by owner: a forked child is not its parent
 
@@ -37,6 +37,7 @@ def main(owner: str) -> None:
     for folder in run_dirs(owner):
         cancel_left(folder)
     remove_run_dirs(owner)
+    remove_segments()
 
 
 if __name__ == "__main__":
