@@ -65,6 +65,16 @@ def test_of_another_hosts_process_nothing_is_known(gone):
     assert not marks.owner_is_gone(elsewhere(gone))
 
 
+def test_what_has_ended_is_not_waited_for_although_nobody_collects_it():
+    """As process 1 of many containers does: ranks whose mpirun is gone are its children."""
+    code = "import subprocess; print(subprocess.Popen(['sleep', '60']).pid, flush=True); input()"
+    careless = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    child, start = psutil.Process(int(careless.stdout.readline())), time.monotonic()
+    marks.end([child], patience=5)
+    assert time.monotonic() - start < 2 and child.status() == psutil.STATUS_ZOMBIE
+    careless.communicate()
+
+
 def test_only_what_begins_with_the_mark_is_ended(sleeper):
     scope = marks.scope_mark()
     mine = f"{scope}{os.getpid()}:0/"

@@ -104,11 +104,32 @@ def end(processes: list[psutil.Process], patience: float = 1.0) -> None:
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.terminate()
-    _, alive = psutil.wait_procs(processes, timeout=patience)
+    alive = wait_for(processes, patience)
     for process in alive:
         with contextlib.suppress(psutil.Error):
             process.kill()
-    psutil.wait_procs(alive, timeout=3)
+    wait_for(alive, 3)
+
+
+def wait_for(processes: list[psutil.Process], patience: float) -> list[psutil.Process]:
+    """Wait up to `patience` seconds until they have ended; those that have not.
+
+    A zombie has ended. psutil waits for its parent to collect it, too: in a container process 1 does that late, or never.
+    """
+    deadline = time.monotonic() + patience
+    while True:
+        _, there = psutil.wait_procs(processes, timeout=0)  # collects our own children
+        alive = [process for process in there if runs(process)]
+        if not alive or time.monotonic() > deadline:
+            return alive
+        time.sleep(0.01)
+
+
+def runs(process: psutil.Process) -> bool:
+    """Whether a process is there, and no zombie."""
+    with contextlib.suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def end_marked(prefix: str | None = None) -> int:
@@ -121,7 +142,7 @@ def end_marked(prefix: str | None = None) -> int:
         done.update(batch)
         # mpirun first: told to stop, it ends its ranks and takes their shared-memory files away.
         end([p for p in batch if _name(p).startswith(("prte", "mpirun", "mpiexec"))], patience=5.0)
-        end([p for p in batch if p.is_running()], patience=0.3)
+        end([p for p in batch if runs(p)], patience=0.3)
     return len(done)
 
 
