@@ -18,7 +18,7 @@ import tempfile
 import time
 
 import setup_site
-from setup_packages import Packages, pins
+from setup_packages import Packages, pins, temporary_folder
 from setup_talk import is_full, say, stop, stop_full
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -120,7 +120,10 @@ def take_lock(venv):
 
 
 def make_environment(python, venv):
-    made = subprocess.run([python, "-m", "venv", venv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    temporary = temporary_folder(venv)
+    os.makedirs(temporary, exist_ok=True)
+    env = dict(os.environ, TMPDIR=temporary)
+    made = subprocess.run([python, "-m", "venv", venv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env)
     if made.returncode:
         if is_full(venv):
             stop_full()

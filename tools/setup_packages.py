@@ -54,6 +54,11 @@ def is_whole(folder):
         return False
 
 
+def temporary_folder(venv):
+    """Where Python, pip and uv unpack: in the environment. A kill leaves nothing elsewhere, and the next set-up removes it."""
+    return os.path.join(venv, "set-up-tmp")
+
+
 class Packages:
     """The packages of one environment. uv's and pip's words go to the file `log`; they keep `lock` open while they live."""
 
@@ -66,8 +71,7 @@ class Packages:
         # (indexes, proxies, certificates, caches) is the user's and stays.
         drop = ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT")
         self.env = {name: value for name, value in os.environ.items() if name not in drop}
-        # What pip and uv unpack stays in the environment: a kill leaves nothing elsewhere, and the next set-up removes it.
-        self.temporary = os.path.join(venv, "set-up-tmp")
+        self.temporary = temporary_folder(venv)
         self.env.update(PIP_USER="0", PYTHONUNBUFFERED="1", PYTHONIOENCODING="utf-8", PIP_DISABLE_PIP_VERSION_CHECK="1")
         self.env.update(TMPDIR=self.temporary)
         self.settings = pip_settings(self.python, self.env)
