@@ -104,14 +104,14 @@ def end(processes: list[psutil.Process], patience: float = 1.0) -> None:
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.terminate()
-    alive = wait_for(processes, patience)
+    alive = wait_until_ended(processes, patience)
     for process in alive:
         with contextlib.suppress(psutil.Error):
             process.kill()
-    wait_for(alive, 3)
+    wait_until_ended(alive, 3)
 
 
-def wait_for(processes: list[psutil.Process], patience: float) -> list[psutil.Process]:
+def wait_until_ended(processes: list[psutil.Process], patience: float) -> list[psutil.Process]:
     """Wait up to `patience` seconds until they have ended; those that have not.
 
     A zombie has ended. psutil waits for its parent to collect it, too: in a container process 1 does that late, or never.

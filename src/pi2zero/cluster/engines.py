@@ -296,5 +296,5 @@ def let_go(ipp_cluster) -> None:
 def is_alive(pid: int) -> bool:
     """Whether a process runs; a zombie does not."""
     with contextlib.suppress(psutil.NoSuchProcess):
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        return marks.runs(psutil.Process(pid))
     return False

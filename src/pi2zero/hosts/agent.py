@@ -124,7 +124,7 @@ def end(mark: str) -> None:
     given back before would have it killed."""
     theirs = [daemon for daemon in daemons(mark) if name_of(daemon).startswith("prted")]
     marks.end_marked(mark)
-    marks.wait_for(theirs, CLEARING)
+    marks.wait_until_ended(theirs, CLEARING)
 
 
 def clean(folder: str) -> None:
