@@ -16,8 +16,9 @@ os.environ["PI2ZERO_ROOM"] = os.devnull  # and no test notes anything, whatever 
 pytest.register_assert_rewrite("lab_checks", "pictures")
 
 # Begun first, so that no worker is left with one of them at the end. (A file's tests run on one worker, for what they share.)
-LONG = ["test_notebooks", "test_summarize", "test_checks_summarization", "test_horovod", "test_train_scripts", "test_train_deepspeed"]
-LONG += ["test_built", "test_setup", "test_checks_pi", "test_memory", "test_doctor", "test_labs", "test_slides", "test_site"]
+LONG = ["test_notebooks", "test_summarize", "test_checks_summarization", "test_horovod", "test_train_scripts"]
+LONG += ["test_train_deepspeed", "test_built", "test_setup", "test_checks_pi", "test_memory", "test_doctor", "test_labs"]
+LONG += ["test_slides", "test_site"]
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks
