@@ -149,3 +149,30 @@ def test_all_layouts_and_no_other(model, ranks, batch):
     found = Counter(layouts(model, machine, batch))
     assert set(found.values()) == {1}, "none twice"
     assert set(found) == set(possible(model, machine, batch))
+
+
+def test_the_table_says_what_the_plan_has():
+    """Each number of each row, told again from the row itself."""
+    found = costs.plan(GPT, replace(NODE, overlap=0.5), BATCH)
+    text = costs.plan_text(found, 4).splitlines()
+    begin, end = (k for k, line in enumerate(text) if line.startswith(("step, s", "In brackets")))
+    names, best = [name.strip() for name in text[begin].split("  ") if name.strip()], found.best(4)
+    shown, wide = names[2:-2], [max(9, len(name)) for name in names[2:-2]]
+    assert names[:2] == ["step, s", "GB"] and names[-2:] == ["micro", "layout"] and "(gradients)" in shown and "compute" in shown
+    for line, row in zip(text[begin + 1 : end], best, strict=True):
+        values = [row.hidden[name[1:-1]] if name.startswith("(") else row.parts[name] for name in shown]
+        cells = [f"{value:{width}.3g}" for value, width in zip(values, wide, strict=True)]
+        step, held = f"{row.seconds:7.3g}", f"{row.held / 1e9:3.0f}"
+        assert line == "  ".join([step, held, *cells, f"{row.layout.micro:5}", row.layout.name])
+    for name in costs.PARTS:
+        assert (name in shown) == any(row.parts[name] > row.seconds / 2000 for row in best), name
+    for row, line in zip(best[:3], text[end + 2 : end + 5], strict=True):
+        assert line.startswith("  parameters ") and line.endswith(f" GB ({row.layout.name})")
+        assert f"activations {row.bytes['activations'] / 1e9:,.1f}" in line
+    assert text[end + 5 : end + 7] == ["", "Why the others lose"]
+    assert text[end + 7 :] == [f"  {name:22} {why}" for name, why in found.others().items()]
+
+
+def test_a_kernel_larger_than_what_is_left_is_named():
+    with pytest.raises(ValueError, match="the kernel of row 2, 5, is larger than what is left of the image"):
+        costs.convolutions([3, 8, 8], [[4, 3, 2], [4, 5, 1]], 2)
