@@ -120,17 +120,19 @@ def take_lock(venv):
 
 
 def make_environment(python, venv):
+    """Python's own two steps, so that what the second one says is seen: pip comes from the files that Python brings."""
     temporary = temporary_folder(venv)
     os.makedirs(temporary, exist_ok=True)
-    env = dict(os.environ, TMPDIR=temporary)
-    made = subprocess.run([python, "-m", "venv", venv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env)
-    if made.returncode:
-        if is_full(venv):
+    env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    env.update(TMPDIR=temporary)
+    pip = [os.path.join(venv, "bin", "python"), "-Im", "ensurepip", "--upgrade", "--default-pip"]
+    for command in ([python, "-m", "venv", "--without-pip", venv], pip):
+        made = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env)
+        said = made.stdout.decode(errors="replace").strip()
+        if made.returncode and (is_full(venv) or os.strerror(errno.ENOSPC) in said):
             stop_full()
-        stop(
-            "%s could not make an environment: %s" % (python, made.stdout.decode(errors="replace").strip()[-300:]),
-            "remove the folder %s and run make again." % venv,
-        )
+        if made.returncode:
+            stop("%s could not make an environment: %s" % (python, said[-300:]), "remove the folder %s and run make again." % venv)
 
 
 def set_up(args):

@@ -48,8 +48,8 @@ def test_faults_from_a_notebook(name):
         ranks = int(book.run("print(cluster.n)").text)
         for words, cell in FAULTS.items():
             assert (reply := book.run("cluster.replay()")).ok, reply.text  # what the fault before has cost
-            joined = re.findall(r"True|False", book.run(JOINED).text)
-            assert len(joined) == ranks
+            joined = re.findall(r"True|False", (reply := book.run(JOINED)).text)
+            assert len(joined) == ranks, reply.text + reply.error
             broken = book.run(BEFORE + cell.format(collective=COLLECTIVE[joined[0]]))
             assert broken.error.startswith("RankError") and words in broken.error + broken.text, broken.text
             after = book.run("%%px\nfrom mpi4py import MPI\nprint(MPI.COMM_WORLD.allreduce(1))")
