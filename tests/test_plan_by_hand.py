@@ -176,3 +176,62 @@ def test_the_table_says_what_the_plan_has():
 def test_a_kernel_larger_than_what_is_left_is_named():
     with pytest.raises(ValueError, match="the kernel of row 2, 5, is larger than what is left of the image"):
         costs.convolutions([3, 8, 8], [[4, 3, 2], [4, 5, 1]], 2)
+
+
+def test_a_gpts_parameters():
+    """Of a block 4 h² + 8 h² and its biases and norms; embedding and head are two matrices unless tied; a last norm."""
+    block = 12 * H * H + 13 * H
+    assert GPT.parameters == L * block + 2 * 1024 * H + S * H + 2 * H
+    tied = costs.transformer(layers=L, width=H, heads=8, vocabulary=1024, sequence=S, tied=True)
+    assert GPT.parameters - tied.parameters == 1024 * H
+    with pytest.raises(ValueError, match=r"layers: at most 10,000, each is looked at; got 10,001\."):
+        costs.transformer(layers=10_001, width=H, heads=8, vocabulary=1024, sequence=S)
+
+
+def has(layout, choice):
+    """Whether a layout is one of a line of "Why the others lose", by the line's words."""
+    first, _, last = choice.partition(" ")
+    if last == "alone":
+        return getattr(layout, first) == NODE.ranks and not layout.zero
+    if first.startswith("ZeRO"):
+        return layout.zero == int(first[-1])
+    if first == "schedule":
+        return layout.pipeline > 1 and layout.schedule == last
+    if first == "recompute":
+        return layout.recompute == last
+    if "offload" in choice:
+        return layout.offload == (choice == "offload")
+    return getattr(layout, last) == 1
+
+
+@pytest.mark.parametrize(("model", "ways"), [(GPT, "data tensor pipeline sequence"), (NET, "data pipeline space")])
+def test_each_choice_is_told_by_the_best_layout_that_has_it(model, ways):
+    found = costs.plan(model, NODE, BATCH)
+    rest = [
+        "ZeRO-0",
+        "ZeRO-1",
+        "ZeRO-2",
+        "ZeRO-3",
+        *(f"schedule {name}" for name in SCHEDULES),
+        "recompute none",
+        "recompute full",
+    ]
+    told = found.others()
+    split = [word for way in ways.split() for word in (f"{way} alone", f"no {way}")]
+    assert list(told) == [*split, *rest, "offload", "no offload"]
+    for choice, why in told.items():
+        row = next((row for row in found.rows if has(row.layout, choice)), None)
+        if row is None:
+            assert why.startswith("not possible")
+        elif row is found.rows[0]:
+            assert why == "the best has it"
+        elif row.parts is None:
+            assert why.startswith(f"does not fit: at least {row.held / 1e9:,.1f} GB")
+        else:
+            slower = row.seconds / found.rows[0].seconds
+            more = {name: value - found.rows[0].parts[name] for name, value in row.parts.items()}
+            part = max(more, key=more.get)
+            if slower < 1.0005 or more[part] <= 0:
+                assert why == "as fast as the best"
+            else:
+                assert why.startswith(f"{slower:,.2f} times the best's time ({row.layout.name}): {part} takes ")
