@@ -4,6 +4,7 @@ import contextlib
 import json
 import threading
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -64,3 +65,19 @@ def test_a_controller_that_ends_says_why(folder):
         engines.Engines(1, lambda what: None)
     ending.join()
     assert len(ended) == 1 and not ended[0].is_running() and not folder.exists()
+
+
+def test_output_that_comes_after_the_answer_is_shown(cluster, capsys):
+    """Answers and output go two ways: on a busy machine the second may be seconds later. Here its process rests for 2 s."""
+    controller = cluster._engines.ipp.controller
+    port = int(json.loads(Path(controller.connection_files["engine"]).read_text())["iopub"])
+    children = psutil.Process(controller.pid).children(recursive=True)
+    (relay,) = [
+        child for child in children if port in {one.laddr.port for one in child.net_connections() if one.status == "LISTEN"}
+    ]
+    relay.suspend()
+    goes_on = threading.Timer(2, relay.resume)
+    goes_on.start()
+    cluster.run("print('here')")
+    goes_on.join()
+    assert capsys.readouterr().out == "".join(f"[stdout:{rank}] here\n" for rank in range(cluster.n))

@@ -15,6 +15,7 @@ from pi2zero.cluster.show import Show
 
 SOON = 0.3  # s that a cell gets to end by itself, before anybody looks
 POLL = 0.1  # s between two looks
+LATE = 5.0  # s that a rank's output may take longer than its answer, on a busy machine: they come by two ways
 GRACE = 1.0  # s that ranks which wait for others get to finish after one has raised
 GRACE_AWAKE = 2.5  # s that any other gets: on a busy machine it may still be making its traceback
 LEAVES = re.compile(r"^\s*(exit|quit)\(", re.MULTILINE)
@@ -48,7 +49,7 @@ class Watch:
                 # One result for each rank: a joint result would not come before the last rank, which may never finish.
                 self.results = dict(zip(self.ranks, self.sent.split(), strict=True))
             if self.sent.wait(SOON):
-                self.sent.wait_for_output(1)
+                self._await_output()
             else:
                 self._wait()
             if LEAVES.search(source):  # the engine ends after it has answered
@@ -122,8 +123,13 @@ class Watch:
                     self.outcome.seconds_still = min(now - moved, self.standing.seconds(pending))
                     return
                 self.show.standing(now - moved, self.standing.tell(pending, self.show.describe))
-        for result in self.results.values():
-            result.wait_for_output(1)
+        self._await_output()
+
+    def _await_output(self) -> None:
+        """All have answered: what they have printed comes, too, unless a rank is gone."""
+        deadline, there = time.monotonic() + LATE, set(self.engines.client.ids)
+        for rank, result in self.results.items():
+            result.wait_for_output(max(0.0, deadline - time.monotonic()) if self.engines.ids[rank] in there else 0)
 
     def _end_the_others(self) -> None:
         """Note where the unfinished ranks are, and interrupt them; some cannot be (a call of MPI that waits)."""
