@@ -1,6 +1,7 @@
 """What many tests share."""
 
 import os
+import signal
 from unittest import mock
 
 import pytest
@@ -13,6 +14,8 @@ from pi2zero.cluster.current import current
 os.environ[marks.SCOPE] = f"tests-{os.getpid()}"  # a test that resets ends nobody else's ranks, not another worker's either
 os.environ["PI2ZERO_SITE"] = os.devnull  # ranks run here, whatever this machine's site file says
 os.environ["PI2ZERO_ROOM"] = os.devnull  # and no test notes anything, whatever this user has agreed to
+# Whoever runs the tests in a shell's background has them, and all that they start, ignore Ctrl-C; some tests press it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 pytest.register_assert_rewrite("lab_checks", "pictures")
 
 # Begun first, so that no worker is left with one of them at the end. (A file's tests run on one worker, for what they share.)

@@ -146,14 +146,9 @@ def test_a_wheel_that_is_not_what_it_lists(copy, wheels):  # noqa: F811
     assert "of alpha-1.0 is not what the package lists" in said and "disk is full" not in said
 
 
-def hears_ctrl_c():
-    """Before a program begins: whoever runs the tests in the background has them, and their children, ignore SIGINT."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 def test_interrupted(copy):  # noqa: F811
     """As Ctrl-C does it: the whole group gets the signal."""
-    process = start_setup(copy, stderr=subprocess.PIPE, start_new_session=True, preexec_fn=hears_ctrl_c)
+    process = start_setup(copy, stderr=subprocess.PIPE, start_new_session=True)
     os.killpg(process.pid, signal.SIGINT)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 1 and "you interrupted it" in error and "Traceback" not in error
@@ -164,9 +159,8 @@ def test_interrupted_at_random_moments(copy, wheels):  # noqa: F811
     chance, command = random.Random(16), [sys.executable, copy / "tools" / "setup.py", "--venv", copy / "venv"]
     env = only_these(copy, conf := f"no-index = true\nfind-links = {wheels}")
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    group = {"start_new_session": True, "preexec_fn": hears_ctrl_c}
     for how in (signal.SIGINT, signal.SIGKILL, signal.SIGINT, signal.SIGKILL, signal.SIGINT):
-        process = subprocess.Popen(command, env=env, **pipes, **group)
+        process = subprocess.Popen(command, env=env, start_new_session=True, **pipes)
         process.stdout.readline()
         time.sleep(chance.uniform(0, 7))
         with contextlib.suppress(ProcessLookupError):
