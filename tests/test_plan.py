@@ -93,16 +93,17 @@ def plan_of(row, ranks, batches):
     return [rows[row](rank) for rank in range(ranks)]
 
 
+@pytest.mark.parametrize("recompute", ["none", "full"])
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "gems"])
 @pytest.mark.parametrize(("stages", "count"), [(2, 2), (2, 6), (4, 4), (4, 8), (8, 8)])
-def test_pipelines_take_as_long_as_their_rows(schedule, stages, count):
-    """Equal stages, no messages: costs.pipeline_spans of the rows."""
+def test_pipelines_take_as_long_as_their_rows(schedule, stages, count, recompute):
+    """Equal stages, no messages: costs.pipeline_spans of the rows. Backward is two forwards, three if layers are made again."""
     block = GPT.layers[1]
     model = replace(GPT, layers=(costs.Layer(output=1), *[replace(block, summed=0, sums=0)] * 8, costs.Layer()))
     fast = replace(NODE, latency=0, inside=1e30, between=1e30, update=1e30)
-    parts, _ = costs.seconds(model, costs.Layout(pipeline=stages, schedule=schedule), fast, count)
-    forward = 8 / stages * block.operations / fast.speed
-    spans = costs.pipeline_spans(plan_of(schedule, stages, count), lambda stage, kind: forward * (1 + (kind == "B")))
+    parts, _ = costs.seconds(model, costs.Layout(pipeline=stages, schedule=schedule, recompute=recompute), fast, count)
+    forward, backward = 8 / stages * block.operations / fast.speed, 3 if recompute == "full" else 2
+    spans = costs.pipeline_spans(plan_of(schedule, stages, count), lambda stage, kind: forward * {"F": 1, "B": backward}[kind])
     assert sum(parts.values()) == pytest.approx(max(row[-1][2] for row in spans))
     if schedule != "gems":
         assert parts["bubble"] / sum(parts.values()) == pytest.approx(costs.pipeline_bubble(stages, count))

@@ -235,3 +235,21 @@ def test_each_choice_is_told_by_the_best_layout_that_has_it(model, ways):
                 assert why == "as fast as the best"
             else:
                 assert why.startswith(f"{slower:,.2f} times the best's time ({row.layout.name}): {part} takes ")
+
+
+def test_a_layout_in_words():
+    words = costs.Layout(data=4, pipeline=2, zero=1, recompute="full").name
+    assert words == "data 4, pipeline 2 (1f1b), ZeRO-1, recompute"
+    words = costs.Layout(tensor=2, pipeline=2, sequence=4, schedule="interleaved", chunks=2, zero=1, offload=True).name
+    assert words == "tensor 2, pipeline 2 (interleaved x 2), sequence 4, ZeRO-1, offload"
+    assert costs.Layout().name == "1 rank" and costs.Layout(zero=3, data=2).name == "data 2, ZeRO-3"
+
+
+def test_what_the_example_leaves_out_is_what_is_taken():
+    """Its lines that begin with # are the defaults."""
+    given = costs.EXAMPLE.replace("ranks = 64", "ranks = 8").replace("batch = 512", "batch = 8")
+    text, images = given.partition("# [images]")[0], given.partition("[machine]")[2]
+    spelt = text.replace("\n# ", "\n") + "[machine]" + images.replace("\n# ", "\n")
+    assert spelt != given and spelt.count("#") < given.count("#") - 8
+    for one, other in zip(costs.plan_from(given).rows, costs.plan_from(spelt).rows, strict=True):
+        assert (one.layout, one.bytes, one.parts) == (other.layout, other.bytes, other.parts)

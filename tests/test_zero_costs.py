@@ -47,6 +47,8 @@ def test_what_fits_where():
     assert costs.ranks_needed(20e9, 32e9, 2) is None, "its parameters alone take 40 GB on every rank"
     assert costs.ranks_needed(1e9, 32e9, 0) == 1 and costs.ranks_needed(3e9, 32e9, 0) is None
     assert costs.ranks_needed(20e9, 32e9, 3) == 10
+    with pytest.raises(ValueError, match=r"^memory: "):
+        costs.ranks_needed(20e9, -1, 3)
 
 
 @pytest.mark.parametrize(
