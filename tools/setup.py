@@ -132,7 +132,8 @@ def make_environment(python, venv):
         if made.returncode and (is_full(venv) or os.strerror(errno.ENOSPC) in said):
             stop_full()
         if made.returncode:
-            stop("%s could not make an environment: %s" % (python, said[-300:]), "remove the folder %s and run make again." % venv)
+            why = "%s could not make an environment: %s" % (python, said[-300:])
+            stop(why, "remove the folder %s and run make again." % venv)
 
 
 def set_up(args):
