@@ -20,7 +20,8 @@ VERSION = "7.17.3"
 WANTED = 90  # percent of lines and branches
 # A rank ends by a signal, and need not get the time to save what has run on it: it does so now and then.
 STARTUP = """import coverage, sys, threading, time
-running = coverage.process_startup()
+coverage.process_startup()
+running = getattr(coverage.process_startup, "coverage", None)  # perhaps begun already
 def save():
     while True:
         time.sleep(5)
