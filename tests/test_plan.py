@@ -214,6 +214,16 @@ def test_a_wrong_file_says_what_is_wrong_in_one_sentence(old, new, says):
     assert "\n" not in str(caught.value)
 
 
+def test_a_key_or_a_value_of_a_page_is_not_quoted_whole():
+    for old, new, says in (
+        ("batch = 8 ", f"{'1' * 5000} = 8 ", "is unknown; there are"),
+        ("heads = 64", f'heads = 64\nprecision = "{"x" * 5000}"', "fp32; got"),
+    ):
+        with pytest.raises(ValueError, match=says) as caught:
+            costs.plan_from(GOOD.replace(old, new, 1))
+        assert len(str(caught.value)) < 1000
+
+
 @pytest.mark.long
 def test_bytes_of_layouts_that_ran(tmp_path):
     """Four ranks train two steps by 1F1B, by GPipe with recomputing, by ZeRO-2, and on a ring: within 5 % of what was predicted,

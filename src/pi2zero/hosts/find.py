@@ -44,7 +44,7 @@ def in_list(on):
     """What `counted` needs, from ["node1:2", "node2"] or {"node1": 2}."""
     for one in [f"{name}:{number}" for name, number in on.items()] if isinstance(on, dict) else map(str, on):
         name, _, number = one.partition(":")
-        wrong = f"{one!r} is not a host with its slots. Write it as node1:2, or node1 for one slot for each core."
+        wrong = f"{one[:200]!r} is not a host with its slots. Write it as node1:2, or node1 for one slot for each core."
         yield name, number, wrong
 
 

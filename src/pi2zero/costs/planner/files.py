@@ -45,8 +45,20 @@ between = 22e9              # bytes/s and rank between nodes
 """
 
 
+LONGEST = 800  # characters of a sentence on an error
+
+
 def plan_from(text):
     """The Plan of a file's text. Raises ValueError with one sentence that says what is wrong and what is expected."""
+    try:
+        return _plan_from(text)
+    except ValueError as error:
+        if len(words := str(error)) > LONGEST:  # it quotes a key or a value that is a page long
+            raise ValueError(f"{words[: LONGEST - 200]} ... {words[-150:]}") from None
+        raise
+
+
+def _plan_from(text):
     try:
         told = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also numbers and nests that are too long
