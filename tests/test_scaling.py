@@ -32,6 +32,9 @@ def test_slowest_rank_matches_simulation():
 
 
 def test_allowed_beta_inverts_the_model():
+    assert costs.allowed_beta(2, 0.1, 100e6, 0, 0.5) == pytest.approx(1e-9), "two ranks: as long as it computes for 100 MB"
+    with pytest.raises(ValueError, match="2 or more"):
+        costs.allowed_beta(1, 0.1, 100e6, 0, 0.5)
     beta = costs.allowed_beta(512, 0.2, 98e6, 5e-6, 0.9, overlap=0.3)
     assert costs.scaling_efficiency(512, 0.2, 98e6, 5e-6, beta, overlap=0.3) == pytest.approx(0.9)
     with pytest.raises(ValueError, match="cannot be had"):
