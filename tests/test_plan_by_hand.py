@@ -44,6 +44,9 @@ def test_ring_attention_sends_keys_and_values_round(ways, link):
     keys = S / c * H / t * 2
     messages = 2 * (c - 1) + 4 * c
     assert part("sequence", **ways) == pytest.approx(BATCH * L * messages * costs.message_seconds(keys, *link))
+    messages += 2 * (c - 1)  # forward once more
+    again = part("sequence", **ways, recompute="full")
+    assert again == pytest.approx(BATCH * L * messages * costs.message_seconds(keys, *link))
 
 
 @pytest.mark.parametrize(("ways", "link"), [({"space": 4}, HERE), ({"space": 2, "data": 4}, HERE), ({"space": 8}, THERE)])
