@@ -22,7 +22,7 @@ test-fast: set-up ## lint, labs in step and the package tests that start no rank
 cluster-test: set-up ## ranks on several hosts: makes two hosts and a Slurm on this machine (root, Linux), tests, removes them
 	@$(PY) tools/check.py hosts
 
-faults: set-up  ## every named fault of tests/faults.toml, injected for real; writes docs/faults.md (about ten minutes)
+faults: set-up  ## every named fault of tests/faults.toml, injected for real; writes docs/faults.md (about twenty minutes)
 	@$(PY) -m pi2zero built --wait
 	@$(PY) -m pytest -q -p tests.fault_page -n2 --dist=loadfile --no-loadscope-reorder tests --ignore=tests/hosts
 

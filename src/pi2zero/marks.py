@@ -116,9 +116,9 @@ def wait_until_ended(processes: list[psutil.Process], patience: float) -> list[p
 
     A zombie has ended. psutil waits for its parent to collect it, too: in a container process 1 does that late, or never.
     """
-    deadline = time.monotonic() + patience
+    deadline, alive = time.monotonic() + patience, processes
     while True:
-        _, there = psutil.wait_procs(processes, timeout=0)  # collects our own children
+        _, there = psutil.wait_procs(alive, timeout=0)  # collects our own children
         alive = [process for process in there if runs(process)]
         if not alive or time.monotonic() > deadline:
             return alive
