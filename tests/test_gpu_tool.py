@@ -71,13 +71,38 @@ time.sleep(300)
 
 
 def test_a_path_that_hangs_is_ended_with_all_that_it_started():
-    hung = outcome(CHILD, **{"seconds": 7})
-    assert hung.state == "FAILED" and hung.lines[-1].startswith("it had not ended after ")
+    hung = gpu.run(case(CHILD, seconds=7), time.monotonic() + 60)
+    assert hung.state == "FAILED" and hung.lines[-1].startswith("it had not ended after 7 s")
     child = int(hung.lines[0])
     deadline = time.monotonic() + 30
     while runs(child) and time.monotonic() < deadline:
         time.sleep(0.05)  # it has been killed, and is ending
     assert not runs(child)
+
+
+def test_a_path_that_the_end_of_all_time_cuts_has_not_failed():
+    cut = outcome("import time; time.sleep(300)", seconds=6)
+    assert cut.state == "not tried" and cut.lines[-1].startswith("the time was over: it had not ended after ")
+
+
+def test_of_a_rank_that_fails_its_own_words_are_shown_not_torchrun_s():
+    (program,) = [one for one in gpu_cases.cases(FACTS) if one.title == "FSDP2"]
+    command = [*program.command[:5], "1", "--no-python", sys.executable, "-c", "raise ValueError('the reason')"]
+    failed = gpu.run(gpu.Case("", command), time.monotonic() + 60)
+    assert failed.state == "FAILED" and failed.lines[-1] == "ValueError: the reason"
+
+
+TIMES = "import time; print(time.time()); time.sleep(1); print(time.time())"
+
+
+def test_what_measures_runs_alone_after_all_others_and_the_others_side_by_side():
+    paths = [
+        gpu.Case(name, [sys.executable, "-c", TIMES], shown=2, alone="alone" in name) for name in ("alone", "a", "b", "alone 2")
+    ]
+    spans = {one.case.title: list(map(float, one.lines)) for one in gpu.run_all(paths, time.monotonic() + 60, 2)}
+    assert list(spans) == ["alone", "a", "b", "alone 2"]
+    assert max(spans["a"][0], spans["b"][0]) < min(spans["a"][1], spans["b"][1])
+    assert max(spans["a"][1], spans["b"][1]) <= spans["alone"][0] and spans["alone"][1] <= spans["alone 2"][0]
 
 
 def runs(pid):
@@ -100,6 +125,18 @@ def test_the_page_tells_hardware_versions_and_every_path(monkeypatch, tmp_path, 
     assert "2 passed, 1 FAILED, 1 not possible here, 0 not tried." in text
     assert "fine \\| indeed" in text and "| not possible here | 0 | no nvcc |" in text
     assert "ZeroDivisionError" in text.partition("## 1 / 0: FAILED")[2] and "```\n1\n2\n```" in text
+
+
+def test_some_paths_only_have_a_page_of_their_own(monkeypatch, tmp_path):
+    monkeypatch.setattr(gpu, "look", lambda: FACTS)
+    monkeypatch.setattr(gpu, "cases", lambda facts: [case("print('wanted')"), case("print('other')")])
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "--out", str(tmp_path), "--only", "wanted"])
+    assert gpu.main() == 0
+    (page,) = tmp_path.iterdir()
+    assert page.name.endswith("-2x-pretended-a1-some.md") and "1 passed, 0 FAILED" in page.read_text()
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "--out", str(tmp_path), "--only", "nothing"])
+    with pytest.raises(SystemExit):
+        gpu.main()
 
 
 def test_a_torch_that_cannot_use_the_driver_s_gpu_is_told(monkeypatch):

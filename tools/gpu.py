@@ -1,5 +1,7 @@
 """`make gpu`: try every GPU path that this node allows, in ten minutes, and write what came of it into docs/gpu/.
 
+Paths run side by side where there are cores for it; those that measure run by themselves, at the end.
+
 Runs on any Python 3.11 or later that has torch, whoever installed it; what a path needs and is not here makes it "not possible
 here". Where torch sees no GPU it says so, and writes nothing.
 """
@@ -16,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +26,8 @@ from gpu_cases import PROGRAMS, ROOT, Case, cases, programs
 
 LAST = 25  # lines of a path that failed
 HARMLESS = re.compile(r"^\s*$|\*{9}|OMP_NUM_THREADS|it/s\]")  # torchrun's advice, bars
+TORCHRUN_ENDS = re.compile(r"^E\d{4} .*torch/distributed/elastic/.* failed ")  # then it says at length that a program has failed
+CORES = 3  # for one path, of those that run side by side
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,7 @@ def run(case: Case, deadline: float) -> Outcome:
         return Outcome(case, "not possible here", lines=(case.missing,))
     if (left := deadline - time.monotonic()) < 5:
         return Outcome(case, "not tried", lines=("the time was over",))
-    begin, limit = time.monotonic(), min(case.seconds, left)
+    begin, limit, cut = time.monotonic(), min(case.seconds, left), left < case.seconds
     with tempfile.TemporaryFile() as said:
         options = {"cwd": ROOT, "stdout": said, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}
         process = subprocess.Popen(case.command, env=environment(**case.environment), start_new_session=True, **options)
@@ -80,8 +85,10 @@ def run(case: Case, deadline: float) -> Outcome:
             ended = end(process)
         said.seek(0)
         lines = [line.rstrip() for line in said.read().decode(errors="replace").splitlines() if not HARMLESS.search(line)]
+    lines = lines[: next((at for at, line in enumerate(lines) if TORCHRUN_ENDS.match(line)), None)] or lines
     if ended:
-        lines.append(f"it had not ended after {limit:.0f} s, and was ended")
+        state = "not tried" if cut else state
+        lines.append("the time was over: " * cut + f"it had not ended after {limit:.0f} s, and was ended")
     return Outcome(case, state, time.monotonic() - begin, tuple(lines[-(case.shown if state == "passed" else LAST) :]))
 
 
@@ -139,21 +146,43 @@ def gpu_memory(facts: dict, name: str) -> float:
     return next(gpu["bytes"] for gpu in facts["gpus"] if gpu["name"] == name) / 1e9
 
 
+def run_all(paths: list[Case], deadline: float, at_once: int) -> list[Outcome]:
+    """Run them, several at once; in the order given, but those first that may take long, and last, each alone, what measures."""
+    outcomes = {}
+
+    def one(path):
+        outcomes[path.title] = run(path, deadline)
+        print(f"{path.title}: {outcomes[path.title].state}, {outcomes[path.title].seconds:.0f} s", flush=True)
+
+    with ThreadPoolExecutor(at_once) as pool:
+        list(pool.map(one, sorted((path for path in paths if not path.alone), key=lambda path: -path.seconds)))
+    for path in paths:
+        if path.alone:
+            one(path)
+    return [outcomes[path.title] for path in paths]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--minutes", type=float, default=10.0, help="for all paths together (default: 10)")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "gpu", help="where the page is written (default: docs/gpu)")
+    at_once = max(1, len(os.sched_getaffinity(0)) // CORES)
+    parser.add_argument(
+        "--at-once", type=int, default=at_once, help=f"paths side by side (default: a third of the cores, {at_once})"
+    )
+    parser.add_argument("--only", nargs="+", metavar="WORDS", help="only the paths that have one of these in their name")
     args = parser.parse_args()
     deadline = time.monotonic() + 60 * args.minutes - 10
-    facts, outcomes = look(), []
-    for case in cases(facts):
-        print(f"{case.title} ... ", end="", flush=True)
-        outcomes.append(run(case, deadline))
-        print(f"{outcomes[-1].state}, {outcomes[-1].seconds:.0f} s", flush=True)
+    facts = look()
+    paths = [path for path in cases(facts) if not args.only or any(words in path.title for words in args.only)]
+    if not paths:
+        parser.error(f"no path has {' or '.join(map(repr, args.only))} in its name; names are in tools/gpu_cases.py")
+    outcomes = run_all(paths, deadline, args.at_once)
     day = datetime.date.today().isoformat()
-    page = args.out / f"{day}-{len(facts['gpus'])}x-{re.sub(r'[^a-z0-9]+', '-', facts['gpus'][0]['name'].lower())}.md"
+    kind = re.sub(r"[^a-z0-9]+", "-", facts["gpus"][0]["name"].lower()) + "-some" * bool(args.only)
+    page = args.out / f"{day}-{len(facts['gpus'])}x-{kind}.md"
     args.out.mkdir(parents=True, exist_ok=True)
-    page.write_text(report(facts, outcomes, day))
+    page.write_text(report(facts, outcomes, f"{day}, {args.at_once} paths side by side"))
     failed = sum(one.state == "FAILED" for one in outcomes)
     print(f"{failed} failed. The page: {page}")
     return int(failed > 0)

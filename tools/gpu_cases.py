@@ -1,6 +1,7 @@
 """The paths that `make gpu` tries: for each what runs, and what it needs that may not be here."""
 
 import os
+import shlex
 import shutil
 import sys
 from dataclasses import dataclass, field
@@ -30,7 +31,10 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 
 @dataclass(frozen=True)
 class Case:
-    """One path. missing: why it is not possible here; empty if it is. shown: how many of its last lines the report has."""
+    """One path. missing: why it is not possible here; empty if it is. shown: how many of its last lines the report has.
+
+    alone: it measures, and nothing else may run meanwhile.
+    """
 
     title: str
     command: list[str]
@@ -38,6 +42,7 @@ class Case:
     seconds: float = 60.0
     environment: dict[str, str] = field(default_factory=dict)
     shown: int = 1
+    alone: bool = False
 
 
 def cases(facts: dict) -> list[Case]:
@@ -58,16 +63,17 @@ def cases(facts: dict) -> list[Case]:
     own_mpirun = shutil.which("mpirun", path=programs())
     mpirun = [own_mpirun or "mpirun", "-n", str(count), sys.executable]
     no_mpi = {"launcher": mpirun, "missing": "" if own_mpirun else "there is no mpirun on the PATH"}
-    alone, no_nvcc = [sys.executable], "" if shutil.which("nvcc") else "there is no nvcc, which compiles this operator"
+    single, measures = [sys.executable], {"alone": True, "shown": 20}
+    no_nvcc = "" if shutil.which("nvcc") else "there is no nvcc, which compiles this operator"
     found = [
         made(f"join() under torchrun, nccl: {each}", f"{PROGRAMS} world --backend nccl"),
         made("join(), one visible GPU a task", f"{PROGRAMS} world --backend nccl --one-visible"),
         made(f"join() under mpirun, nccl: {each}", f"{PROGRAMS} world --backend nccl", "mpi4py", **no_mpi),
         made("join(), 4 ranks on one GPU over gloo", f"{PROGRAMS} world --backend gloo", ranks=4, environment=one_gpu),
-        made("all-reduce over nccl", f"{PROGRAMS} allreduce"),
-        made("all-reduce of 2 ranks on one GPU over gloo", f"{PROGRAMS} allreduce", ranks=2, environment=one_gpu),
-        made("scripts/allreduce_bench.py", "scripts/allreduce_bench.py --sizes 1M 64M", "mpi4py", shown=20, **no_mpi),
-        made("scripts/train_single.py", "scripts/train_single.py --epochs 3", "sklearn", launcher=alone),
+        made("all-reduce over nccl", f"{PROGRAMS} allreduce", alone=True),
+        made("all-reduce of 2 ranks on one GPU over gloo", f"{PROGRAMS} allreduce", ranks=2, environment=one_gpu, alone=True),
+        made("scripts/allreduce_bench.py", "scripts/allreduce_bench.py --sizes 1M 64M", "mpi4py", **measures, **no_mpi),
+        made("scripts/train_single.py", "scripts/train_single.py --epochs 3", "sklearn", launcher=single),
         made("scripts/train_ddp.py", "scripts/train_ddp.py --epochs 3 --batch-size 64", "sklearn"),
         made(
             "scripts/train_ddp.py, 2 ranks on one GPU", "scripts/train_ddp.py --epochs 3", "sklearn", ranks=2, environment=one_gpu
@@ -92,18 +98,18 @@ def cases(facts: dict) -> list[Case]:
         made("generate() at stage 3", f"{PROGRAMS} generate", "deepspeed", "transformers"),
         made("scripts/train_deepspeed.py", "scripts/train_deepspeed.py --epochs 3 --stage 2", "deepspeed", "sklearn"),
         made("scripts/zero_check_mem.py", "scripts/zero_check_mem.py", "deepspeed", "psutil", shown=80, seconds=120),
-        *summarizer(made),
-        made("scripts/synthetic_benchmark.py, one rank", SYNTHETIC, "transformers", launcher=alone, shown=9),
-        made("scripts/synthetic_benchmark.py, DDP", f"{SYNTHETIC} --method ddp", "transformers", shown=9),
-        made("scripts/synthetic_benchmark.py, by hand", f"{SYNTHETIC} --method hand", "transformers", shown=9),
+        summarizer(made, count),
+        made("scripts/synthetic_benchmark.py, one rank", SYNTHETIC, "transformers", launcher=single, **measures),
+        made("scripts/synthetic_benchmark.py, DDP", f"{SYNTHETIC} --method ddp", "transformers", **measures),
+        made("scripts/synthetic_benchmark.py, by hand", f"{SYNTHETIC} --method hand", "transformers", **measures),
         made(
             "scripts/synthetic_benchmark.py, Horovod",
             f"{SYNTHETIC} --method horovod",
             *("transformers", "horovod", "mpi4py"),
-            shown=9,
+            **measures,
             **no_mpi,
         ),
-        made("several ranks on a GPU, MPS", "tools/gpu_share.py", "transformers", launcher=alone, shown=20, seconds=240),
+        made("several ranks on a GPU, MPS", "tools/gpu_share.py", "transformers", launcher=single, seconds=240, **measures),
     ]
     kit = ("deepspeed", "mpi4py", "ipyparallel", "nbclient", "psutil")
     for name in NOTEBOOKS:
@@ -113,24 +119,24 @@ def cases(facts: dict) -> list[Case]:
                 f"{name}.ipynb",
                 f"tools/notebooks.py --only-run --timeout 200 {name}.ipynb",
                 *needs,
-                launcher=alone,
+                launcher=single,
                 seconds=240,
             )
         )
     return found
 
 
-def summarizer(made):
-    """Train, then what the trained one is for."""
+def summarizer(made, ranks):
+    """Train, then what the trained one is for: one path, because each wants what the one before has left."""
     folder, needs = "build/gpu-summarizer", ("deepspeed", "transformers", "datasets", "rouge_score")
-    return [
-        made(f"scripts/summarize.py, {words.split()[0]}", f"scripts/summarize.py {words}", *needs, shown=3, seconds=120)
-        for words in (
-            f"train {folder} --data embedded --steps 20 --every 10 --bf16 --stage 2 --resume",
-            f"evaluate {folder} --data embedded --limit 20",
-            f"generate {folder} README.md",
-        )
-    ]
+    steps = (
+        f"train {folder} --data embedded --steps 20 --every 10 --bf16 --stage 2 --resume",
+        f"evaluate {folder} --data embedded --limit 20",
+        f"generate {folder} README.md",
+    )
+    script = " && ".join(f'{shlex.join(TORCHRUN)} {ranks} "$0" {words}' for words in steps)
+    title = "scripts/summarize.py: train, evaluate, generate"
+    return made(title, "scripts/summarize.py", *needs, launcher=["sh", "-c", script], shown=6, seconds=240)
 
 
 def programs() -> str:

@@ -201,7 +201,7 @@ def reason(log: str) -> tuple[str, str]:
         if re.search(pattern, log):
             return why, remedy
     errors = re.findall(r"^.*(?:\berror: |CMake Error|Error: ).*$", log, re.M) or log.strip().splitlines()[-1:] or ["no words"]
-    return f"the compiler says: {errors[0].strip()[:200]}", "read the log, mend what it says"
+    return f"the build says: {errors[0].strip()[:200]}", "read the log, mend what it says"
 
 
 if __name__ == "__main__":

@@ -12,11 +12,12 @@ from pi2zero.built.parts import ROOT, SITE, Failed, Part, torch_build, version_o
 NEED_GB = 0.5  # source and object files; they are removed after the build
 BUILD_OPTION = re.compile("HOROVOD_(WITH|GPU|NCCL|CUDA|BUILD)")  # the others are for running
 # Horovod asks for C++14 and torch 2 for C++17, and for debug information, a third of the compiler's work, which is stripped in
-# the end. Compilers take the last -std= and -g that they are given.
+# the end. Compilers take the last -std= and -g that they are given. It uses std::string without including it, which GCC 13's
+# headers no longer do in passing (Ubuntu 24.04).
 # It shall find Open MPI and torch where it lies: with the paths of the clone that built it alone, other clones would load that
 # one's libraries from the cache, and none once it is gone.
 COMPILER = """#!/bin/sh
-exec %s '-Wl,-rpath,$ORIGIN/../../../..:$ORIGIN/../../torch/lib' "$@" -std=c++17 -g0
+exec %s '-Wl,-rpath,$ORIGIN/../../../..:$ORIGIN/../../torch/lib' "$@" -std=c++17 -g0 -include string
 """
 # What imports only if the build works (--check-build does not look so closely), and the build's options.
 FRAMEWORKS = {
