@@ -63,6 +63,13 @@ def test_a_step_is_sorted_into_computing_communicating_and_waiting():
     assert [t for _, *times in found for t in times] == pytest.approx([5 + t / 1e6 for _, *times in due for t in times], abs=1e-9)
 
 
+def test_what_a_gpu_says_of_the_same_blocks_is_not_counted_again():
+    """With a GPU, torch writes each block of the host once more, on the GPU's own time (seen on an H200)."""
+    step, sums = ("step", "user_annotation", 1, 0, 100), ("gloo:all_reduce", "user_annotation", 7, 20, 30)
+    on_gpu = ("step", "gpu_user_annotation", 0, 50, 90), ("gloo:all_reduce", "gpu_user_annotation", 0, 60, 35)
+    assert meters.activities(Profiler(step, sums, *on_gpu)) == meters.activities(Profiler(step, sums))
+
+
 def test_the_block_has_to_be_there():
     with pytest.raises(ValueError, match="no block"):
         meters.activities(Profiler(("forward", "user_annotation", 1, 0, 1)))

@@ -12,12 +12,12 @@ from pi2zero.built.parts import ROOT, SITE, Failed, Part, torch_build, version_o
 NEED_GB = 0.5  # source and object files; they are removed after the build
 BUILD_OPTION = re.compile("HOROVOD_(WITH|GPU|NCCL|CUDA|BUILD)")  # the others are for running
 # Horovod asks for C++14 and torch 2 for C++17, and for debug information, a third of the compiler's work, which is stripped in
-# the end. Compilers take the last -std= and -g that they are given. It uses std::string without including it, which GCC 13's
-# headers no longer do in passing (Ubuntu 24.04).
+# the end. Compilers take the last -std= and -g that they are given. It uses std::string and std::logic_error without
+# including them, which GCC 13's headers no longer do in passing (Ubuntu 24.04).
 # It shall find Open MPI and torch where it lies: with the paths of the clone that built it alone, other clones would load that
 # one's libraries from the cache, and none once it is gone.
 COMPILER = """#!/bin/sh
-exec %s '-Wl,-rpath,$ORIGIN/../../../..:$ORIGIN/../../torch/lib' "$@" -std=c++17 -g0 -include string
+exec %s '-Wl,-rpath,$ORIGIN/../../../..:$ORIGIN/../../torch/lib' "$@" -std=c++17 -g0 -include string -include stdexcept
 """
 # What imports only if the build works (--check-build does not look so closely), and the build's options.
 FRAMEWORKS = {
@@ -79,6 +79,7 @@ class Horovod(Part):
             (work / "fetched" / archive.name).replace(archive)
         if not source.exists():
             unpack(archive, work / "source.part")
+            mend(work / "source.part" / f"horovod-{self.version}")
             (work / "source.part").rename(source)
         # -v: pip hands on what make says. No cache: pip would take this wheel for one that fits other versions of torch, too.
         wheel = [*pip("wheel"), "-v", "--no-deps", "--no-build-isolation", "--no-cache-dir", "-w", str(work / "wheel")]
@@ -125,6 +126,12 @@ def unpack(archive: Path, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     with tarfile.open(archive) as tar:
         tar.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+
+
+def mend(source: Path) -> None:
+    """The one line that no compiler's option lets pass: GCC 14 refuses to assign to a member that is const (Debian 13)."""
+    header = source / "third_party/flatbuffers/include/flatbuffers/stl_emulation.h"
+    header.write_text(header.read_text().replace("  const size_type count_;", "  size_type count_;"))
 
 
 def jobs() -> int:

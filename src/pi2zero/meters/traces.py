@@ -20,8 +20,8 @@ def activities(profiler, mark: str = "step") -> list[tuple[str, float, float]]:
     Seconds since 1970 by the host's clock, so that ranks of one host are on one axis (notebook 06 shows how). Not for nccl, whose
     work is in the GPU's streams.
     """
-    trace = _trace(profiler)
-    spans = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+    trace = _trace(profiler)  # with a GPU it has every block twice, the second on the GPU's own time
+    spans = [event for event in trace["traceEvents"] if event["ph"] == "X" and event["cat"] != "gpu_user_annotation"]
     blocks = [event for event in spans if event["cat"] == "user_annotation" and event["name"] == mark]
     if len(blocks) != 1:
         many = f"{len(blocks)} blocks" if blocks else "no block"
