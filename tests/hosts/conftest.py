@@ -26,8 +26,15 @@ ROOT = HERE.parents[1]
 FOLDER = os.environ.get("PI2ZERO_HOSTS")
 collect_ignore_glob = [] if FOLDER else ["test_*.py"]
 ALL = os.environ.get("PI2ZERO_FAULTS") in ("all", "full")
-# The cases that stand for the others of their table: MPI, torch, the processes' own ends, what the agents and Slurm do
+# The cases that stand for the others of their table: MPI, torch, the processes' own ends, what the agents and Slurm do;
+# each notebook one way, and each way for two notebooks
 SHORT = {
+    "test_every_cell_does_on_two_hosts_what_it_did_on_one": [
+        "00_start_here by slurm",
+        "02_mpi_pi by ssh",
+        "06_ddp by slurm",
+        "09_zero by ssh",
+    ],
     "test_ends": ["a ring that all receive first", "a loop that asks for a message", "DDP, one rank has no batch left"],
     "test_lives": ["others wait in recv for one that sleeps", "all-reduce after all-reduce"],
     "test_fault": ["exception, others in Barrier", "SIGKILL", "exception on every rank"],
