@@ -33,7 +33,7 @@ def compared(name: str, tries: int) -> None:
     command = [sys.executable, "tools/nbval_report.py", f"notebooks/{name}.ipynb"]
     for _ in range(tries):
         with ThreadPoolExecutor(1) as pool:
-            run = pool.submit(subprocess.run, command, cwd=ROOT, capture_output=True, text=True, timeout=500)
+            run = pool.submit(subprocess.run, command, cwd=ROOT, capture_output=True, text=True, timeout=900)
             seen = seen_on_nodes(run)
             done = run.result()
         if done.returncode == 0:

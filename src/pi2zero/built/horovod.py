@@ -131,7 +131,8 @@ def unpack(archive: Path, folder: Path) -> None:
 def mend(source: Path) -> None:
     """The one line that no compiler's option lets pass: GCC 14 refuses to assign to a member that is const (Debian 13)."""
     header = source / "third_party/flatbuffers/include/flatbuffers/stl_emulation.h"
-    header.write_text(header.read_text().replace("  const size_type count_;", "  size_type count_;"))
+    if header.exists():
+        header.write_text(header.read_text().replace("  const size_type count_;", "  size_type count_;"))
 
 
 def jobs() -> int:
