@@ -1,108 +1,143 @@
-"""Two notebooks at once on one machine, and the same one twice: does each cell still say what is stored?
+"""Any two notebooks at once on one machine, and the same one twice: does each cell still say what is stored?
 
-`python tests/pairs.py --count 20` takes as many pairs by chance of all that there are, those first that have not run; names of
-notebooks choose among them. Adds to benchmarks/pairs.md. (`make test` runs notebooks two at a time, too.)
+`python tests/pairs.py --minutes 30` keeps two notebooks going, as two people on one node do: when one is through, the next begins
+that has not yet run beside the other. Adds to benchmarks/pairs.md. (`make test` runs notebooks two at a time, too.)
 """
 
 import argparse
-import itertools
 import os
-import random
 import re
 import subprocess
 import sys
 import time
+from itertools import count
 from pathlib import Path
 
 import psutil
 
-from pi2zero import marks
-
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+import budgets  # noqa: E402
+
 PAGE = ROOT / "benchmarks" / "pairs.md"
+RUN = "PI2ZERO_PAIRS_RUN"  # in the environment of all that a run starts: whose process is this?
+TOGETHER = 10  # s: less is no pair
 HEAD = """# Two notebooks at once
 
-Written by `python tests/pairs.py`: both start at the same moment, as two people on one node do. *Passed*: cells that say what is
-stored. None may hang, get another's ranks or messages, or leave a process. A cell that fails is named below the table.
+Written by `python tests/pairs.py`: two are always running, by one user, and when one is through the next begins. *Passed*: cells
+that say what is stored. None may hang, get another's ranks or messages, stop its cluster, or leave a process. A cell that fails
+is named below the table.
 
-{cores} cores. {pairs} of the {all} pairs that there are have been run: the others were not.
+{cores} cores. {pairs} of the {all} pairs that there are have run at the same time, for {together} s or more; {twice} of {books}
+notebooks beside themselves. The others were not tried.
 
-| notebook | beside it | passed | failed | s | processes left | load before |
+| notebook | beside it | passed | failed | s | processes left | load |
 |---|---|---|---|---|---|---|
 """
-ROW = re.compile(r"^\| (\w+) \| (\w+) \| .*$", re.M)
+ROW = re.compile(r"^\| (\w+) \| ([\w ,]+) \| (\d+) \|.*$", re.M)
 
 
-def start(book, scope):
-    command = [sys.executable, "tools/nbval_report.py", "--lanes", "1", str(book)]
-    env = {**os.environ, marks.SCOPE: scope}
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
+class Run:
+    """A notebook that runs on a kernel of its own, compared cell by cell."""
+
+    numbers = count()
+
+    def __init__(self, book):
+        self.book, self.begin, self.mark, self.beside = book, time.monotonic(), f"{os.getpid()}-{next(self.numbers)}", {}
+        self.log = ROOT / "build" / f"pairs-{self.mark}.log"
+        command = [sys.executable, "tools/nbval_report.py", "--lanes", "1", str(book)]
+        with self.log.open("w") as log:
+            env = {**os.environ, RUN: self.mark}
+            self.process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, env=env)
+
+    def meets(self, other):
+        """Both run just now."""
+        now = time.monotonic()
+        for one, two in ((self, other), (other, self)):
+            first, _ = one.beside.get(two.book.stem, (now, now))
+            one.beside[two.book.stem] = first, now
+
+    def companions(self):
+        """Who ran beside it, long enough."""
+        return sorted(stem for stem, (first, last) in self.beside.items() if last - first >= TOGETHER)
+
+    def over(self):
+        """Its row, and the cells that failed."""
+        deadline = time.monotonic() + 20
+        while (remain := left(self.mark)) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        text = self.log.read_text()
+        passed = int(found[1]) if (found := re.search(r"(\d+) passed", text)) else 0
+        cells = re.findall(r"^FAILED (\S+)", text, re.M)
+        beside, seconds = ", ".join(self.companions()) or "none", time.monotonic() - self.begin
+        numbers = f"{passed} | {len(cells)} | {seconds:.0f} | {len(remain)} | {os.getloadavg()[0]:.0f}"
+        row = f"| {self.book.stem} | {beside} | {numbers} |"
+        print("\n".join([row, *cells]), flush=True)
+        if not cells and passed:
+            self.log.unlink()  # else it says why
+        return row, [f"- {cell}, beside {beside}" for cell in cells]
 
 
-def left(scope):
-    """What a pair has started, and still lives."""
+def left(mark):
+    """What a run has started, and still lives."""
     found = []
     for process in psutil.process_iter():
         try:
-            found += [process] * (process.environ().get(marks.SCOPE) == scope)
+            found += [process] * (process.environ().get(RUN) == mark)
         except psutil.Error:
             continue
     return found
 
 
-def together(one, other):
-    """A row for each of the two, and the cells that failed."""
-    scope, begin, load = f"pair-{os.getpid()}", time.monotonic(), os.getloadavg()[0]
-    both = [(one, other, start(one, scope)), (other, one, start(other, scope))]
-    said = [process.communicate(timeout=1800)[0] for *_, process in both]
-    seconds, deadline = time.monotonic() - begin, time.monotonic() + 20
-    while (remain := left(scope)) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    rows, failed = [], []
-    for (book, beside, _), text in zip(both, said, strict=True):
-        passed = int(found[1]) if (found := re.search(r"(\d+) passed", text)) else 0
-        cells = re.findall(r"^FAILED (\S+)", text, re.M)
-        numbers = f"{passed} | {len(cells)} | {seconds:.0f} | {len(remain)} | {load:.0f}"
-        rows.append(f"| {book.stem} | {beside.stem} | {numbers} |")
-        failed += [f"- {cell}, beside {beside.stem}" for cell in cells]
-        if not passed:
-            print(text[-3000:], flush=True)
-    return rows, failed
+def met(page):
+    """The pairs of a page, each once: a notebook beside itself is a set of one name."""
+    return {frozenset((one, other)) for one, others, _ in ROW.findall(page) for other in others.split(", ") if other != "none"}
 
 
-def page(former, rows, failed, total):
-    """The page with these rows in place of a former one's of the same pairs."""
-    new = {frozenset(ROW.match(row).groups()) for row in rows}
-    kept = [found[0] for found in ROW.finditer(former) if found[1] != "notebook" and frozenset(found.groups()) not in new]
-    pairs = new | {frozenset(ROW.match(row).groups()) for row in kept}
-    cells = [line for line in former.splitlines() if line.startswith("- ") and not any(is_of(line, pair) for pair in new)]
-    return HEAD.format(cores=os.cpu_count(), pairs=len(pairs), all=total) + "\n".join([*kept, *rows, "", *cells, *failed, ""])
+def written(page, row, failed, books):
+    """The page with one more row."""
+    rows = [found[0] for found in ROW.finditer(page)]
+    cells = [line for line in page.splitlines() if line.startswith("- ")]
+    body = "\n".join([*rows, row, "", *cells, *failed, ""])
+    pairs = met(body)
+    facts = {"pairs": len(pairs), "all": books * (books + 1) // 2, "twice": sum(len(pair) == 1 for pair in pairs), "books": books}
+    return HEAD.format(cores=os.cpu_count(), together=TOGETHER, **facts) + body
 
 
-def is_of(line, pair):
-    """Does a line on a cell belong to this pair?"""
-    cell, _, beside = line.rpartition(", beside ")
-    return frozenset((Path(cell[2:].partition("::")[0]).stem, beside)) == pair
+def next_beside(running, books, done):
+    """The notebook that has not yet run beside what runs: the shortest, for many of them; beside nothing, the longest."""
+    if running is None:
+        return max(
+            books, key=lambda book: (sum(frozenset((book.stem, other.stem)) not in done for other in books), seconds(book))
+        )
+    new = [book for book in books if frozenset((book.stem, running.book.stem)) not in done]
+    return min(new or books, key=lambda book: (book != running.book, seconds(book)))
+
+
+def seconds(book):
+    return budgets.NOTEBOOKS.get(str(book.relative_to(ROOT)), 60)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("book", nargs="*", type=Path, help="(default: all)")
-    parser.add_argument("--count", type=int, help="so many pairs (default: all)")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=30, help="after these none begins any more (default: 30)")
     args = parser.parse_args()
-    every = [*sorted(ROOT.glob("notebooks/*.ipynb")), *sorted(ROOT.glob("solutions/*.ipynb"))]
-    books = [ROOT / book for book in args.book] or every
-    pairs, total = list(itertools.combinations_with_replacement(books, 2)), len(every) * (len(every) + 1) // 2
-    random.Random(args.seed).shuffle(pairs)
-    former = PAGE.read_text() if PAGE.exists() else ""
-    ran = {frozenset(found.groups()) for found in ROW.finditer(former)}
-    pairs.sort(key=lambda pair: frozenset(book.stem for book in pair) in ran)
-    for one, other in pairs[: args.count]:
-        rows, failed = together(one, other)
-        print("\n".join([*rows, *failed]), flush=True)
-        former = page(former, rows, failed, total)
-        PAGE.write_text(former)
+    books = [*sorted(ROOT.glob("notebooks/*.ipynb")), *sorted(ROOT.glob("solutions/*.ipynb"))]
+    page, lanes = PAGE.read_text() if PAGE.exists() else "", [None, None]
+    (ROOT / "build").mkdir(exist_ok=True)
+    done, end = met(page), time.monotonic() + 60 * args.minutes
+    while any(lanes) or time.monotonic() < end:
+        for lane, other in ((0, 1), (1, 0)):
+            if lanes[lane] and lanes[lane].process.poll() is not None:
+                page = written(page, *lanes[lane].over(), len(books))
+                PAGE.write_text(page)
+                done, lanes[lane] = done | met(page), None
+            if not lanes[lane] and time.monotonic() < end:
+                lanes[lane] = Run(next_beside(lanes[other], books, done))
+                done |= {frozenset((lanes[lane].book.stem, lanes[other].book.stem))} if lanes[other] else set()
+        if all(lanes):
+            lanes[0].meets(lanes[1])
+        time.sleep(0.5)
 
 
 if __name__ == "__main__":
