@@ -39,15 +39,15 @@ STEPS = {
     "labs": [[PY, "tools/labs.py", "--check"]],
     "fast": [[*PACKAGE, "-n3", "-m", "not long and not slow"]],  # three at a time: they wait for processes now and then
     "built": [[PY, "-m", "pi2zero", "built", "--wait"]],
-    "ranks": [[*PACKAGE, "-n2", "-m", "long and not slow"]],
-    "faults": [[*PYTEST, "-n2", "--dist=loadfile", "-m", "not slow"]],
+    "ranks": [[*PACKAGE, "-n3", "-m", "long and not slow"]],
+    "faults": [[*PYTEST, "-n3", "--dist=loadfile", "-m", "not slow"]],
     "browser": [[*PYTEST, "-n2", "--dist=loadfile", "-m", "not slow"]],
     "notebooks": [[PY, "tools/nbval_report.py"]],
     "hosts": [[PY, "tools/hosts.py", "--", *PYTEST]],
 }
 ASKED_FOR = {"hosts"}  # runs if it is named (or by `make cluster-test`): a quarter of an hour of its own
-# Each pair of hosts is a world of its own, and waits more than it computes: two of them at a time.
-SECOND_LANE = {"hosts": "tests/hosts/test_notebooks.py"}
+# Each pair of hosts is a world of its own, and waits more than it computes: three of them at a time. The first has the others.
+MORE_LANES = {"hosts": [["tests/hosts/test_notebooks.py"], ["tests/hosts/test_slurm.py", "tests/hosts/test_batch_scripts.py"]]}
 # Steps of one command of pytest's, and where their tests lie
 TESTS = {
     "fast": ["tests"],
@@ -85,8 +85,8 @@ def busy(before, after) -> float:
 
 def tests(name, command, places):
     """Whether the tests of a step passed, and those that did so only at the second try. places: files or folders of tests."""
-    second = SECOND_LANE.get(name)
-    lanes = [[*places, f"--ignore={second}"], [second]] if second else [places]
+    more = MORE_LANES.get(name, [])
+    lanes = [[*places, *(f"--ignore={place}" for lane in more for place in lane)], *more]
     with ThreadPoolExecutor(len(lanes)) as pool:
         tried = list(pool.map(lambda number: first_try(name, command, lanes, number), range(len(lanes))))
     names = sorted({test for _, failed in tried for test in failed})
