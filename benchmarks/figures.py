@@ -2,6 +2,7 @@
 
 Each benchmark keeps its few figures in figures.json, with the conditions of that run. `make bench` puts the former ones aside
 (`--aside`) and in the end names what got worse (`--compare`): the new median lies beyond the old spread, on the wrong side.
+A whole run on another machine, kept as machines/NAME.json, stands beside these figures on machines.md.
 """
 
 import argparse
@@ -25,6 +26,7 @@ HERE = Path(__file__).resolve().parent
 KEPT = HERE / "figures.json"
 PACKAGES = ("numpy", "torch", "mpi4py", "ipyparallel", "deepspeed", "horovod")
 COMMIT = ("git", "describe", "--always", "--dirty")
+MACHINES = HERE / "machines"
 ASIDE = HERE.parent / "build" / "figures_before.json"
 
 
@@ -126,7 +128,7 @@ def text(found):
         "`make bench` writes it, and figures.json beside it with the same numbers. Each figure is a median, with the least and "
         "the most of its repeats. A ratio is of runs that took turns, because the speed of a machine drifts. *Wanted* is what "
         "this kit asks of itself; *beside it*: what others published, or what the machine can do. A load over 1 before the start "
-        "means that other work went on: repeat that benchmark.",
+        "means that other work went on: repeat that benchmark. Another machine's figures: [machines.md](machines.md).",
         "![Each figure as a share of what is wanted](figures.png)",
     ]
     for page, (run, figures) in found.items():
@@ -176,6 +178,34 @@ def compare(before, now):
     ]
 
 
+def other_processors(before, now):
+    """A sentence if the two were measured on different processors: then worse is no loss."""
+    names = [sorted({run.get("processor", "") for run, _ in found.values()}) for found in (before, now)]
+    if names[0] == names[1]:
+        return []
+    return [f"Not the same processor: {', '.join(names[1])}; before: {', '.join(names[0])}. Compare on one machine."]
+
+
+def machines(found):
+    """The page that shows the same figures as measured on several machines."""
+    runs = {"figures.json": found} | {path.name: read(path) for path in sorted(MACHINES.glob("*.json"))}
+    names = [" and ".join(sorted({run.get("processor", "") for run, _ in several.values()})) for several in runs.values()]
+    rows = []
+    for page, (_, figures) in found.items():
+        for figure in figures:
+            same = [[one for one in several.get(page, ({}, []))[1] if one.what == figure.what] for several in runs.values()]
+            cells = [f"{number(one[0].value)} ({number(one[0].low)} to {number(one[0].high)})" if one else "" for one in same]
+            rows.append([page, figure.what, figure.unit, *cells, bound(figure)])
+    lines = [f"- {name}: {file}, {with_what(next(iter(runs[file].values()))[0])}" for name, file in zip(names, runs, strict=True)]
+    return "\n\n".join([
+        "# The same figures on other machines",
+        "Written by `python benchmarks/figures.py`. Medians, with the least and the most of the repeats. What differs is the "
+        "machine's doing: the kit and its packages are the same. The pages of the benchmarks explain those of the first one.",
+        "\n".join(lines),
+        table(["page", "figure", "unit", *names, "wanted"], rows),
+    ]) + "\n"  # fmt: skip
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--aside", action="store_true", help="put the kept figures aside, for --compare")
@@ -188,12 +218,19 @@ def main():
     found = read(KEPT)
     draw(found)
     (HERE / "README.md").write_text(text(found))
+    if any(MACHINES.glob("*.json")):
+        (HERE / "machines.md").write_text(machines(found))
     print("written: benchmarks/README.md, benchmarks/figures.png")
     if args.compare and ASIDE.exists():
         print(f"{(time.time() - ASIDE.stat().st_mtime) / 60:.0f} minutes since the former figures were put aside.")
-        worse = compare(read(ASIDE), found)
-        print("\n".join(["Worse than before, beyond the spread of that run (was the machine idle?):", *worse]) if worse else
-              "No figure got worse beyond the spread of the run before.")  # fmt: skip
+        before = read(ASIDE)
+        worse = compare(before, found)
+        for line in other_processors(before, found):
+            print(line)
+        if worse:
+            print("Worse than before, beyond the spread of that run (was the machine idle?):", *worse, sep="\n")
+        else:
+            print("No figure got worse beyond the spread of the run before.")
 
 
 if __name__ == "__main__":

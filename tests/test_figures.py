@@ -83,3 +83,32 @@ def test_a_run_is_kept_with_what_it_ran_on(folder):
     run = json.loads(figures.KEPT.read_text())["pi"]
     assert run["versions"]["torch"] == figures.version("torch") and run["memory"].endswith("GiB") and run["kit"] is not None
     assert f"torch {run['versions']['torch']}" in figures.with_what(run) and run["processor"] in figures.with_what(run)
+
+
+def on(processor, value):
+    return {
+        "pi": ({"processor": processor, "date": "2026-01-02", "cores": 2, "machine": "Linux", "load": 0}, [of("a", "s", value)])
+    }
+
+
+def test_another_processor_is_named_before_anything_is_called_worse():
+    told = figures.other_processors(on("Old", [1]), on("New", [2]))
+    assert told == ["Not the same processor: New; before: Old. Compare on one machine."]
+    assert figures.other_processors(on("Old", [1]), on("Old", [2])) == []
+
+
+def test_a_figure_on_two_machines_stands_in_one_row(folder, monkeypatch):
+    monkeypatch.setattr(figures, "MACHINES", folder / "machines")
+    figures.MACHINES.mkdir()
+    figures.keep("pi", [of("a", "s", [3, 4, 5]), of("b", "s", [6])], load=0)
+    there = json.loads(figures.KEPT.read_text())
+    there["pi"] |= {"processor": "Other", "figures": there["pi"]["figures"][1:]}
+    (figures.MACHINES / "other.json").write_text(json.dumps(there))
+    page = figures.machines(figures.read(figures.KEPT))
+    assert "| pi | a | s | 4 (3 to 5) |  |  |" in page and "| pi | b | s | 6 (6 to 6) | 6 (6 to 6) |  |" in page
+    assert "- Other: other.json" in page
+
+
+def test_the_kept_page_of_machines_is_what_their_figures_say():
+    here = Path(figures.__file__).parent
+    assert (here / "machines.md").read_text() == figures.machines(figures.read(here / "figures.json"))
