@@ -27,7 +27,7 @@ ROUNDS = 5
 RANKS = 2
 PACKAGES = ("numpy", "mpi4py", "torch", "horovod")
 SHORT, LONG = 4 * 2**10, 16 * 2**20
-COMMAND = "scripts/allreduce_bench.py --json --warmups 2 --repeats 15 --sizes"
+COMMAND = "scripts/allreduce_bench.py --json --warmups 2 --repeats 15 --longest 60 --sizes"
 SIZES = "1K 4K 64K 1M 4M 16M 64M"
 CHOOSE = "--mca coll_tuned_use_dynamic_rules 1 --mca coll_tuned_allreduce_algorithm"
 # What explains the figures: label -> (options of mpirun, options of the script)

@@ -9,11 +9,12 @@ algorithms: ring (notebook 03's, with Sendrecv), naive (gather to rank 0, add, b
 take turns, so that a machine that slows down slows all of them. Then come Horovod, then torch, which start threads that would
 slow the short messages of the others several times. --json has the smallest time, too:
 other work only adds time, so alpha and beta are fitted to that. algbw = size / time; busbw = algbw x 2 (p-1)/p on p ranks
-(nccl-tests). Arrays are float32.
+(nccl-tests). Arrays are float32. A size that takes longer than --longest ends the run, and each rank says where it stands.
 """
 
 import argparse
 import contextlib
+import faulthandler
 import json
 import os
 import statistics
@@ -156,6 +157,7 @@ def rows(options, prepared):
     """One dict for each size and algorithm: size in bytes, median and smallest time in s, bandwidths in bytes per s."""
     p = MPI.COMM_WORLD.size
     for nbytes in options.sizes:
+        faulthandler.dump_traceback_later(options.longest, exit=True)  # anew: mpirun ends all ranks when one has ended
         for name, times in measure(prepared, nbytes, options.warmups, options.repeats).items():
             t = statistics.median(times)
             time_of = {"seconds": t, "smallest_seconds": min(times)}
@@ -165,6 +167,7 @@ def rows(options, prepared):
 def every_row(options, wanted):
     """The rows of all wanted algorithms: first of those that share this process with nobody's threads."""
     for some in TOGETHER:
+        faulthandler.dump_traceback_later(options.longest, exit=True)
         with contextlib.redirect_stdout(sys.stderr):  # what libraries say on import is no result
             prepared = available([name for name in wanted if name in some], required=bool(options.algorithms))
         yield from rows(options, prepared)
@@ -172,6 +175,7 @@ def every_row(options, wanted):
             import horovod.torch
 
             horovod.torch.shutdown()
+    faulthandler.cancel_dump_traceback_later()
 
 
 def size_argument(text):
@@ -222,6 +226,7 @@ def parse(rank):
     parser.add_argument("--algorithms", nargs="+", choices=list(MAKERS), help="default: all that are possible here")
     parser.add_argument("--warmups", type=count_argument(0), default=2, help="calls that are not counted (default: 2)")
     parser.add_argument("--repeats", type=count_argument(1), default=5, help="calls that are counted (default: 5)")
+    parser.add_argument("--longest", type=count_argument(1), default=600, help="seconds for one size (default: 600)")
     parser.add_argument("--json", action="store_true", help="one JSON object in place of the table")
     if rank > 0:
         parser._print_message = lambda *_: None

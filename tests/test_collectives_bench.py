@@ -94,3 +94,10 @@ def test_help():
     assert done.returncode == 0
     assert "mpirun -n 2 python scripts/allreduce_bench.py" in done.stdout
     assert "--warmups" in done.stdout
+
+
+@pytest.mark.long
+def test_a_size_that_takes_too_long_ends_and_says_where_the_ranks_stand():
+    done = bench(2, "--sizes", "16M", "--algorithms", "mpi", "--repeats", "100000", "--longest", "2")
+    assert done.returncode != 0
+    assert "Timeout (0:00:02)!" in done.stderr and "in measure" in done.stderr
