@@ -1,8 +1,9 @@
 """Does a test notice when one place of the package is wrong? `python tests/mutants_of_package.py costs --count 200`
 
 Changes one place in the syntax tree of a file (tests/mutants.py says how), and runs the tests of that room against it, each in a
-process of its own. Prints those that no test noticed, to be read: each changes nothing that counts, or becomes a test. For rooms
-whose tests need no ranks; docs/checks_by_mutants.md says what was read.
+process of its own. Prints those that no test noticed, to be read: each changes nothing that counts, or becomes a test. A room
+whose tests need ranks is changed in a copy of the package, which they import (a minute for each, not seconds);
+docs/checks_by_mutants.md says what was read.
 """
 
 import argparse
@@ -12,8 +13,11 @@ import importlib.util
 import os
 import random
 import re
+import shutil
 import signal
+import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from difflib import unified_diff
@@ -30,8 +34,9 @@ LONGEST = 120  # s of one mutant
 ROOMS = {  # the folder, and the tests' files
     "costs": ("costs", "costs collectives_costs zero_costs pipelines plan plan_by_hand scaling"),
     "blanks": ("checks/blanks", "blanks"),
-    "framework": ("checks/framework", "checks_framework"),
+    "framework": ("checks/framework", "checks_framework checks_allreduce"),
 }
+ON_RANKS = {"framework"}  # other processes than the tests'
 ANOTHER_NAME = re.compile(r"[a-zA-Z_]\w* becomes [a-zA-Z_]\w*")  # most of all changes, and easily noticed: few are taken
 ELSEWHERE = "not a_file_that_is_not_there"  # asks another process, which has no mutant
 
@@ -77,6 +82,21 @@ def tried(path, text, tests):
     return "time" if os.WIFSIGNALED(status) else "noticed" if os.WEXITSTATUS(status) else "NOT NOTICED"
 
 
+def tried_on_ranks(path, text, tests):
+    """The same, in a copy of the package."""
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(SRC, Path(folder) / "pi2zero")
+        (Path(folder) / path.relative_to(SRC.parent)).write_text(text)
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+        try:
+            done = subprocess.run(
+                command, cwd=ROOT, env=os.environ | {"PYTHONPATH": folder}, capture_output=True, timeout=5 * LONGEST, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return "time"
+    return "noticed" if done.returncode else "NOT NOTICED"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("room", choices=ROOMS)
@@ -87,20 +107,23 @@ def main():
     folder, words = ROOMS[args.room]
     tests = [str(ROOT / "tests" / f"test_{word}.py") for word in words.split()]
     found, kept, chance = [], {}, random.Random(args.seed)
+    say = tried_on_ranks if args.room in ON_RANKS else tried
     for path in sorted((SRC / folder).rglob("*.py")):
+        if path.stem.endswith("on_ranks"):  # runs in other processes, which have no mutant
+            continue
         kept[path] = ast.unparse(Bare().visit(ast.parse(path.read_text())))
         found += [
             (path, *place) for place in places(kept[path]) if not ANOTHER_NAME.fullmatch(place[0]) or chance.random() < 0.05
         ]
     chance.shuffle(found)
-    assert tried(path, kept[path], tests) == "NOT NOTICED", "the tests fail without a mutant"
+    assert say(*next(iter(kept.items())), tests) == "NOT NOTICED", "the tests fail without a mutant"
     said, start = Counter(), time.monotonic()
     for path, what, *place in found[: args.count]:
         if time.monotonic() - start > args.seconds:
             break
         if (text := mutant(kept[path], *place)) == kept[path]:
             continue
-        word = tried(path, text, tests)
+        word = say(path, text, tests)
         said[word] += 1
         if word == "NOT NOTICED":
             lines = unified_diff(kept[path].splitlines(), text.splitlines(), lineterm="", n=1)

@@ -13,15 +13,18 @@ import time
 from itertools import count
 from pathlib import Path
 
+import nbformat
 import psutil
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
 import budgets  # noqa: E402
+import needs  # noqa: E402
 
 PAGE = ROOT / "benchmarks" / "pairs.md"
 RUN = "PI2ZERO_PAIRS_RUN"  # in the environment of all that a run starts: whose process is this?
 TOGETHER = 10  # s: less is no pair
+SLOWER = 2  # times, beside another one
 HEAD = """# Two notebooks at once
 
 Written by `python tests/pairs.py`: two are always running, by one user, and when one is through the next begins. *Passed*: cells
@@ -104,14 +107,11 @@ def written(page, row, failed, books):
     return HEAD.format(cores=os.cpu_count(), together=TOGETHER, **facts) + body
 
 
-def next_beside(running, books, done):
-    """The notebook that has not yet run beside what runs: the shortest, for many of them; beside nothing, the longest."""
-    if running is None:
-        return max(
-            books, key=lambda book: (sum(frozenset((book.stem, other.stem)) not in done for other in books), seconds(book))
-        )
-    new = [book for book in books if frozenset((book.stem, running.book.stem)) not in done]
-    return min(new or books, key=lambda book: (book != running.book, seconds(book)))
+def next_beside(running, books, done, remain):
+    """The notebook that has not run beside what runs, and beside the fewest others; None if what remains (s) is too short."""
+    fit = [book for book in books if SLOWER * seconds(book) < remain]
+    new = [book for book in fit if not running or frozenset((book.stem, running.book.stem)) not in done] or fit
+    return min(new, key=lambda book: (sum(book.stem in pair for pair in done), seconds(book)), default=None)
 
 
 def seconds(book):
@@ -120,21 +120,24 @@ def seconds(book):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--minutes", type=float, default=30, help="after these none begins any more (default: 30)")
+    parser.add_argument("--minutes", type=float, default=30, help="none begins that would take longer (default: 30)")
     args = parser.parse_args()
-    books = [*sorted(ROOT.glob("notebooks/*.ipynb")), *sorted(ROOT.glob("solutions/*.ipynb"))]
+    every = [*sorted(ROOT.glob("notebooks/*.ipynb")), *sorted(ROOT.glob("solutions/*.ipynb"))]
+    books = [book for book in every if not needs.why_not(nbformat.read(book, as_version=4))]
     page, lanes = PAGE.read_text() if PAGE.exists() else "", [None, None]
     (ROOT / "build").mkdir(exist_ok=True)
     done, end = met(page), time.monotonic() + 60 * args.minutes
-    while any(lanes) or time.monotonic() < end:
+    while True:
         for lane, other in ((0, 1), (1, 0)):
             if lanes[lane] and lanes[lane].process.poll() is not None:
                 page = written(page, *lanes[lane].over(), len(books))
                 PAGE.write_text(page)
                 done, lanes[lane] = done | met(page), None
-            if not lanes[lane] and time.monotonic() < end:
-                lanes[lane] = Run(next_beside(lanes[other], books, done))
-                done |= {frozenset((lanes[lane].book.stem, lanes[other].book.stem))} if lanes[other] else set()
+            if not lanes[lane] and (book := next_beside(lanes[other], books, done, end - time.monotonic())):
+                lanes[lane] = Run(book)
+                done |= {frozenset((book.stem, lanes[other].book.stem))} if lanes[other] else set()
+        if not any(lanes):
+            break
         if all(lanes):
             lanes[0].meets(lanes[1])
         time.sleep(0.5)

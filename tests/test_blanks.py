@@ -77,7 +77,8 @@ def test_every_blank_has_wrong_answers_and_another_right_one():
 @pytest.mark.parametrize("blank", IN_KERNEL, ids=repr)
 def test_the_kits_answer_is_right(blank, capsys):
     check(blank, blank.kits)
-    assert capsys.readouterr().out.startswith(f"{blank.name} is right. ")
+    said = capsys.readouterr().out
+    assert re.fullmatch(rf"{blank.name} is right\. \S.+\.\n", said), said  # and what was verified
 
 
 @pytest.mark.parametrize(("blank", "piece", "other"), answers(IN_KERNEL, RIGHT))
