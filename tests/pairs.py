@@ -71,7 +71,7 @@ class Run:
             time.sleep(0.2)
         text = self.log.read_text()
         passed = int(found[1]) if (found := re.search(r"(\d+) passed", text)) else 0
-        cells = re.findall(r"^FAILED (\S+)", text, re.M)
+        cells = re.findall(r"^FAILED (\S+::Cell \d+)", text, re.M)
         beside, seconds = ", ".join(self.companions()) or "none", time.monotonic() - self.begin
         numbers = f"{passed} | {len(cells)} | {seconds:.0f} | {len(remain)} | {os.getloadavg()[0]:.0f}"
         row = f"| {self.book.stem} | {beside} | {numbers} |"
