@@ -178,18 +178,21 @@ def compare(before, now):
     ]
 
 
+def processors(found):
+    """On which figures were measured, in words."""
+    return " and ".join(sorted({run.get("processor", "") for run, _ in found.values()}))
+
+
 def other_processors(before, now):
     """A sentence if the two were measured on different processors: then worse is no loss."""
-    names = [sorted({run.get("processor", "") for run, _ in found.values()}) for found in (before, now)]
-    if names[0] == names[1]:
-        return []
-    return [f"Not the same processor: {', '.join(names[1])}; before: {', '.join(names[0])}. Compare on one machine."]
+    old, new = processors(before), processors(now)
+    return [f"Not the same processor: {new}; before: {old}. Compare on one machine."] if old != new else []
 
 
 def machines(found):
     """The page that shows the same figures as measured on several machines."""
     runs = {"figures.json": found} | {path.name: read(path) for path in sorted(MACHINES.glob("*.json"))}
-    names = [" and ".join(sorted({run.get("processor", "") for run, _ in several.values()})) for several in runs.values()]
+    names = [processors(several) for several in runs.values()]
     rows = []
     for page, (_, figures) in found.items():
         for figure in figures:
@@ -218,8 +221,7 @@ def main():
     found = read(KEPT)
     draw(found)
     (HERE / "README.md").write_text(text(found))
-    if any(MACHINES.glob("*.json")):
-        (HERE / "machines.md").write_text(machines(found))
+    (HERE / "machines.md").write_text(machines(found))
     print("written: benchmarks/README.md, benchmarks/figures.png")
     if args.compare and ASIDE.exists():
         print(f"{(time.time() - ASIDE.stat().st_mtime) / 60:.0f} minutes since the former figures were put aside.")
