@@ -22,7 +22,7 @@ test-fast: set-up ## lint, labs in step and the package tests that start no rank
 cluster-test: set-up ## ranks on several hosts: makes two hosts and a Slurm on this machine (root, Linux), tests, removes them
 	@$(PY) tools/check.py hosts
 
-faults: set-up  ## every named fault of tests/faults.toml, injected for real; writes docs/faults.md (about twenty minutes)
+faults: set-up  ## every named fault of tests/faults.toml, injected for real; writes docs/faults.md (about a quarter of an hour)
 	@$(PY) -m pi2zero built --wait
 	@$(PY) -m pytest -q -p tests.fault_page -n2 --dist=loadfile --no-loadscope-reorder tests --ignore=tests/hosts
 
@@ -61,7 +61,7 @@ bench: set-up   ## measure, write the pages in benchmarks/ and the one page of a
 	@$(PY) benchmarks/bench_limits.py
 	@$(PY) benchmarks/bench_cells.py
 	@$(PY) benchmarks/bench_collectives.py
-	@$(PY) benchmarks/bench_training.py --rounds 3
+	@$(PY) benchmarks/bench_training.py --rounds 2
 	@$(PY) benchmarks/bench_zero.py --rounds 2
 	@$(PY) benchmarks/bench_plan.py --rounds 2 --steps 2
 	@$(PY) benchmarks/bench_parallel.py --rounds 3

@@ -15,6 +15,7 @@ import time
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
+from itertools import combinations
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -189,6 +190,22 @@ def other_processors(before, now):
     return [f"Not the same processor: {new}; before: {old}. Compare on one machine."] if old != new else []
 
 
+def agreement(one, other):
+    """A sentence on two runs on the same processor: whose spreads overlap, and what the others differ by."""
+    beside = {(page, figure.what): figure for page, (_, several) in other.items() for figure in several}
+    pairs = [(x, beside[page, x.what]) for page, (_, several) in one.items() for x in several if (page, x.what) in beside]
+    apart = [(abs(y.value / x.value - 1), x.what) for x, y in pairs if x.low > y.high or y.low > x.high]
+    rest = ", ".join(f"{what} by {share:.0%}" for share, what in sorted(apart, reverse=True)[:3])
+    told = f"the spreads of {len(pairs) - len(apart)} of {len(pairs)} figures overlap"
+    return f"{told}; the others differ, most of all {rest}." if apart else f"{told}."
+
+
+def agreements(runs):
+    """What runs on the same processor say of each other."""
+    pairs = [(a, b) for a, b in combinations(runs, 2) if processors(runs[a]) == processors(runs[b])]
+    return [f"- {a} and {b}, the same processor: {agreement(runs[a], runs[b])}" for a, b in pairs]
+
+
 def machines(found):
     """The page that shows the same figures as measured on several machines."""
     runs = {"figures.json": found} | {path.name: read(path) for path in sorted(MACHINES.glob("*.json"))}
@@ -204,7 +221,7 @@ def machines(found):
         "# The same figures on other machines",
         "Written by `python benchmarks/figures.py`. Medians, with the least and the most of the repeats. What differs is the "
         "machine's doing: the kit and its packages are the same. The pages of the benchmarks explain those of the first one.",
-        "\n".join(lines),
+        "\n".join([*lines, *agreements(runs)]),
         table(["page", "figure", "unit", *names, "wanted"], rows),
     ]) + "\n"  # fmt: skip
 

@@ -97,6 +97,15 @@ def test_another_processor_is_named_before_anything_is_called_worse():
     assert figures.other_processors(on("Old", [1]), on("Old", [2])) == []
 
 
+def test_two_runs_on_one_processor_say_how_far_they_agree():
+    runs = {"one": on("Old", [1, 2]), "two": on("Old", [2, 3]), "three": on("Old", [4, 5]), "elsewhere": on("New", [1])}
+    assert figures.agreements(runs) == [
+        "- one and two, the same processor: the spreads of 1 of 1 figures overlap.",
+        "- one and three, the same processor: the spreads of 0 of 1 figures overlap; the others differ, most of all a by 200%.",
+        "- two and three, the same processor: the spreads of 0 of 1 figures overlap; the others differ, most of all a by 80%.",
+    ]
+
+
 def test_a_figure_on_two_machines_stands_in_one_row(folder, monkeypatch):
     monkeypatch.setattr(figures, "MACHINES", folder / "machines")
     figures.MACHINES.mkdir()
