@@ -96,6 +96,17 @@ def test_parquet_in_another_encoding(tmp_path):
     assert stories.skipped[0] == "test.parquet:2: not UTF-8 (byte 0xe9); save the file as UTF-8"
 
 
+def test_parquet_whose_column_s_name_is_no_utf8(tmp_path):
+    """Changed bytes that Arrow itself does not notice (found by test_fuzz_state.py)."""
+    for split in SPLITS:
+        parquet.write_table(pa.table({"article": ["a", "b"], "highlights": ["x", "y"]}), tmp_path / f"{split}.parquet")
+    whole = (tmp_path / "test.parquet").read_bytes()
+    (tmp_path / "test.parquet").write_bytes(whole.replace(b"article", b"\xbdrticle"))
+    with pytest.raises(ValueError, match=r"test.parquet is not parquet, or damaged \('utf-8' codec .* Copy it again") as caught:
+        quiet(tmp_path)
+    assert type(caught.value) is ValueError
+
+
 def test_json_lines(tmp_path):
     more = '\n{"article": "No id", "highlights": "None"}\n{"id": 7, "article": "x", "highlights": "y"}'
     stories = quiet(folder_of_lines(tmp_path, train="\ufeff" + as_lines(rows("train", 3)) + more))

@@ -82,7 +82,7 @@ def _parquet(file, root):
                 for index in range(len(batch)):
                     row += 1
                     yield f"{name}:{row}", _row(batch, index, file, row)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last: a column's name
         raise ValueError(f"{file} is not parquet, or damaged ({_reason(error)}). Copy it again.") from error
 
 
