@@ -93,8 +93,8 @@ def test_plans(text):
 
 @fuzz
 @given(text=files(SITE))
-def test_site_files(tmp_path_factory, text):
-    path = tmp_path_factory.mktemp("site") / "site.toml"
+def test_site_files(tmp_path, text):
+    path = tmp_path / "site.toml"
     path.write_bytes(text)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PI2ZERO_SITE", str(path))
@@ -104,8 +104,8 @@ def test_site_files(tmp_path_factory, text):
 
 @fuzz
 @given(text=files(HOSTS))
-def test_hostfiles(tmp_path_factory, text):
-    path = tmp_path_factory.mktemp("hosts") / "hosts"
+def test_hostfiles(tmp_path, text):
+    path = tmp_path / "hosts"
     path.write_bytes(text)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(find, "cores_of", lambda host: 2)  # no stranger's host is asked by ssh
