@@ -71,3 +71,24 @@ def test_a_wrong_option_is_no_accident(check, tmp_path, capfd):
     command, places = suite(tmp_path, True)
     assert check.tests("faults", [*command, "--no-such-option"], places) == (False, [])
     assert "once more" not in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("asked", "runs"),
+    [
+        (["ranks"], ["built", "ranks"]),
+        (["lint", "fast"], ["lint", "fast"]),
+        (["hosts", "built"], ["hosts", "built"]),
+        ([], ["bytecode", "lint", "labs", "fast", "built", "ranks", "faults", "browser", "notebooks"]),
+    ],
+)
+def test_a_step_that_needs_horovod_waits_for_it(check, monkeypatch, asked, runs):
+    """Else its tests are skipped, and nobody notices: 71 of them were, beside other work on a clean clone."""
+    ran = []
+    monkeypatch.setattr(check, "run", lambda name: ran.append(name) or check.Done(True, [], 0.0, 0.0))
+    monkeypatch.setattr(sys, "argv", ["check.py", *asked])
+    for name in ("PYTHONDONTWRITEBYTECODE", "PI2ZERO_SCOPE"):  # main changes both
+        monkeypatch.setenv(name, "kept")
+    with pytest.raises(SystemExit) as done:
+        check.main()
+    assert ran == runs and done.value.code == 0
