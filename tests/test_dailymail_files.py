@@ -96,7 +96,7 @@ def test_parquet_in_another_encoding(tmp_path):
     assert stories.skipped[0] == "test.parquet:2: not UTF-8 (byte 0xe9); save the file as UTF-8"
 
 
-def test_parquet_whose_column_s_name_is_no_utf8(tmp_path):
+def test_parquet_whose_column_has_a_damaged_name(tmp_path):
     """Changed bytes that Arrow itself does not notice (found by test_fuzz_state.py)."""
     for split in SPLITS:
         parquet.write_table(pa.table({"article": ["a", "b"], "highlights": ["x", "y"]}), tmp_path / f"{split}.parquet")
@@ -105,6 +105,9 @@ def test_parquet_whose_column_s_name_is_no_utf8(tmp_path):
     with pytest.raises(ValueError, match=r"test.parquet is not parquet, or damaged \('utf-8' codec .* Copy it again") as caught:
         quiet(tmp_path)
     assert type(caught.value) is ValueError
+    (tmp_path / "test.parquet").write_bytes(whole.replace(b"article", b"\x08rticle"))
+    with pytest.raises(ValueError, match=r"has no column 'article', only \?rticle, highlights\. Rename"):
+        quiet(tmp_path)
 
 
 def test_json_lines(tmp_path):

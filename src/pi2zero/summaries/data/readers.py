@@ -75,8 +75,7 @@ def _parquet(file, root):
     try:
         with parquet.ParquetFile(file) as table:
             columns = table.schema_arrow.names
-            if missing := [column for column in COLUMNS[1:] if column not in columns]:
-                raise ValueError(f"{file} has no column {missing[0]!r}, only {', '.join(columns)}. Rename its columns.")
+            _check_columns(columns, file)
             row = 0
             for batch in table.iter_batches(BATCH, columns=[column for column in COLUMNS if column in columns]):
                 for index in range(len(batch)):
@@ -86,9 +85,19 @@ def _parquet(file, root):
         raise ValueError(f"{file} is not parquet, or damaged ({_reason(error)}). Copy it again.") from error
 
 
+def _check_columns(names, place):
+    if missing := [column for column in COLUMNS[1:] if column not in names]:
+        raise ValueError(f"{place} has no column {missing[0]!r}, only {_printable(', '.join(names))}. Rename its columns.")
+
+
 def _reason(error):
-    """Arrow's words, their first line; a damaged file's bytes may stand in them."""
-    return "".join(sign if sign.isprintable() else "?" for sign in str(error).partition("\n")[0]).rstrip(".")
+    """Arrow's words, their first line."""
+    return _printable(str(error).partition("\n")[0]).rstrip(".")
+
+
+def _printable(text):
+    """A text in which a damaged file's bytes may stand."""
+    return "".join(sign if sign.isprintable() else "?" for sign in text)
 
 
 def _row(batch, index, file, row):
@@ -109,8 +118,7 @@ def _saved(folder, root):
         saved = datasets.load_from_disk(str(folder), keep_in_memory=False)
     except Exception as error:  # each part of that library has its own, for a file cut short or somebody else's state.json
         raise ValueError(f"{folder} is not what save_to_disk writes, or damaged. Copy it again.") from error
-    if missing := [column for column in COLUMNS[1:] if column not in saved.column_names]:
-        raise ValueError(f"{folder} has no column {missing[0]!r}, only {', '.join(saved.column_names)}. Rename its columns.")
+    _check_columns(saved.column_names, folder)
     saved, row = saved.select_columns([column for column in COLUMNS if column in saved.column_names]), 0
     try:
         for batch in saved.with_format("arrow").iter(BATCH):
