@@ -12,6 +12,7 @@ from lab_checks import runner, source_of
 
 from pi2zero import RankError
 from pi2zero.checks.framework import clock as clocks
+from pi2zero.checks.framework.agree import parted
 from pi2zero.checks.framework.base import CheckFailed, TaskNotDone, answer, as_text, close, hint, is_whole, named
 
 
@@ -299,9 +300,34 @@ def two_wait_for_each_other(comm, inside, total):
 def test_messages_that_would_hang_are_found_soon(check, function, words):
     """Not by `%%px`, which would restart the ranks; and the next answer's messages are not mixed up with these."""
     start = time.monotonic()
-    assert words in told(check, 4, function)
+    report = told(check, 4, function)
+    assert words in report and "A message ends only if its sender sends it and its receiver receives it." in report
     assert time.monotonic() - start < 60
     assert "Task 4 is right." in check(4, late_messages)
+
+
+def returns_its_communicator(comm, inside, total):
+    count = comm.reduce(inside)
+    return comm if comm.rank == 2 else count
+
+
+def test_what_cannot_be_sent_is_named_and_no_rank_waits_for_it(check):
+    report = told(check, 4, returns_its_communicator)
+    assert "rank 2: returns_its_communicator returned '" in report and "or has them in what it returned: return values." in report
+    assert "Task 4 is right." in check(4, late_messages)
+
+
+def test_a_collective_that_some_ranks_make_says_how_it_would_end():
+    ends = "this would hang. Rank 0 has returned, rank 1 calls reduce.\nA collective call ends only if every rank makes it."
+    assert str(parted([("returned", ""), ("calls", "reduce")])) == ends
+    assert parted([("returned", "")] * 2) is None
+
+
+def test_ranks_that_differ_are_told_and_those_that_do_not_pass(cluster):
+    agree = "from pi2zero.checks.framework.agree import agree_on\n"
+    cluster.run(f"{agree}agree_on(7, 'steps')")
+    with pytest.raises(RankError, match=r"the ranks have different steps\. All ranks need the same\."):
+        cluster.run(f"{agree}from mpi4py import MPI\nagree_on(MPI.COMM_WORLD.rank // 2, 'steps')")
 
 
 def late_messages(comm, inside, total):
