@@ -306,6 +306,29 @@ def test_messages_that_would_hang_are_found_soon(check, function, words):
     assert "Task 4 is right." in check(4, late_messages)
 
 
+def looks_before_it_receives(comm, inside, total):
+    if comm.rank:
+        comm.send(inside, dest=0, tag=comm.rank)
+        return None
+    status = mpi4py.MPI.Status()
+    for rank in range(comm.size - 1, 0, -1):  # not in the order in which they come
+        comm.Probe(source=rank, tag=rank, status=status)
+        assert (status.source, status.tag) == (rank, rank)
+        inside += comm.recv(source=rank, tag=rank)
+    return 4 * inside / total
+
+
+def probes_in_vain(comm, inside, total):
+    comm.probe(source=(comm.rank + 1) % comm.size)
+
+
+def test_an_answer_may_probe_and_one_that_does_in_vain_is_told(check):
+    assert "Task 4 is right." in check(4, looks_before_it_receives)
+    assert "this would hang. Rank 0 waits in Probe from rank 1, rank 1 waits in Probe from rank 2," in told(
+        check, 4, probes_in_vain
+    )
+
+
 def returns_its_communicator(comm, inside, total):
     count = comm.reduce(inside)
     return comm if comm.rank == 2 else count
