@@ -202,7 +202,8 @@ def _folder_name(kind: str, mark: str) -> str:
 
 
 def remove_segments(age: float = 10.0) -> None:
-    """Remove the shared memory of this user's processes that used MPI without mpirun: 16 MB each.
+    """Remove shared memory that this user's processes have left: 16 MB of each that used MPI without mpirun, 3 MB of MPICH's
+    ranks that were killed.
 
     Open MPI 5 closes what could remove it too early (its issue 11123); after mpirun, its daemon does it. What a process maps
     stays, and so does what is younger than `age` seconds: somebody may be about to map it.
@@ -210,7 +211,11 @@ def remove_segments(age: float = 10.0) -> None:
     if not Path("/proc").is_dir():
         return
     names = {f"sm_segment.{host}.{os.getuid()}.*" for host in (socket.gethostname(), socket.gethostname().partition(".")[0])}
-    left = [path for path in chain.from_iterable(map(SEGMENTS.glob, names)) if time.time() - path.lstat().st_mtime >= age]
+    left = []
+    for path in chain.from_iterable(map(SEGMENTS.glob, names | {"mpich_shm_*"})):
+        with contextlib.suppress(OSError):  # gone meanwhile
+            if path.lstat().st_uid == os.getuid() and time.time() - path.lstat().st_mtime >= age:
+                left.append(path)
     if not left:
         return
     maps = ""
