@@ -1,7 +1,8 @@
 """From `git clone` to JupyterLab that answers, nothing cached, by root and by an ordinary user. Writes benchmarks/start.md.
 
-Each clone is made of what is committed, with a home folder of its own. As root, an ordinary user is made for the second half and
-removed afterwards. pip's time is that of a clone whose lock does not have uv: then the set-up falls back to pip.
+Each clone is made of what is committed, from a copy that everybody may read, with a home folder of its own. As root, an
+ordinary user is made for the second half and removed afterwards. pip's time is that of a clone whose lock does not have uv: then
+the set-up falls back to pip.
 """
 
 import argparse
@@ -35,8 +36,9 @@ class Person:
     """root or an ordinary user, with an empty home folder below `folder`."""
 
     def __init__(self, name, folder):
-        self.home = Path(folder, name)
+        self.home, self.origin = Path(folder, name), Path(folder, "origin")
         self.home.mkdir(mode=0o755)
+        subprocess.run(["git", "clone", "-q", "--bare", ROOT, self.origin], check=True)  # the kit may lie where only root reads
         self.words = []
         if name == "user":
             shutil.chown(self.home, USER, USER)
@@ -48,12 +50,13 @@ class Person:
 
     def run(self, *command, **options):
         command = [*self.words, *map(str, command)]
-        return subprocess.run(command, env=self.env, capture_output=True, text=True, check=True, **options).stdout
+        options = {"cwd": self.home, **options}
+        return subprocess.run(command, env=self.env, stdout=subprocess.PIPE, text=True, check=True, **options).stdout
 
     def clone(self, name, without_uv=False):
         """A clone of what is committed; returns (folder, seconds)."""
         folder, start = self.home / name, time.monotonic()
-        self.run("git", "clone", "-q", f"file://{ROOT}", folder)
+        self.run("git", "clone", "-q", f"file://{self.origin}", folder)
         seconds = time.monotonic() - start
         if without_uv:
             lock = folder / "requirements.lock"
@@ -68,6 +71,7 @@ class Person:
             process = subprocess.Popen(
                 [*self.words, "make", "-C", str(folder), "lab"],
                 env=self.env,
+                cwd=self.home,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
