@@ -49,8 +49,8 @@ def speed_rows(rounds):
     for _ in range(rounds):
         for ranks, stage in found:
             with tempfile.TemporaryDirectory() as folder:
-                lines = summarize(ranks, "train", folder, "--steps", 40, "--stories", 4000, "--stage", stage)
-            steady = [line["tokens_per_s"] for line in lines if line.get("step", 0) > 20]  # the first 20 steps warm up
+                lines = summarize(ranks, "train", folder, "--steps", 30, "--stories", 2000, "--stage", stage)
+            steady = [line["tokens_per_s"] for line in lines if line.get("step", 0) > 10]  # the first 10 steps warm up
             found[ranks, stage].append(statistics.median(steady))
     rows, kept = [], []
     for stage in range(4):
