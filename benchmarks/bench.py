@@ -31,7 +31,7 @@ from pi2zero.mpi import mpi_env, mpi_library
 HERE = Path(__file__).parent
 N = 10**8
 N_LOOP = 10**6  # the per-sample loops run on this many, and are scaled to N
-ROUNDS = 5
+ROUNDS = 3
 
 
 def classic_monte_carlo(n):

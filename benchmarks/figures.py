@@ -219,8 +219,8 @@ def machines(found):
     lines = [f"- {name}: {file}, {with_what(next(iter(runs[file].values()))[0])}" for name, file in zip(names, runs, strict=True)]
     return "\n\n".join([
         "# The same figures on other machines",
-        "Written by `python benchmarks/figures.py`. Medians, with the least and the most of the repeats. What differs is the "
-        "machine's doing: the kit and its packages are the same. The pages of the benchmarks explain those of the first one.",
+        "Written by `python benchmarks/figures.py`. Medians, with the least and the most of the repeats. What differs comes from "
+        "the machine and its Python: the kit and its packages are the same. The pages of the benchmarks explain the first run.",
         "\n".join([*lines, *agreements(runs)]),
         table(["page", "figure", "unit", *names, "wanted"], rows),
     ]) + "\n"  # fmt: skip
