@@ -11,6 +11,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -103,6 +104,19 @@ def is_done(venv, site=False):
             return f.read() == stamp(site) and os.access(os.path.join(venv, "bin", "python"), os.X_OK)
     except OSError:
         return False
+
+
+def heed_python(asked, venv):
+    """Say so if an environment that is there is of another Python than the one that is asked for: it stays as it is."""
+    try:
+        with open(os.path.join(venv, "pyvenv.cfg")) as f:
+            made_of = dict(re.findall(r"(?m)^(\w+) = (.*)$", f.read())).get("executable", "")
+        code = "import os, sys; print(os.path.realpath(sys.executable))"
+        wanted = subprocess.check_output([asked, "-c", code], universal_newlines=True).strip()
+    except (OSError, subprocess.CalledProcessError):
+        return
+    if os.path.realpath(made_of) != wanted:
+        say("%s stays with the Python that it was made of, %s. To change it: make clean, then this again." % (venv, made_of))
 
 
 def take_lock(venv):
@@ -224,6 +238,8 @@ def main():
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             stop_full()
+    elif args.python:
+        heed_python(args.python, args.venv)
 
 
 if __name__ == "__main__":
