@@ -268,7 +268,7 @@ def test_twice_and_after_an_interruption(copy):
     start = time.monotonic()
     assert run_setup(copy, script=script).stdout == ""  # nothing left to do
     assert time.monotonic() - start < 2
-    assert run_setup(copy, "--python", sys.executable, script=script).stdout == ""
+    assert run_setup(copy, "--python", str(copy / "venv/bin/python"), script=script).stdout == ""
     other = shutil.copy(Path(sys.executable).resolve(), copy / "another")
     assert "stays with the Python that it was made of" in run_setup(copy, "--python", other, script=script).stdout
     want(copy, "uv", "setuptools")
