@@ -83,7 +83,7 @@ handout: set-up ## the kit as one file for attendees, without the labs' solution
 	@$(PY) tools/handout.py
 
 stick: set-up   ## all that a room without a network needs, for a USB stick: build/stick (FOLDER=... writes there)
-	@$(PY) tools/stick.py $(FOLDER)
+	@$(PY) tools/stick.py $(if $(FOLDER),"$(FOLDER)")
 
 containers: set-up ## run the containers' recipes in a bare Debian 12 (root, mmdebstrap, 25 minutes)
 	@for recipe in docker apptainer devcontainer binder; do $(PY) tools/bare_tree.py $$recipe || exit 1; done
@@ -121,9 +121,10 @@ tensorflow:     ## optional: .venv-tensorflow, for scripts/train_tensorflow.py (
 reset: set-up   ## end what the kit has started from this clone on this host, and nothing else
 	@$(PY) -m pi2zero reset
 
-clean:          ## remove what can be made again: .venv, built slides, caches
+clean:          ## remove what can be made again: .venv, built slides, caches (what `make update` has kept of yours stays)
 	@if $(PY) -c 'import pi2zero' 2>/dev/null; then $(PY) -m pi2zero reset; $(PY) -m pi2zero built --stop; fi
-	@rm -rf .venv .venv-tensorflow .venv-mpich .venv-openmpi4 build .venv-site slides/build site/build .pytest_cache .ruff_cache src/*.egg-info
+	@rm -rf .venv .venv-tensorflow .venv-mpich .venv-openmpi4 .venv-site slides/build site/build .pytest_cache .ruff_cache src/*.egg-info
+	@if [ -d build ]; then find build -mindepth 1 -maxdepth 1 ! -name before_update -exec rm -rf {} +; fi
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 
 # Quick when .venv is there already. PYTHON=/path/to/python3.11 chooses the interpreter. SITE=1 builds on a site's torch and MPI.

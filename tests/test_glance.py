@@ -431,3 +431,11 @@ def test_the_page_is_live(folder):
         (ROOT / "build" / "screens").mkdir(parents=True, exist_ok=True)
         tab.screenshot(path=ROOT / "build" / "screens" / "room.png")
         assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_the_page_begins_again_at_once_at_the_same_port(folder):
+    """Its last connections keep the port in TIME_WAIT for a minute; seats have the address, with the port, in their consent."""
+    with running(folder) as (_, address):
+        assert ask(address)[0] == 200
+    port = urlsplit(address).port
+    page.Room(folder, "127.0.0.1", port, takes=True).server_close()

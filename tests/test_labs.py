@@ -1,5 +1,6 @@
 """The labs: in step with the solutions, and plain about what is still to do. (tools/nbval_report.py runs the solutions.)"""
 
+import ast
 import re
 import shutil
 import subprocess
@@ -167,3 +168,25 @@ def test_the_unsolved_lab_runs_to_its_end_and_says_what_is_to_do(name):
             assert f"Task {cell[5]} is still to do." in text and "Traceback" not in text
             assert len(text.splitlines()) <= 4, text
         assert "The ranks kept their variables" in text
+
+
+def bound(source):
+    """The names that a cell's own lines bind, functions and classes left out."""
+    lines = "\n".join(line for line in source.splitlines() if not line.startswith(("%", "!")))
+    tree = ast.parse(lines)
+    inner = {id(node) for scope in ast.walk(tree) if isinstance(scope, SCOPES) for node in ast.walk(scope)}
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in inner]
+    return {node.id for node in names if isinstance(node.ctx, ast.Store)}
+
+
+SCOPES = ast.FunctionDef | ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_cell_takes_the_name_of_an_answer(name):
+    """Who comes back to a check after the notebook has gone on still has the function that it asks for."""
+    code = [cell for cell in read("labs", name).cells if cell.cell_type == "code"]
+    answers = {answer for cell in code for answer in re.findall(r"\bcheck\.task\d+\((\w+)\)", cell.source)}
+    assert answers
+    taken = {cell.id: names for cell in code if (names := answers & bound(cell.source))}
+    assert not taken, "these cells give the name of an answer to something else"

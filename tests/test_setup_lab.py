@@ -45,6 +45,10 @@ def server(tmp_path_factory):
     with contextlib.ExitStack() as stack:
         session = stack.enter_context(tempfile.TemporaryDirectory(dir="/tmp"))
         env = {k: v for k, v in os.environ.items() if k not in unset} | {"HOME": str(home), "XDG_RUNTIME_DIR": session}
+        env |= {
+            "http_proxy": "http://127.0.0.1:9",
+            "no_proxy": "",
+        }  # a site's proxy is not asked for this machine, nor told the token
         taken = stack.enter_context(socket.socket())
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         with contextlib.suppress(OSError):  # somebody else has it: as good

@@ -101,6 +101,17 @@ def test_a_folder_with_other_files_is_not_emptied(tmp_path):
     assert (tmp_path / "photo.jpg").exists()
 
 
+def test_written_again_it_leaves_other_files_alone(toy, monkeypatch):
+    """An instructor's own slides beside the kit, on a stick that gets a correction."""
+    (toy / "my slides.pdf").write_text("mine")
+    for part in ("clone", "wheels", "built", "site"):
+        monkeypatch.setattr(tool, part, lambda stick: str((stick / "kit.bundle").write_text("new")))
+    tool.write(toy)
+    names = {path.name for path in toy.iterdir()}
+    assert names == {"kit.bundle", "README.txt", "install.sh", "SHA256SUMS", "my slides.pdf"}
+    assert "my slides.pdf" not in (toy / "SHA256SUMS").read_text(), "it may be changed"
+
+
 @cut_here
 def test_ranks_are_spawned_where_there_is_no_network():
     """Open MPI leaves the loopback interface out, unless it is told that there is no other."""

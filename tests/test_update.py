@@ -189,3 +189,15 @@ def test_it_may_be_cut_off_at_any_file_and_run_again(room, monkeypatch):
     update.update(mine)
     assert [source for source in cells_of(mine).values() if source[:1] in "abc"] == ["a = 'mine'", "a = 2", "b = 1", "c = 1"]
     assert (mine / "data.txt").read_text() == "new\n"
+
+
+def test_make_clean_leaves_what_an_update_has_kept(tmp_path):
+    """The doctor says "make clean, then make lab" to people whose only first version may be there."""
+    shutil.copyfile(Path(__file__).resolve().parents[1] / "Makefile", tmp_path / "Makefile")
+    mine, made = tmp_path / "build" / "before_update" / "2026" / "mine.ipynb", tmp_path / "build" / "screens" / "a.png"
+    for path in (mine, made, tmp_path / ".venv" / "pyvenv.cfg"):
+        path.parent.mkdir(parents=True)
+        path.write_text("")
+    subprocess.run(["make", "clean"], cwd=tmp_path, check=True, capture_output=True)
+    assert mine.exists() and sorted(path.name for path in (tmp_path / "build").iterdir()) == ["before_update"]
+    assert not (tmp_path / ".venv").exists()

@@ -21,6 +21,8 @@ from pi2zero.built.known import parts
 
 ROOT = Path(__file__).resolve().parents[1]
 NEED_GB = 2.0
+OWN = ("kit.bundle", "wheels", "built", "site", "README.txt", "install.sh")  # all that it writes, but their checksums
+SUMS = "SHA256SUMS"
 READ = """From π to ZeRO, for a room without a network. Made on {machine}, Python {python}.
 
     sh install.sh             makes the kit in ~/pi2zero (sh install.sh FOLDER: there), half a minute
@@ -80,17 +82,18 @@ def site(stick: Path) -> str:
 
 def sums(stick: Path) -> None:
     """The checksums that install.sh compares: sticks lose bits."""
-    files = sorted(path for path in stick.rglob("*") if path.is_file() and path.name != "SHA256SUMS")
+    files = sorted(path for own in OWN for path in (stick / own, *(stick / own).rglob("*")) if path.is_file())
     lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  ./{path.relative_to(stick)}\n" for path in files]
-    (stick / "SHA256SUMS").write_text("".join(lines))
+    (stick / SUMS).write_text("".join(lines))
 
 
 def write(stick: Path) -> None:
-    """Write the stick's folder anew; what it had from an earlier time goes."""
-    if stick.exists() and any(stick.iterdir()) and not (stick / "install.sh").exists():
-        sys.exit(f"{stick} has other files in it. Name a new folder: python tools/stick.py FOLDER")
-    shutil.rmtree(stick, ignore_errors=True)
-    stick.mkdir(parents=True)
+    """Write the stick's folder anew; what it had from an earlier time goes. Somebody's own files beside it stay."""
+    if stick.exists() and any(stick.iterdir()) and not (stick / "kit.bundle").exists():
+        sys.exit(f"{stick} has other files in it. Name a new folder: make stick FOLDER=...")
+    stick.mkdir(parents=True, exist_ok=True)
+    for own in (*OWN, SUMS):
+        shutil.rmtree(stick / own) if (stick / own).is_dir() else (stick / own).unlink(missing_ok=True)
     free = shutil.disk_usage(stick).free / 1e9
     if free < NEED_GB:
         sys.exit(f"{stick} has {free:.1f} GB free; the stick needs {NEED_GB:g} GB. Free some, or name another folder.")

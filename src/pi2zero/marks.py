@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 import socket
+import stat
 import tempfile
 import time
 from itertools import chain
@@ -167,6 +168,15 @@ def make_run_dir(within: Path | None = None) -> Path:
     within: SEGMENTS, EVERY_HOST, or by default the temporary folder.
     """
     return Path(tempfile.mkdtemp(prefix=_folder_name(RUN, owner_mark()), dir=within))
+
+
+def private_folder(path: Path) -> None:
+    """Make it, or take it if it is there. Raises PermissionError if somebody else could read or write in it: in a folder that all
+    share, another user may have made one of the same name first, or a link."""
+    path.mkdir(mode=0o700, exist_ok=True)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise PermissionError(f"{path} is not a private folder of this user's; somebody else may have made it. Start again.")
 
 
 def temporary_folder(kind: str) -> tempfile.TemporaryDirectory:

@@ -128,7 +128,8 @@ class Building:
         self.log.write_bytes(b"")
         self.note.write("building")
         over = threading.Event()
-        threading.Thread(target=self.tell, args=(over,), daemon=True).start()
+        telling = threading.Thread(target=self.tell, args=(over,), daemon=True)
+        telling.start()
         try:
             self.provide()
             outcome = {"state": "ready"}
@@ -137,6 +138,7 @@ class Building:
         except OSError as error:
             outcome = {"state": "failed", "why": str(error), "remedy": "mend that"}
         over.set()
+        telling.join()  # the last word is not its
         self.note.write(**outcome)
 
     def tell(self, over: threading.Event) -> None:

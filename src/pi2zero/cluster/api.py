@@ -146,8 +146,9 @@ class MPICluster:
     def replay(self, stop: int | None = None) -> None:
         """Do again what the notebook did to its ranks: after a restart of the ranks, or a second `start`.
 
-        The `%%px` cells that succeeded and the variables that were sent, in their order. stop: the number of the last one to
-        do, if not all; this prints the numbers first. Definitions that a later cell replaced are left out.
+        The `%%px` cells that succeeded and the variables that were sent, in their order; what was changed in place since then (an
+        array, a list) goes as it is now. stop: the number of the last one to do, if not all; this prints the numbers first.
+        Definitions that a later cell replaced are left out.
         """
         self._wait_until_ready()
         self._of_former = False  # these ranks go on where the others were

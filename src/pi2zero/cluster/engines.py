@@ -22,8 +22,9 @@ from pi2zero.cluster.pulse import pulse_path
 from pi2zero.cluster.report import Frame, parse_stack
 from pi2zero.cluster.warden import ensure_warden
 from pi2zero.hosts.agent import is_rank
+from pi2zero.hosts.every import Hosts
 from pi2zero.hosts.place import Place, own_variables, segments
-from pi2zero.hosts.reach import HostError, Hosts
+from pi2zero.hosts.reach import HostError
 from pi2zero.hosts.seal import seal
 from pi2zero.mpi import RUN_DIR, mpi_env, one_host_env
 
@@ -201,14 +202,13 @@ class Engines:
             stopped, self._stopped = self._stopped, True
         if stopped:
             return
-        if self.hosts:
-            self.hosts.close()
-        self.place.give_back()
-        marks.end_marked(self.mark)  # here, also if it ended before it had hosts
-        if self.client is not None:
-            self.client.close()
-        let_go(self.ipp)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        with contextlib.ExitStack() as steps:  # from the last to the first: each, also if the stop button cuts one short
+            steps.callback(shutil.rmtree, self.folder, ignore_errors=True)
+            steps.callback(let_go, self.ipp)
+            steps.callback(lambda: self.client and self.client.close())
+            steps.callback(marks.end_marked, self.mark)  # here, also if it ended before it had hosts
+            steps.callback(self.place.give_back)
+            steps.callback(lambda: self.hosts and self.hosts.close())
 
     @property
     def mpirun_pid(self) -> int:

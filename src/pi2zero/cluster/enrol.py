@@ -11,7 +11,7 @@ from pathlib import Path
 from pi2zero.cluster.output import Capped
 from pi2zero.cluster.pulse import Pulse, pulse_path
 from pi2zero.hosts.place import facing, interface_of
-from pi2zero.marks import owner_mark
+from pi2zero.marks import owner_mark, private_folder
 from pi2zero.mpi import ADDRESS, local_rank, mpi_library
 
 # Schedulers (Slurm, submitit) may use SIGUSR1 for themselves: a site can choose another, before the start.
@@ -43,7 +43,7 @@ def enrol(run_dir: str, kernel: str = "") -> dict:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # it warns of each address that has no name
     path = stack_path(run_dir, rank)
     for folder in (path.parent.parent, path.parent):  # on another host it may not be there yet; closed to others, too
-        folder.mkdir(mode=0o700, exist_ok=True)
+        private_folder(folder)
     _stack_file = path.open("a")
     faulthandler.register(STACK_SIGNAL, file=_stack_file, all_threads=False)
     _attach(run_dir, rank, MPI.COMM_WORLD.Get_size())

@@ -50,18 +50,19 @@ class Capped:
         self._stream.write(kept if kept.endswith("\n") or not kept else kept + "\n")
         try:
             self._path.parent.mkdir(mode=0o700, exist_ok=True)
-            self._file, where = self._path.open("w"), f"is in {self._path} (until the ranks end)"
+            self._file, where = self._path.open("wb"), f"is in {self._path} (until the next such cell, or the ranks' end)"
         except OSError as error:
-            self._file, where = Path(os.devnull).open("w"), f"is left out ({error})"  # noqa: SIM115
+            self._file, where = Path(os.devnull).open("wb"), f"is left out ({error})"  # noqa: SIM115
         self._stream.write(f"... more than a page can hold: the rest {where}\n")
         self._left = FILE_LIMIT
         self._divert(text[len(kept) :])
 
     def _divert(self, text: str) -> None:
+        data = text.encode(errors="replace")
         with contextlib.suppress(OSError, ValueError):  # a full disk must not end the cell, nor a thread that prints after it
             if self._left > 0:
-                self._file.write(text[: self._left])
-        self._left -= len(text)
+                self._file.write(data[: self._left])
+        self._left -= len(data)
 
     def writelines(self, lines) -> None:
         """As a stream's: write each of them; no line ends are added."""

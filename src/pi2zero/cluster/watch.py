@@ -1,10 +1,8 @@
 """Watch one cell while it runs on the ranks, each rank by itself, and end it when it cannot end alone."""
 
 import concurrent.futures
-import contextlib
 import re
 import signal
-import threading
 import time
 
 from ipyparallel.error import CompositeError, RemoteError
@@ -12,6 +10,7 @@ from ipyparallel.error import CompositeError, RemoteError
 from pi2zero.cluster.hang import Standing
 from pi2zero.cluster.report import Outcome
 from pi2zero.cluster.show import Show
+from pi2zero.hosts.together import uninterrupted
 
 SOON = 0.3  # s that a cell gets to end by itself, before anybody looks
 POLL = 0.1  # s between two looks
@@ -167,19 +166,3 @@ class Watch:
             else:
                 self.outcome.stuck.pop(rank, None)  # it came to its end while the others were interrupted
         return bool(self.outcome.errors)
-
-
-@contextlib.contextmanager
-def uninterrupted():
-    """A stop button pressed meanwhile counts afterwards."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    pressed = []
-    before = signal.signal(signal.SIGINT, lambda *_: pressed.append(True))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if pressed:
-        raise KeyboardInterrupt

@@ -81,7 +81,9 @@ class Room(ThreadingHTTPServer):
         super().__init__((address, port), Handler)
 
     def server_bind(self):
-        """Without asking the network for this machine's name, as the library does."""
+        """Without asking the network for this machine's name, as the library does. A page that was just ended can be begun again
+        at once: its last connections hold the port for a minute else."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
 

@@ -33,7 +33,7 @@ SHELLS = (*DAEMONS, "ssh", "srun", "sh")  # or the way to another host
 def hello(folder: str) -> str:
     """Make the private folders for this cluster's files and shared memory; this host's name."""
     for path in (folder, segments(folder)):
-        Path(path).mkdir(mode=0o700, exist_ok=True)
+        marks.private_folder(Path(path))
     return socket.gethostname()
 
 

@@ -69,7 +69,10 @@ def cores_of(host: str) -> int:
         raise PlaceError(
             "Other hosts are reached by ssh, and there is none here. Install an ssh client (Debian: openssh-client)."
         )
-    done = subprocess.run([*SSH, host, "nproc"], capture_output=True, text=True)
+    done = subprocess.run([*SSH, host, "nproc"], capture_output=True, text=True, errors="replace")
     if done.returncode:
         raise PlaceError(f"{host} cannot be reached by ssh: {done.stderr.strip()}")
-    return int(done.stdout)
+    last = done.stdout.split()[-1:]  # before it, the host's shell may have said something
+    if not last or not last[0].isdecimal():
+        raise PlaceError(f"{host} does not say how many cores it has, but {done.stdout.strip()!r}. Write {host}:2 for two slots.")
+    return int(last[0])

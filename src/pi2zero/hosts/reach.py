@@ -1,4 +1,4 @@
-"""The hosts that a cluster's ranks run on, asked from the kernel: this one directly, others through their agents (agent.py)."""
+"""One host that ranks run on, asked from the kernel: this one directly, another through its agent (agent.py)."""
 
 import contextlib
 import itertools
@@ -10,12 +10,9 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 from pi2zero import marks
 from pi2zero.hosts import agent
-from pi2zero.hosts.ends import first_of
-from pi2zero.hosts.together import side_by_side
 
 EVERY = 0.5  # s between two looks at another host
 LOST = 15.0  # s without an answer, after which a host counts as lost
@@ -24,6 +21,15 @@ START = 60.0  # s that an agent gets to start; a shared file system may be slow
 
 class HostError(RuntimeError):
     """A host cannot be reached, or has answered with an error."""
+
+
+def answer_in(line: str) -> dict | None:
+    """An agent's answer; None if the line is something else."""
+    with contextlib.suppress(ValueError, RecursionError):
+        answer = json.loads(line)
+        if isinstance(answer, dict) and "number" in answer:
+            return answer
+    return None
 
 
 class Here:
@@ -77,6 +83,7 @@ class There:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            errors="replace",
             start_new_session=True,  # a stop button's SIGINT is not for it
         )
         self._numbers, self._waiting = itertools.count(), {}  # who waits for the answer to which request
@@ -88,7 +95,9 @@ class There:
         try:
             self.name = self.call("hello", folder, patience=START)
         except HostError as error:
+            self.close(mark, folder)
             raise HostError(f"{self.host} cannot be used: {error}") from None
+        self._errors = []  # what it said before is no reason for what comes
         threading.Thread(target=self._look, name=f"pi2zero looks at {host}", daemon=True).start()
 
     def _hear_errors(self):
@@ -98,8 +107,9 @@ class There:
 
     def _hear(self):
         for line in self._process.stdout:
-            answer = json.loads(line)
-            if waiting := self._waiting.pop(answer["number"], None):
+            if (answer := answer_in(line)) is None:  # what the host's shell says when it starts; why it fails, perhaps
+                self._errors = [*self._errors[-20:], line.rstrip()]
+            elif waiting := self._waiting.pop(answer["number"], None):
                 waiting.put(answer)
         time.sleep(0.1)  # the last words
         self._lose("\n".join(self._errors[-5:]) or "its connection has ended")
@@ -121,8 +131,10 @@ class There:
                 self._process.stdin.write(request)
                 self._process.stdin.flush()
             answer = {"error": self.why_lost} if self.why_lost else mine.get(timeout=patience)
-        except (OSError, ValueError):  # its end is heard in a moment
-            answer = mine.get(timeout=5)
+        except (OSError, ValueError):  # its end is heard in a moment, or has been
+            with contextlib.suppress(queue.Empty):
+                self.why_lost or mine.get(timeout=5)
+            answer = {"error": self.why_lost or "its connection has ended"}
         except queue.Empty:
             self._lose(f"it has not answered for {patience:.0f} s")
             self._process.kill()
@@ -183,116 +195,3 @@ class There:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-
-
-class Hosts:
-    """All hosts of a cluster. `folder`: the private folder of its files, by the same name on each."""
-
-    def __init__(self, place, mark: str, folder: Path):
-        self.mark, self.folder, self.here = mark, str(folder), Here()
-        self.others: list[There] = []
-        self.friends = [one for one in [place.address()] if one]  # the hosts' addresses in their network
-        self._starting(place)
-
-    def _starting(self, place) -> None:
-        """The agents, all at once."""
-        names = [host for host in place.slots if host != self.here.name]
-        agent.hello(self.folder)
-        failed = []
-
-        def start(host):
-            try:
-                self.others.append(new := There(host, place.shell, self.mark, self.folder))
-                self.friends.append(new.call("facing", self.friends[0]))
-            except HostError as error:
-                failed.append(str(error))
-            except OSError as error:  # no ssh, no srun
-                failed.append(f"{host} cannot be used: {error}")
-
-        side_by_side(start, names)
-        if failed:
-            self.close()
-            raise HostError("\n".join(sorted(failed)))
-
-    def __iter__(self):
-        return iter([self.here, *self.others])
-
-    def seal(self, mark: str) -> None:
-        """Of what carries this mark on the other hosts, only these hosts reach what it listens on."""
-        for host in self.others:
-            host.call("seal", mark, self.friends)
-
-    def publish(self, path: Path, text: str) -> None:
-        """Write a private file on all hosts."""
-        for host in self:
-            host.call("write", str(path), text)
-
-    def watch(self, ranks_mark: str, info: list[dict], samples_of: dict[int, str]) -> None:
-        """Look at these ranks from now on. info: of each, host and mark. samples_of: the file of each one's samples."""
-        self.home = {one["rank"]: next((host for host in self if host.name == one["host"]), self.here) for one in info}
-        for host in self:
-            mine = {rank: info[rank]["mark"] for rank, home in self.home.items() if home is host}
-            host.watch(ranks_mark, mine, {rank: samples_of[rank] for rank in mine})
-
-    def sample(self, rank: int) -> str:
-        """The text of a rank's last sample."""
-        return self.home[rank].sample(rank)
-
-    def gone(self) -> list[int]:
-        """Ranks whose process has ended."""
-        return sorted(rank for host in self for rank in host.gone())
-
-    def ended_first(self, cut_off: set[int]) -> list[int]:
-        """The rank that ended first, as far as it is known. cut_off: those that ended because they had lost their connection."""
-        return first_of([host.ended() for host in self], cut_off)
-
-    def lost(self) -> dict[str, str]:
-        """Hosts that do not answer any more, and why."""
-        return {host.host: host.why_lost for host in self.others if host.why_lost}
-
-    def on_lost(self) -> dict[int, str]:
-        """The ranks on hosts that do not answer any more, and why."""
-        lost = self.lost()
-        return {
-            rank: f"its host {home.host} is lost: {lost[home.host]}"
-            for rank, home in self.home.items()
-            if home is not self.here and home.host in lost
-        }
-
-    def read(self, paths: dict[int, Path], before, patience: float = 0.5) -> dict[int, str]:
-        """Each rank's file, once it has been emptied and before() has let the ranks write it anew."""
-        by_host = {host: [rank for rank in paths if self.home[rank] is host] for host in self}
-        by_host = {host: ranks for host, ranks in by_host.items() if ranks and not host.why_lost}
-        found = dict.fromkeys(paths, "")
-        with contextlib.suppress(HostError):
-            for host, ranks in by_host.items():
-                host.call("clear", [str(paths[rank]) for rank in ranks])
-            before()
-            deadline = time.monotonic() + patience
-            while time.monotonic() < deadline and not all(found.values()):
-                time.sleep(0.02)
-                self._read_once(by_host, paths, found)
-            time.sleep(0.02)  # the last frames
-            self._read_once(by_host, paths, found)
-        return found
-
-    @staticmethod
-    def _read_once(by_host, paths, found):
-        for host, ranks in by_host.items():
-            found |= dict(zip(ranks, host.call("read_all", [str(paths[rank]) for rank in ranks]), strict=True))
-
-    def end(self, mark: str) -> None:
-        """End what carries this mark, on all hosts; here last: with mpirun the way to its daemons ends, and Slurm kills them."""
-        side_by_side(lambda host: self._end_on(host, mark), self.others)
-        self._end_on(self.here, mark)
-
-    @staticmethod
-    def _end_on(host, mark):
-        with contextlib.suppress(HostError):
-            if not host.why_lost:
-                host.call("end", mark)
-
-    def close(self) -> None:
-        """End everything of this cluster on all hosts, here last, and remove its files."""
-        side_by_side(lambda host: host.close(self.mark, self.folder), self.others)
-        self.here.close(self.mark, self.folder)

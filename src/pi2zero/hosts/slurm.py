@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pi2zero.hosts.place import Place, PlaceError
 from pi2zero.hosts.site import Site
+from pi2zero.hosts.together import uninterrupted
 from pi2zero.marks import EVERY_HOST
 
 JOB_FILE = "slurm-job"  # in the run's folder: the job that the warden cancels when the kernel is killed
@@ -50,7 +51,8 @@ class Job:
         words = ["sbatch", "--parsable", "--job-name=pi2zero", "--output=/dev/null", "--no-requeue", *site.sbatch(n)]
         # As in in_job.py: Slurm would make this machine's temporary folder on the node, and leave it
         env = {name: value for name, value in os.environ.items() if name != "TMPDIR"}
-        done = subprocess.run(words, input=HOLD, capture_output=True, text=True, env=env)
+        # In a session of its own: a stop button's SIGINT, too late, would end sbatch without the number of a job that there is
+        done = subprocess.run(words, input=HOLD, capture_output=True, text=True, env=env, start_new_session=True)
         if done.returncode:
             said = done.stderr.strip().removeprefix("sbatch: error: ")
             raise PlaceError(f"Slurm refused the job: {said}\nIt was asked by: {' '.join(words)}")
@@ -176,12 +178,15 @@ class Wanted:
 
     def take(self, n: int, folder: Path, progress) -> Place:
         """Submit the job, wait for it, and return its nodes as a place. The job is cancelled if that is interrupted."""
-        job = Job.submit(n, self.site)
-        (folder / JOB_FILE).write_text(job.number)
+        job = None
         try:
+            with uninterrupted():  # once Slurm has it, its number is known
+                job = Job.submit(n, self.site)
+                (folder / JOB_FILE).write_text(job.number)
             slots = job.wait(progress)
         except BaseException:
-            job.cancel()
+            if job:
+                job.cancel()
             raise
         return Place(slots, shell(job.number), self.site.interface, job)
 

@@ -1,5 +1,7 @@
-"""One thing done for several hosts at once: each answers over a network, in its own time."""
+"""Calls that take their time, because they go over a network: for several hosts at once, or not to be cut short."""
 
+import contextlib
+import signal
 import threading
 
 
@@ -10,3 +12,19 @@ def side_by_side(function, items) -> None:
         thread.start()
     for thread in threads:
         thread.join()
+
+
+@contextlib.contextmanager
+def uninterrupted():
+    """A stop button pressed meanwhile counts afterwards."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed = []
+    before = signal.signal(signal.SIGINT, lambda *_: pressed.append(True))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed:
+        raise KeyboardInterrupt
