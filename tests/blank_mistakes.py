@@ -20,7 +20,11 @@ RIGHT = {
         ("for step in range(p - 1):  # all-gather", "for step in reversed(range(1 - p, 0)):\n        step = -1 - step")
     ],
     "bus_bandwidth": [("algorithm * 2 * (ranks - 1) / ranks", "algorithm * (2 - 2 / ranks)")],
-    "momentum_step": [("w = w - lr * v", "w = w - v * lr"), ("return w, v", "return [w, v]")],
+    "momentum_step": [
+        ("w = w - lr * v", "w = w - v * lr"),
+        ("return w, v", "return [w, v]"),
+        ("return w, v", 'return w, v\n    raise NotImplementedError("your three lines")'),  # dead: it is not left
+    ],
     "parallel_gradient": [
         ("np.array_split(np.arange(len(x)), comm.size)[comm.rank]", "np.arange(len(x))[comm.rank :: comm.size]")
     ],
@@ -56,7 +60,11 @@ RIGHT = {
     "zero1_step": [("reduce_scatter(gradient) / me.world_size", "reduce_scatter(gradient / me.world_size)")],
     "compress": [("v + error", "error + v")],
     "rouge1": [("(a & b).total()", "sum(min(a[word], b[word]) for word in a)")],
-    "oracle": [("len(chosen) < 3", "len(chosen) != 3")],
+    "oracle": [
+        ("len(chosen) < 3", "len(chosen) != 3"),
+        ("max(parts,", "max(parts[::-1],"),  # where two sentences are equally good, the later one
+        ('return "\\n".join(chosen)', 'return "\\n".join(sorted(chosen, key=article.index))'),
+    ],
     "loss_of": [("* mine * me.world_size / total", "* (mine / total) * dist.get_world_size()")],
     "backward_once": [("dist.send(x.grad, dst=before)", "dist.send(x.grad.clone(), before)")],
     "bubble": [("(p - 1) / whole", "1 - m / whole")],
@@ -137,6 +145,9 @@ WRONG = {
         ("beta * v + g", "beta * v + (1 - beta) * g", "here g is added whole"),
         ("lr * v", "lr * g", "it moves by the velocity"),
         ("w - lr", "w + lr", "uphill"),
+        ("beta * v + g", "0.9 * v + g", "beta is an argument"),
+        ("lr * v", "0.1 * v", "lr is an argument"),
+        ("v = beta * v + g\n    w = w - lr * v", "v = 0.9 * v + g\n    w = w - 0.1 * v", "lr and beta are arguments"),
     ],
     "parallel_gradient": [
         ("return gradient / len(x)", "return gradient", "divide once"),
@@ -187,6 +198,8 @@ WRONG = {
     "my_images": [
         ("seed + epoch", "seed", "has to change with the epoch"),
         ("seed + epoch", "seed + epoch + rank", "shuffle with the same seed"),
+        ("seed + epoch", "epoch", "the seeds 0 and 7 give the same order"),
+        ("order[rank::size]", "order[rank::4]", "as they are given"),
         ("order[rank::size]", "order", "10 each are due"),
     ],
     "accumulate": [
@@ -207,6 +220,7 @@ WRONG = {
     "lars_gradient": [
         (" / short", "", "divide by gradient.norm()"),
         (" * trust", "", "`trust` is missing"),
+        (" * trust", " * 0.02", "`trust` is an argument"),
         ("if long == 0 or short == 0", "if False", "0 / 0"),
     ],
     "efficiency_range": [
@@ -233,6 +247,10 @@ WRONG = {
         ("m / (1 - beta1**t), v / (1 - beta2**t)", "m, v", "bias correction is missing"),
         ("np.sqrt(v_hat)", "v_hat", "square root of v"),
         ("w -=", "w +=", "uphill"),
+        ("lr * m_hat", "0.1 * m_hat", "lr is an argument"),
+        ("1 - beta1**t", "1 - 0.9**t", "beta1 is an argument"),
+        ("1 - beta2**t", "1 - 0.999**t", "beta2 is an argument"),
+        (" + eps", " + 1e-8", "eps is an argument"),
     ],
     "bytes_on_a_rank": [
         (" / (n if stage >= 1 else 1)", "", "has to be"),
@@ -282,6 +300,7 @@ WRONG = {
         ("if rouge1(", "if False and rouge1(", "it may be fewer than three"),
         ("[*chosen, part]", "[part]", "has to be"),
         ("< 3", "< 1", "Up to three sentences"),
+        ("< 3", "< 9", "Three sentences at most"),
     ],
     "loss_of": [
         (" * mine * me.world_size / total", "", "weight it by its share"),

@@ -1,6 +1,7 @@
 """The notebooks' blanks, guesses and folded outputs: each is complete, checks that need no ranks know right from wrong."""
 
 import ast
+import contextlib
 import importlib
 import re
 import sys
@@ -15,6 +16,7 @@ import torch
 from blank_mistakes import RIGHT, WRONG
 from notebook_blanks import BLANKS, BOOKS, PARTS, ROOT, TAUGHT, code, tags
 
+from pi2zero.checks import blanks
 from pi2zero.checks.framework.base import CheckFailed
 
 sys.path.insert(0, str(ROOT / "tools"))
@@ -93,6 +95,31 @@ def test_a_wrong_answer_is_told_its_mistake(blank, piece, other, words):
         check(blank, replaced(blank, piece, other))
     assert str(refused.value).startswith(f"{blank.name} is not right yet.\n")
     assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("cell", "left"),
+    [
+        ('%%px\ndef f(x):\n    raise NotImplementedError("your line")', True),
+        ('def f(x):\n    return x\n    raise NotImplementedError("your line")', False),
+        ('def f(x):\n    if x:\n        return x\n    raise NotImplementedError("your line")', True),
+        ('def f(x):\n    def inner():\n        raise NotImplementedError("your line")\n\n    return inner()', True),
+        ("def f(x):\n    return x  # raise NotImplementedError stood here", False),
+        ('def f(x):\n    return (x\n    raise NotImplementedError("your line")', True),
+    ],
+)
+def test_a_blank_is_left_as_long_as_it_comes_to_its_raise(cell, left, monkeypatch, capsys):
+    from types import SimpleNamespace
+
+    cells = [cell, "@solution\ndef f(x):\n    return x"]
+    ipython = SimpleNamespace(history_manager=SimpleNamespace(input_hist_raw=cells))
+    monkeypatch.setattr(blanks, "get_ipython", lambda: ipython)
+    blanks.blanks_left()
+    said = "Blanks of this notebook: 1. Left: f." if left else "You have written all 1 blanks of this notebook."
+    assert capsys.readouterr().out == f"{said}\n"
+    with contextlib.suppress(SyntaxError):
+        exec(cell.removeprefix("%%px\n"), names := {})
+        assert blanks.is_left(names["f"]) == left
 
 
 @pytest.mark.parametrize("book", BOOKS)

@@ -15,6 +15,7 @@ from pi2zero import ranks
 from pi2zero.checks import data_parallel as check
 torch.set_num_threads(1)
 me = ranks.join()
+rank, size = me.rank, me.world_size
 hvd.init()
 """
 SHARED = (

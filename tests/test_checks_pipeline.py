@@ -4,6 +4,8 @@ import pytest
 from lab_checks import assert_enough, assert_right, assert_wrong, cases, runner, source_of
 from pipeline_answers import RIGHT, WRONG, bugs, steps
 
+from pi2zero import RankError
+
 IMPORTS = """
 from collections import deque
 from functools import lru_cache
@@ -37,6 +39,19 @@ def test_accepts_a_right_answer(check, number, answer):
 @pytest.mark.parametrize(**cases(WRONG))
 def test_rejects_a_wrong_answer_and_says_why(joined, check, number, answer):
     assert_wrong(joined, check, number, answer)
+
+
+def test_a_task_that_calls_an_unwritten_function_is_not_called_unwritten(joined, check):
+    """GPipe is written, and stands on task 2's backward, which is not."""
+    unwritten = 'def backward(comm, x, y, labels, n, sent):\n    raise NotImplementedError("task 2: write backward(...)")'
+    joined.run(unwritten)
+    try:
+        with pytest.raises(RankError) as caught:
+            check(3, steps.gpipe)
+    finally:
+        joined.run(source_of(steps.backward))
+    said = "TaskNotDone:\nTask 3 needs the function of task 2, which is still to do. backward is not written yet"
+    assert said in caught.value.report and "gpipe is not" not in caught.value.report
 
 
 def test_enough_answers_are_kept():

@@ -76,6 +76,14 @@ def makes_them_alike_first(comm, model):
     assert len({parameter.shape for parameter in comm.allgather(next(model.parameters()).data)}) == 1
 
 
+@wrong(4, "Look at it only; compute with copies.")
+def compared_with_what_it_has_overwritten(comm, model):
+    mine = [parameter.detach().clone() for parameter in model.parameters()]
+    for parameter in model.parameters():
+        comm.Bcast(parameter.data.numpy())
+    assert comm.allreduce(all(map(torch.equal, mine, model.parameters())), op=MPI.LAND)
+
+
 @wrong(4, "this would hang")
 def rank_0_does_not_ask(comm, model):
     if comm.rank:
@@ -141,6 +149,18 @@ def all_are_read(comm, rows, n):
 def shares_to_the_rounding(comm, rows, n):
     times = np.bincount(np.concatenate(comm.allgather(rows)), minlength=n)
     assert (times == 1).all()
+
+
+@wrong(5, "p images are read by nobody, and your assertion passed.\nFewer than p may be left out")
+def one_more_left_out(comm, rows, n):
+    times = np.bincount(np.concatenate(comm.allgather(rows)), minlength=n)
+    assert times.max() <= 1 and (times == 0).sum() <= comm.size
+
+
+@wrong(5, "p - 1 images are left out, and your assertion raised: that is right, and has to pass.")
+def one_left_out_at_most(comm, rows, n):
+    times = np.bincount(np.concatenate(comm.allgather(rows)), minlength=n)
+    assert times.max() <= 1 and (times == 0).sum() <= 1
 
 
 # Task 6 -----------------------------------------------------------------------------------------------------------------

@@ -100,6 +100,11 @@ def start_left(comm, model, images, labels, epochs=2, batch=64):
     repaired(comm, model, images, labels, epochs, batch, start=False)
 
 
+@wrong(7, "the model that you were given saw no image. Did you train a copy? comm.bcast(model) returns a new one")
+def a_copy_of_rank_0s_model(comm, model, images, labels, epochs=2, batch=64):
+    repaired(comm, comm.bcast(model), images, labels, epochs, batch, start=False)
+
+
 @wrong(7, "Only biases differ: which gradients are reduced, and which are not?")
 def biases_left(comm, model, images, labels, epochs=2, batch=64):
     repaired(comm, model, images, labels, epochs, batch, every=lambda parameter: parameter.dim() > 1)

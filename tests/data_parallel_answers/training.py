@@ -10,6 +10,8 @@ from torch import nn
 
 from . import right, wrong
 
+rank, size = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size  # as in the notebook: the checks' comm has others
+
 # Task 1 -----------------------------------------------------------------------------------------------------------------
 
 
@@ -138,6 +140,28 @@ def gradients_not_reduced(comm, model, batches):
         optimizer.step()
         losses.append(comm.allreduce(loss.item()) / comm.size)
     return losses
+
+
+@wrong(1, "Your function uses the notebook's rank and size: take rank and size from the comm that it is given")
+def rows_by_the_notebooks_rank(comm, model, batches):
+    optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), []
+    for parameter in model.parameters():
+        comm.Bcast(parameter.data.numpy())
+    for images, labels in batches:
+        loss = F.cross_entropy(model(images[rank::size]), labels[rank::size])
+        optimizer.zero_grad()
+        loss.backward()
+        for parameter in model.parameters():
+            comm.Allreduce(MPI.IN_PLACE, parameter.grad.numpy())
+            parameter.grad /= comm.size
+        optimizer.step()
+        losses.append(comm.allreduce(loss.item()) / comm.size)
+    return losses
+
+
+@wrong(1, "the model that you were given saw no image. Did you train a copy? comm.bcast(model) returns a new one")
+def a_copy_of_rank_0s_model(comm, model, batches):
+    return hand(comm, comm.bcast(model), batches, start=False)
 
 
 @wrong(1, "this would hang")

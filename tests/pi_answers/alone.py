@@ -23,6 +23,12 @@ def dart_by_dart(n, rng):
 
 
 @right(1)
+def ones_added_up(n, rng):
+    x, y = rng.random(n), rng.random(n)
+    return np.sum((x * x + y * y < 1) * 1.0)  # 796.0
+
+
+@right(1)
 def as_complex_numbers(n, rng):
     return int((abs(rng.random(n) + 1j * rng.random(n)) < 1).sum())
 
@@ -58,6 +64,12 @@ def a_dart_lost_between_two_pieces(n, rng):
 def estimate_instead_of_count(n, rng):
     x, y = rng.random(n), rng.random(n)
     return 4 * np.mean(x * x + y * y < 1)
+
+
+@wrong(1, "gave -782; it has to be a count: a whole number from 0 to 1000.")
+def counted_downwards(n, rng):
+    x, y = rng.random(n), rng.random(n)
+    return -int(np.sum(x * x + y * y < 1))
 
 
 @wrong(1, "2 is what x + y < 1 gives")

@@ -5,6 +5,8 @@ from mpi4py import MPI
 
 from . import right, still_to_do, wrong
 
+rank, size = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size  # as in the notebook: the checks' comm has others
+
 # Task 4 -----------------------------------------------------------------------------------------------------------------
 
 
@@ -160,6 +162,12 @@ def ddof_forgotten(comm, estimate):
 def mean_of_own(comm, estimate):
     everyone = comm.gather(estimate)
     return (estimate, np.std(everyone, ddof=1) / np.sqrt(comm.size)) if comm.rank == 0 else None
+
+
+@wrong(5, "Your function uses the notebook's size: take rank and size from the comm that it is given, comm.rank and comm.size.")
+def size_of_the_notebook(comm, estimate):
+    everyone = comm.gather(estimate)
+    return (np.mean(everyone), np.std(everyone, ddof=1) / np.sqrt(size)) if comm.rank == 0 else None
 
 
 @wrong(5, "only rank 0 has gathered")

@@ -4,6 +4,7 @@ A blank that still has its `raise NotImplementedError` is left: its check says s
 the cell after that, puts the kit's in its place. So a notebook runs from top to bottom, whatever was filled.
 """
 
+import ast
 import inspect
 import re
 import sys
@@ -12,6 +13,7 @@ from functools import wraps
 from IPython import get_ipython
 
 from pi2zero.checks.framework.base import CheckFailed, TaskNotDone, as_text, number
+from pi2zero.checks.framework.bytecode import global_names
 from pi2zero.glance.notes import note, noted
 
 _right: list = []  # learners' functions that their checks have accepted
@@ -63,9 +65,8 @@ def solution(kits):
 
 
 def is_left(function) -> bool:
-    """Has a function still the line that a blank begins with?"""
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    return code is not None and "NotImplementedError" in code.co_names
+    """Does a function, or its code, still come to the line that a blank begins with? Below a `return` that line is dead."""
+    return "NotImplementedError" in global_names(function)
 
 
 def blanks_left() -> None:
@@ -73,7 +74,7 @@ def blanks_left() -> None:
     cells = get_ipython().history_manager.input_hist_raw
     names = dict.fromkeys(found[1] for cell in cells if (found := re.search(r"^@solution\ndef (\w+)", cell, re.MULTILINE)))
     written = {name: _last_written(cells, name) for name in names}
-    still = [name for name, source in written.items() if "raise NotImplementedError" in source]
+    still = [name for name, source in written.items() if _is_left_in(source, name)]
     if not still:
         print(f"You have written all {len(names)} blanks of this notebook.")
         return
@@ -84,6 +85,17 @@ def _last_written(cells, name) -> str:
     """The learner's last cell that defines a function."""
     mine = [cell for cell in cells if re.search(rf"^def {name}\(", cell, re.MULTILINE) and "@solution" not in cell]
     return mine[-1] if mine else ""
+
+
+def _is_left_in(source, name) -> bool:
+    """Is the function that a cell's text defines left?"""
+    lines = "\n".join(line for line in source.splitlines() if not line.startswith(("%", "!")))
+    try:
+        parts = [part for part in ast.parse(lines).body if isinstance(part, ast.FunctionDef) and part.name == name]
+        module = compile(ast.Module(parts[-1:], []), "<cell>", "exec")
+    except SyntaxError:
+        return "raise NotImplementedError" in source
+    return any(is_left(code) for code in module.co_consts if inspect.iscode(code))
 
 
 def guessed(guess, measured, unit: str = "") -> None:

@@ -1,27 +1,28 @@
 """What the checks of blanks share: an answer's values beside the right ones, and the mistake that gives just these."""
 
 import copy
-import dis
-import inspect
 
 import numpy as np
 
 from pi2zero.checks.framework.base import CheckFailed, answer, as_text, name_of, number
+from pi2zero.checks.framework.bytecode import steps
 
 TOLERANCE = 1e-6  # relative
 
 
-def compare(function, right, cases, mistakes=(), tolerance=TOLERANCE) -> None:
+def compare(function, right, cases, mistakes=(), tolerance=TOLERANCE, alike=None) -> None:
     """Call an answer with each case of arguments; CheckFailed if a result is not that of `right`.
 
     mistakes: (a function that makes the mistake, what to say of it); the first one that gives the answer's value counts.
+    alike(mine, due, tolerance): whether two results count as one; as a rule `same`.
     """
+    alike = alike or same
     for case in cases:
         mine, due = answer(function, *copy.deepcopy(case)), right(*copy.deepcopy(case))
-        if same(mine, due, tolerance):
+        if alike(mine, due, tolerance):
             continue
         arguments = ", ".join(map(shown, case))
-        known = (text for wrong, text in mistakes if same(mine, wrong(*copy.deepcopy(case)), tolerance))
+        known = (text for wrong, text in mistakes if alike(mine, wrong(*copy.deepcopy(case)), tolerance))
         why = "Is the `return` missing?" if mine is None else next(known, "")
         raise CheckFailed(f"{name_of(function)}({arguments}) gives {shown(mine)}; it has to be {shown(due)}.\n{why}")
 
@@ -56,7 +57,4 @@ def shown(value) -> str:
 
 def loops(function) -> bool:
     """Does it go round a loop of Python's own?"""
-    codes = [inspect.unwrap(function).__code__]
-    for code in codes:  # comprehensions have a code of their own
-        codes += [constant for constant in code.co_consts if inspect.iscode(constant)]
-    return any(step.opname == "FOR_ITER" for code in codes for step in dis.get_instructions(code))
+    return any(step.opname == "FOR_ITER" for step in steps(function))

@@ -51,15 +51,17 @@ def lars_gradient(function):
         return gradient * trust * weight.norm() / gradient.norm()
 
     mistakes = [
-        (lambda w, g: g * torch.nan, "0 / 0: a weight or a gradient of length 0 leaves the gradient as it is."),
-        (lambda w, g: g * 0.02 * w.norm(), "Its length still depends on the gradient's: divide by gradient.norm()."),
-        (lambda w, g: g * 0.02 / g.norm(), "Its length is `trust`; it has to be `trust` times the length of the weights."),
-        (lambda w, g: w * 0.02, "That has the direction of the weights; it is the gradient that is scaled."),
-        (lambda w, g: g * w.norm() / g.norm(), "`trust` is missing."),
-        (lambda w, g: g * 0.0, "Where the weights are all 0, such a step never leaves 0: leave the gradient as it is."),
+        (lambda w, g, t=0.02: g * torch.nan, "0 / 0: a weight or a gradient of length 0 leaves the gradient as it is."),
+        (lambda w, g, t=0.02: g * t * w.norm(), "Its length still depends on the gradient's: divide by gradient.norm()."),
+        (lambda w, g, t=0.02: g * t / g.norm(), "Its length is `trust`; it has to be `trust` times the length of the weights."),
+        (lambda w, g, t=0.02: w * t, "That has the direction of the weights; it is the gradient that is scaled."),
+        (lambda w, g, t=0.02: g * w.norm() / g.norm(), "`trust` is missing."),
+        (lambda w, g, t=0.02: g * 0.0, "Where the weights are all 0, such a step never leaves 0: leave the gradient as it is."),
+        (lambda w, g, t=0.02: right(w, g), "`trust` is an argument: it need not be 0.02."),
     ]
     weight, gradient = torch.tensor([[3.0, 4.0]]), torch.tensor([[0.3, 0.1]])
     cases = [(weight, gradient), (10 * weight, 1e6 * gradient), (weight, 0 * gradient), (0 * weight, gradient)]
+    cases += [(weight, gradient, 0.5)]
     compare(function, right, cases, mistakes, tolerance=1e-5)
     return "The step has 2 % of the weights' length, however long the gradient is."
 

@@ -17,18 +17,22 @@ def momentum_step(function):
         v = beta * v + g
         return w - lr * v, v
 
+    def averaged(w, v, g, lr=0.1, beta=0.9):
+        v = beta * v + (1 - beta) * g
+        return w - lr * v, v
+
     mistakes = [
-        (
-            lambda w, v, g: (w - 0.1 * (0.9 * v + 0.1 * g), 0.9 * v + 0.1 * g),
-            "That is a mean of gradients, as Adam's; here g is added whole.",
-        ),
-        (lambda w, v, g: (w - 0.1 * v, 0.9 * v + g), "w moves by the old velocity; take the new one."),
-        (lambda w, v, g: (w - 0.1 * g, 0.9 * v + g), "w moves by the gradient; it moves by the velocity."),
-        (lambda w, v, g: (w + 0.1 * (0.9 * v + g), 0.9 * v + g), "w goes uphill: subtract."),
-        (lambda w, v, g: right(w, v, g)[::-1], "Return w first, then v."),
+        (averaged, "That is a mean of gradients, as Adam's; here g is added whole."),
+        (lambda w, v, g, lr=0.1, beta=0.9: (w - lr * v, beta * v + g), "w moves by the old velocity; take the new one."),
+        (lambda w, v, g, lr=0.1, beta=0.9: (w - lr * g, beta * v + g), "w moves by the gradient; it moves by the velocity."),
+        (lambda w, v, g, lr=0.1, beta=0.9: right(w, v, g, -lr, beta), "w goes uphill: subtract."),
+        (lambda *given: right(*given)[::-1], "Return w first, then v."),
+        (lambda w, v, g, lr=0.1, beta=0.9: right(w, v, g), "lr and beta are arguments: they need not be 0.1 and 0.9."),
+        (lambda w, v, g, lr=0.1, beta=0.9: right(w, v, g, lr), "beta is an argument: it need not be 0.9."),
+        (lambda w, v, g, lr=0.1, beta=0.9: right(w, v, g, beta=beta), "lr is an argument: it need not be 0.1."),
     ]
     w, v, g = np.array([1.0, -2.0]), np.array([0.5, 0.25]), np.array([3.0, 4.0])
-    compare(function, right, [(w, v, g), (v, g, w)], mistakes)
+    compare(function, right, [(w, v, g), (v, g, w), (w, v, g, 0.5, 0.6)], mistakes)
     return "The velocity keeps 0.9 of itself, and w follows it."
 
 
@@ -119,8 +123,8 @@ def count_messages(function):
 def my_images(function):
     """my_images(images, rank, size, epoch, seed=0) -> the numbers of the images that a rank sees in an epoch, in their order."""
 
-    def dealt(epoch, seed=0):
-        lists = [answer(function, 40, rank, 4, epoch, seed) for rank in range(4)]
+    def dealt(epoch, seed=0, images=40, size=4):
+        lists = [answer(function, images, rank, size, epoch, seed) for rank in range(size)]
         if any(mine is None for mine in lists):
             raise CheckFailed("my_images returned None. Is the `return` missing?")
         return [[int(image) for image in mine] for mine in lists]
@@ -141,4 +145,8 @@ def my_images(function):
         raise CheckFailed("The same epoch, asked for twice, has two orders: the ranks would not agree. Seed the shuffle.")
     if [sorted(mine) for mine in first] == [sorted(mine) for mine in second]:
         raise CheckFailed("Every rank sees the same images in both epochs, in another order: shuffle first, then deal out.")
+    if first == dealt(0, seed=7):
+        raise CheckFailed("In epoch 0, the seeds 0 and 7 give the same order: seed the shuffle with `seed` and with the epoch.")
+    if sorted(image for mine in dealt(0, images=42, size=3) for image in mine) != list(range(42)):
+        raise CheckFailed("42 images on 3 ranks: not each is seen once. Take `images` and `size` as they are given.")
     return "Each image once an epoch, another order and other ranks in the next, and all ranks agree without talking."

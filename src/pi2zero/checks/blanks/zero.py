@@ -22,9 +22,9 @@ def adam_step(function):
     """adam_step(w, gradient, m, v, t, lr=0.1, ...): one step of Adam, in place; t counts from 1."""
 
     def after(step):
-        def run(t):
+        def run(t, *others):
             w, m, v = np.array([3.0, -2.0]), np.array([0.1, -0.2]), np.array([0.3, 0.4])
-            step(w, np.array([6.0, -400.0]), m, v, t)
+            step(w, np.array([6.0, -400.0]), m, v, t, *others)
             return {"w": w, "m": m, "v": v}
 
         run.__wrapped__ = step
@@ -33,12 +33,15 @@ def adam_step(function):
     def mistaken(**options):
         return after(lambda *given: _adam(*given, **options))
 
-    def squares(w, gradient, m, v, t):
-        _adam(w, gradient, m, v, t)
+    def squares(w, gradient, m, v, t, *others):
+        _adam(w, gradient, m, v, t, *others)
         v[:] = v - 0.001 * gradient**2 + 0.001 * gradient
 
-    def only_w(w, gradient, m, v, t):
-        _adam(w, gradient, m.copy(), v.copy(), t)
+    def only_w(w, gradient, m, v, t, *others):
+        _adam(w, gradient, m.copy(), v.copy(), t, *others)
+
+    def uphill(w, gradient, m, v, t, lr=0.1, *others):
+        _adam(w, gradient, m, v, t, -lr, *others)
 
     mistakes = [
         (after(lambda *given: None), "Nothing has changed: m[:] = ..., v[:] = ... and w -= ... work in place, m = ... does not."),
@@ -46,9 +49,14 @@ def adam_step(function):
         (mistaken(corrected=False), "The bias correction is missing: divide m by 1 - beta1**t, v by 1 - beta2**t."),
         (mistaken(root=False), "Divide by the square root of v, the usual size of a gradient, not its square."),
         (after(squares), "v is a mean of squares: gradient**2."),
-        (mistaken(lr=-0.1), "w goes uphill: subtract."),
+        (after(uphill), "w goes uphill: subtract."),
     ]
     compare(after(function), after(_adam), [(1,), (7,)], mistakes, tolerance=1e-9)
+    numbers = {"lr": 0.1, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
+    for name, other in {"lr": 0.5, "beta1": 0.5, "beta2": 0.9, "eps": 1.0}.items():
+        given = (3, *(numbers | {name: other}).values())
+        why = f"{name} is an argument: it need not be {numbers[name]:g}."  # for all else was right up to here
+        compare(after(function), after(_adam), [given], [(after(function), why)], tolerance=1e-9)
     return "Parameters and both moments are Adam's, in steps 1 and 7."
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from pi2zero.checks.data_parallel.training import Seen, judge_weights, report_of
+from pi2zero.checks.data_parallel.training import Seen, judge_seen, judge_weights, report_of
 from pi2zero.checks.framework.base import CheckFailed, listed, named, task
 from pi2zero.checks.framework.collective import on_ranks
 from pi2zero.mpi import name_ranks
@@ -21,18 +21,18 @@ def _tried(assertion, cases):
     for case, wrong, arguments in cases:
 
         def run(comm, *given):
-            before = [_copy(one) for one in given]
+            before, raised = [_copy(one) for one in given], False
             try:
                 assertion(comm, *given)
             except CheckFailed:
                 raise
             except AssertionError:
-                return True
+                raised = True
             if any(not _equal(_copy(one), old) for one, old in zip(given, before, strict=True)):
                 raise CheckFailed(
                     "what your assertion was given is not what it was before. Look at it only; compute with copies."
                 )
-            return False
+            return raised
 
         def judge(size, raised, case=case, wrong=wrong):
             those, others = ([rank for rank in range(size) if raised[rank] is which] for which in (True, False))
@@ -136,6 +136,7 @@ def task5(assert_shared):
             "",
             lambda rank, size: (_order(25)[: 25 // size * size][rank::size], 25),
         ),
+        ("p - 1 images are left out", "", lambda rank, size: (_order(23 + size)[:24][rank::size], 23 + size)),
         (
             "All ranks read the same share",
             "Together they read it p times, and all else never.",
@@ -148,6 +149,11 @@ def task5(assert_shared):
             "Half of the images are read by nobody",
             "Fewer than p may be left out.",
             lambda rank, size: (_order(24)[:12][rank::size], 24),
+        ),
+        (
+            "p images are read by nobody",
+            "Fewer than p may be left out: of p images each rank could have read one more.",
+            lambda rank, size: (_order(24)[: 24 - size][rank::size], 24),
         ),
     ]
     sizes = _tried(assert_shared, cases)
@@ -223,6 +229,7 @@ def _judge_rows(size, read):
     """read: for each rank the places of the images that it read in each step."""
     steps = EPOCHS * IMAGES // BATCH
     for rank, rows in enumerate(read):
+        judge_seen(rank, rows)
         if len(rows) != steps:
             raise CheckFailed(
                 f"rank {rank} made {len(rows)} steps; {EPOCHS} epochs of {IMAGES} images in batches of {BATCH} are {steps}."

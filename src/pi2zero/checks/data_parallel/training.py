@@ -76,7 +76,8 @@ def _judge(size, reports):
         if report["losses"] is None:
             raise CheckFailed(f"rank {rank} returned None; the list of losses is due. Is the `return` missing?")
         seen = report["images"]
-        if size > 1 and seen and min(seen) == BATCH:
+        judge_seen(rank, seen)
+        if size > 1 and min(seen) == BATCH:
             raise CheckFailed(
                 f"rank {rank} computed all {BATCH} images of a batch: that is the serial program, {size} times. "
                 f"Its share is {share}: images[rank::size]."
@@ -94,6 +95,15 @@ def _judge(size, reports):
             raise CheckFailed(
                 f"rank {rank} returned the losses {_few(losses)}; the whole batches have {_few(right_losses)}.\n{reason}"
             )
+
+
+def judge_seen(rank, seen):
+    """Did any image go through the rank's model?"""
+    if not seen:
+        raise CheckFailed(
+            f"on rank {rank}, the model that you were given saw no image. Did you train a copy? comm.bcast(model) returns a new "
+            "one;\nwrite rank 0's parameters into this one."
+        )
 
 
 def judge_weights(size, reports, data):

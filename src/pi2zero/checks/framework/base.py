@@ -2,6 +2,7 @@
 
 import inspect
 import operator
+import re
 import traceback
 from functools import wraps
 
@@ -19,7 +20,11 @@ class CheckFailed(AssertionError):
 
 
 class TaskNotDone(NotImplementedError):
-    """An answer that is not written yet."""
+    """An answer that is not written yet, or a function that it needs. task: its task's number; None if its stub says none."""
+
+    def __init__(self, text, task=None):
+        super().__init__(text)
+        self.task = task
 
     def _render_traceback_(self):
         return str(self).splitlines()
@@ -44,7 +49,8 @@ def task(number: int):
                 with noted(task_name(judge, number), _rank() == 0):
                     verified = judge(function)
             except TaskNotDone as missing:
-                raise TaskNotDone(f"Task {number} is still to do. {missing}") from None
+                needs = "" if missing.task in (None, number) else f"needs the function of task {missing.task}, which "
+                raise TaskNotDone(f"Task {number} {needs}is still to do. {missing}", missing.task) from None
             except CheckFailed as wrong:
                 raise CheckFailed(f"Task {number} is not right yet.\n{wrong}".rstrip()) from None
             if _rank() == 0:
@@ -65,9 +71,8 @@ def answer(function, *args):
     except TimeUp as over:
         raise CheckFailed(f"{name} {over}") from None
     except Exception as error:
-        if isinstance(error, NotImplementedError) and (not str(error) or str(error).startswith("task ")):  # torch raises it, too
-            why = f"{name} is not written yet: replace its `raise NotImplementedError`, run that cell, then this one."
-            raise TaskNotDone(why) from None
+        if missing := _unwritten(error):
+            raise missing from None
         raise CheckFailed(f"{name} raised {type(error).__name__}: {error}{_line_of(function, error)}") from None
 
 
@@ -88,6 +93,13 @@ def is_whole(value) -> bool:
         return operator.index(value) is not None and not isinstance(value, bool)
     except TypeError:
         return False
+
+
+def whole(value) -> int | None:
+    """The integer that a value is, also one that came out of `//` as a float, such as 9.0; None if it is none."""
+    if isinstance(value, float | np.floating):
+        return int(value) if float(value).is_integer() else None
+    return operator.index(value) if is_whole(value) else None
 
 
 def single(value):
@@ -142,6 +154,16 @@ def hint(mine, mistakes, same=close, otherwise="") -> str:
     same(mine, value): whether a mistake's value is `mine`.
     """
     return next((text for value, text in mistakes if same(mine, value)), otherwise)
+
+
+def _unwritten(error) -> TaskNotDone | None:
+    """What to say if an answer came to a stub: its own, or that of a function which it calls. Torch raises it, too."""
+    stub = re.match(r"task (\d*)|$", str(error)) if isinstance(error, NotImplementedError) else None
+    if not stub:
+        return None
+    name = traceback.extract_tb(error.__traceback__)[-1].name
+    why = f"{name} is not written yet: replace its `raise NotImplementedError`, run that cell, then this one."
+    return TaskNotDone(why, int(stub[1]) if stub[1] else None)
 
 
 def _line_of(function, error) -> str:

@@ -4,14 +4,18 @@ Before each collective call the ranks tell each other which call they are about 
 call is made. If not, it would never end: then nobody makes it, and every rank knows who would have waited for whom.
 """
 
+import inspect
+
 from mpi4py import MPI
 
 from pi2zero.checks.framework.agree import parted, ranks_needed
-from pi2zero.checks.framework.base import CheckFailed, TaskNotDone
+from pi2zero.checks.framework.base import CheckFailed, TaskNotDone, is_whole
+from pi2zero.checks.framework.bytecode import global_names
 from pi2zero.checks.framework.clock import clock
 from pi2zero.checks.framework.messages import Messages
 
 MANY = 2000  # collective calls after which an answer counts as endless
+_FROM_COMM = "take rank and size from the comm that it is given, comm.rank and comm.size."
 
 # Where `root` stands among the arguments; None for calls without a root.
 _COLLECTIVES = {
@@ -117,12 +121,19 @@ def on_ranks(function, arguments, judge, fewest: int = 1, watch=WatchedComm) -> 
         wrong = _try(size, order, function, arguments, judge, watch)
         if isinstance(wrong, CheckFailed) and order < 0 and _try(size, 1, function, arguments, judge, watch) is None:
             wrong = CheckFailed(
-                f"On {size} ranks whose numbers in comm are not those in MPI.COMM_WORLD, your function fails: "
-                "take rank and size from the comm that it is given, comm.rank and comm.size."
+                f"On {size} ranks whose numbers in comm are not those in MPI.COMM_WORLD, your function fails: {_FROM_COMM}"
             )
+        elif isinstance(wrong, CheckFailed) and size < world.size and (names := _of_the_notebook(function)):
+            wrong = CheckFailed(f"{str(wrong).rstrip()}\nYour function uses the notebook's {' and '.join(names)}: {_FROM_COMM}")
         if wrong:
             raise wrong
     return sizes
+
+
+def _of_the_notebook(function) -> list[str]:
+    """Which of its notebook's rank and size a function uses. On fewer ranks than all they are others than the comm's."""
+    space = getattr(inspect.unwrap(function), "__globals__", {})
+    return [name for name in ("rank", "size") if name in global_names(function) and is_whole(space.get(name))]
 
 
 def _try(size, order, function, arguments, judge, watch):

@@ -66,12 +66,12 @@ class MessageComm(Messages):
         if self._only is not None and name not in self._only:
             raise CheckFailed(f"you call {name}; here only {' and '.join(self._only)} are allowed.")
 
-    def arrived(self, request):
+    def arrived(self, nbytes, began):
         """The slow network takes its time for what came in."""
-        if request.nbytes is not None:
-            pause = self._alpha + self._beta * request.nbytes + self._late.get(self.received, 0.0)
+        if nbytes is not None:
+            pause = self._alpha + self._beta * nbytes + self._late.get(self.received, 0.0)
             time.sleep(pause) if pause else None
-            self.fastest = min(self.fastest, time.perf_counter() - request.began)
+            self.fastest = min(self.fastest, time.perf_counter() - began)
 
 
 def _refused(name, why):

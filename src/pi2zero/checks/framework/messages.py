@@ -2,6 +2,8 @@
 some rank gets on.
 """
 
+import time
+
 import numpy as np
 from mpi4py import MPI
 
@@ -129,14 +131,14 @@ class Messages(MPI.Intracomm):
         with clock.paused():
             self.waiting.until(done, lambda: left[-1][0].what)
         for request in requests:
-            self.arrived(request)
+            self.arrived(request.nbytes, request.began)
 
     def allow(self, name):
         """Called before each call; may refuse it."""
         self.used = True
 
-    def arrived(self, request):
-        """Called when a request is complete."""
+    def arrived(self, nbytes, began):
+        """Called when a message is through. nbytes: of what was received, None for what was sent; began: when that did (s)."""
 
     def _begin_send(self, name, data, partner, tag):
         self.allow(name)
@@ -158,10 +160,13 @@ class Messages(MPI.Intracomm):
         return self._note(request, f"in {name}{_from(partner)}", 0 if pickled else _nbytes(buf), pickled)
 
     def _receive_object(self, name, source, tag, status):
+        began, length = time.perf_counter(), MPI.Status()
         with clock.paused():
-            found = self.waiting.until(lambda: self.improbe(source, tag), f"in {name}{_from(source)}")
+            found = self.waiting.until(lambda: self.improbe(source, tag, length), f"in {name}{_from(source)}")
         self.received += 1
-        return found.recv(status=status)
+        obj = found.recv(status=status)
+        self.arrived(length.Get_count(MPI.BYTE), began)
+        return obj
 
     def _note(self, request, what, nbytes, pickled):
         self._pending = [one for one in self._pending if one != MPI.REQUEST_NULL]

@@ -28,10 +28,11 @@ class Request(MPI.Request):
         return self.obj
 
     def complete(self, status=None) -> bool:
-        """Whether it is complete by now; then obj is what a lower-case call received."""
+        """Whether it is complete by now; then obj is what a lower-case call received, and nbytes how long it was on its way."""
         try:
             if not self.pickled:
                 return self.Test(status)
+            status = status or MPI.Status()
             flag, obj = self.test(status)
         except MPI.Exception as error:
             if error.Get_error_class() == MPI.ERR_TRUNCATE:
@@ -40,7 +41,8 @@ class Request(MPI.Request):
                     "another."
                 ) from None
             raise
-        self.obj = obj if flag and obj is not None else self.obj
+        if flag and obj is not None:  # once: a request that is complete says None
+            self.obj, self.nbytes = obj, None if self.nbytes is None else status.Get_count(MPI.BYTE)
         return flag
 
 
@@ -80,7 +82,7 @@ def _wait_for_one(requests, status):
     found = lambda: next(([place] for place, one in known.items() if one.complete(status)), None)  # noqa: E731
     with clock.paused():
         (place,) = first.comm.waiting.until(found, lambda: first.what)
-    known[place].comm.arrived(known[place])
+    known[place].comm.arrived(known[place].nbytes, known[place].began)
     return place
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pi2zero.checks.framework.base import CheckFailed, answer, as_text, hint, is_whole, task
+from pi2zero.checks.framework.base import CheckFailed, answer, as_text, hint, is_whole, task, whole
 from pi2zero.costs import monte_carlo_pi_error
 
 # What 4 * count / n tends to for mistakes that are often made.
@@ -20,11 +20,13 @@ _MISTAKES = [
 def task1(count_inside):
     """count_inside(n, rng) -> how many of n darts from rng fall inside the quarter circle."""
     for n in (1000, 0):
-        count = answer(count_inside, n, np.random.default_rng(1))
-        if not is_whole(count) or not 0 <= count <= n:
+        given = answer(count_inside, n, np.random.default_rng(1))
+        count = whole(given)  # 796.0 darts are 796
+        if count is None or not 0 <= count <= n:
+            part = "The estimate of π comes later, as 4 * count / n." * (count is None)
             raise CheckFailed(
-                f"count_inside({n}, rng) gave {as_text(count)}; it has to be a count: a whole number from 0 to {n}.\n"
-                + ("Is the `return` missing?" if count is None else "The estimate of π comes later, as 4 * count / n.")
+                f"count_inside({n}, rng) gave {as_text(given)}; it has to be a count: a whole number from 0 to {n}.\n"
+                + ("Is the `return` missing?" if given is None else part)
             )
     first, again = (answer(count_inside, 1000, np.random.default_rng(2)) for _ in range(2))
     if first != again:
@@ -93,7 +95,7 @@ def task2(make_rng):
             raise CheckFailed(_same_stream(other, (seed, rank)))
     _no_overlap([_numbers(make_rng, 7, rank, size) for rank in range(size)])
     return (
-        "40 streams (10 seeds on 4 ranks) all differ, also from those of other seeds and numbers of ranks; a seed repeats its "
+        "40 streams (10 seeds on 4 ranks) all differ, also from those of other seeds and higher ranks; a seed repeats its "
         "darts, and 100,000 numbers of each rank do not overlap."
     )
 

@@ -21,11 +21,7 @@ def task2(backward):
         sent, total = [], 0.0
         for inputs, targets in zip(images.tensor_split(micro), labels.tensor_split(micro), strict=True):
             loss = backward(comm, *forward(comm, stage, inputs, sent), targets, len(images), sent)
-            if comm.rank + 1 == comm.size and loss is None:
-                raise CheckFailed(
-                    "backward returned None on the last rank; its part of the loss is due. Is the `return` missing?"
-                )
-            total += number(loss.detach() if isinstance(loss, torch.Tensor) else loss) or 0.0
+            total += _part(loss, comm.rank + 1 == comm.size)
         if missing := [one for one in sent if not hasattr(one, "Wait")]:
             raise CheckFailed(f"`sent` has {missing[0]!r} in it: put the request there that comm.isend returns.")
         MPI.Request.waitall(sent)
@@ -33,6 +29,16 @@ def task2(backward):
 
     sizes = try_step(step, backward)
     return f"Gradients within {TOLERANCE:g} of one process's on {listed(sizes)} ranks, with uneven micro-batches, too."
+
+
+def _part(loss, last):
+    """What backward returned, as a number. last: on the last rank."""
+    loss = loss.detach().double().numpy() if isinstance(loss, torch.Tensor) else loss
+    if (value := number(loss)) is not None:
+        return value
+    due = "its part of the loss is due" if last else "0 is due there, because the parts are added up on every rank"
+    why = " Is the `return` missing?" if loss is None else ""
+    raise CheckFailed(f"backward returned {loss!r} on {'the last rank' if last else 'a rank before the last'}; {due}.{why}")
 
 
 @task(3)

@@ -4,7 +4,7 @@ import operator
 
 from pi2zero import costs
 from pi2zero.checks.framework.agree import agree
-from pi2zero.checks.framework.base import CheckFailed, answer, hint, in_units, is_whole, task
+from pi2zero.checks.framework.base import CheckFailed, answer, hint, in_units, is_whole, task, whole
 
 WANTED = 8  # stories a rank, at least
 T5_SMALL, STORY = 60_506_624, 50_000_000
@@ -39,9 +39,11 @@ def _judge_choice(choose, limit, world_size, parameters, each):
         )
     if mine is None:
         return
-    if not isinstance(mine, tuple | list) or len(mine) != 2 or not all(map(is_whole, mine)) or not 0 <= mine[0] <= 3:
+    pair = mine if isinstance(mine, tuple | list) and len(mine) == 2 else (None, None)
+    if not is_whole(pair[0]) or whole(pair[1]) is None or not 0 <= pair[0] <= 3:
         raise CheckFailed(f"{case}; two whole numbers are due, (stage 0 to 3, stories a rank), or None.")
-    if tuple(mine) == right:
+    mine = pair[0], whole(pair[1])  # // gives 9.0, because the limit is a float
+    if mine == right:
         return
     room = max(fit[mine[0]], 0)
     beside = f"{case}. Stage {mine[0]} holds {in_units(held[mine[0]])} on a rank, so {room} stories fit beside"

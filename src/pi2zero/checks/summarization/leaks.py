@@ -3,6 +3,8 @@
 import random
 import re
 
+import numpy as np
+
 from pi2zero.checks.framework.agree import agree
 from pi2zero.checks.framework.base import CheckFailed, answer, is_whole, task
 from pi2zero.checks.summarization import stories as lab
@@ -110,9 +112,10 @@ def task3(leaked):
 
 def _judge_leaks(leaked, train, test, kinds):
     right = {index for index, share in enumerate(shares(train, test)) if share >= SHARE}
-    mine = answer(leaked, list(train), list(test))
+    given = answer(leaked, list(train), list(test))
+    mine = given.tolist() if isinstance(given, np.ndarray) else given  # as np.flatnonzero gives them
     if not isinstance(mine, set | frozenset | list | tuple) or not all(map(is_whole, mine)):
-        raise CheckFailed(f"leaked returned {type(mine).__name__}; a set of whole numbers is due: places in the list test.")
+        raise CheckFailed(f"leaked returned {type(given).__name__}; a set of whole numbers is due: places in the list test.")
     mine = {int(index) for index in mine}
     if outside := sorted(index for index in mine if not 0 <= index < len(test)):
         raise CheckFailed(f"you name story {outside[0]}, but there are {len(test)} test stories. Asked are places in test.")
