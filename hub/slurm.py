@@ -4,18 +4,24 @@ What a person gets is what the job asks for. Slurm holds them to it where its ow
 ConstrainCores, ConstrainRAMSpace); ask your site. The clone has to lie where the nodes see it, too.
 """
 
-import socket
+import subprocess
 import sys
 from pathlib import Path
 
 import batchspawner  # noqa: F401  (adds to the hub what a server on a node tells its port by)
+
+from pi2zero.hosts.place import facing
 
 c = get_config()  # noqa: F821
 load_subconfig("both.py")  # noqa: F821
 
 HERE = Path(__file__).resolve().parent
 c.JupyterHub.spawner_class = "batchspawner.SlurmSpawner"
-c.JupyterHub.hub_ip = socket.gethostbyname(socket.gethostname())  # the address at which nodes reach this host
+# The address at which nodes reach this host, which its own name may not lead to (127.0.1.1 on Debian, or the campus's network).
+nodes = subprocess.run(["sinfo", "-hN", "-o", "%N"], capture_output=True, text=True).stdout.split()
+c.JupyterHub.hub_ip = facing(nodes[0]) if nodes else ""
+if c.JupyterHub.hub_ip.startswith("127.") or not nodes:
+    sys.exit("Slurm names no node that is not this machine: the hub would not be reached. Is slurmctld up? (sinfo -N)")
 c.Spawner.cmd = [str(HERE / "person.py")]
 c.BatchSpawnerBase.batchspawner_singleuser_cmd = str(Path(sys.executable).with_name("batchspawner-singleuser"))
 c.BatchSpawnerBase.exec_prefix = "runuser -u {username} --"

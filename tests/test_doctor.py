@@ -83,6 +83,16 @@ def test_ranks_that_cannot_start(check, probe, monkeypatch):
     assert "unset OMPI_MCA_pml" in sick(check(probe)).remedy
 
 
+def test_no_job_is_asked_for(probe, monkeypatch, tmp_path):
+    """A site file sends notebooks to Slurm. The doctor looks beside each JupyterLab of a room: it would fill the queue."""
+    (tmp_path / "site.toml").write_text('on = "slurm"\n')
+    (tmp_path / "sbatch").write_text(f"#!/bin/sh\ntouch {tmp_path}/asked\n")
+    (tmp_path / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PI2ZERO_SITE", str(tmp_path / "site.toml"))
+    monkeypatch.setenv("PATH", f"{os.environ['PATH']}{os.pathsep}{tmp_path}")
+    assert checks.check_cluster(probe).status == "ok" and not (tmp_path / "asked").exists()
+
+
 @pytest.fixture
 def other_environment(tmp_path, monkeypatch):
     """A real one, made by venv, in which the doctor's probes run: with the installed packages, but no mpirun in its bin."""

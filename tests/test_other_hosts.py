@@ -88,6 +88,18 @@ def test_an_interrupted_start_leaves_no_agent(mark, folder):
     assert not agents(mark) and not Path(folder).exists()
 
 
+def test_the_job_is_given_back_when_the_kernels_host_is_gone(mark, folder, tmp_path, monkeypatch):
+    """With the login node go the kernel and its warden: the agent on a node is all that is left."""
+    (tmp_path / "scancel").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/cancelled\n')
+    (tmp_path / "scancel").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    host = There("node1", BY_SH, mark, folder, job="4711")
+    host._closing.set()
+    host._process.stdin.close()
+    host._process.wait(20)
+    assert (tmp_path / "cancelled").read_text() == "4711\n" and not Path(folder).exists()
+
+
 @pytest.mark.parametrize(("says", "cores"), [("8", 8), ("Welcome\n\n8", 8), ("Welcome", None), ("", None)])
 def test_cores_are_the_last_word(tmp_path, monkeypatch, says, cores):
     (tmp_path / "ssh").write_text(f"#!/bin/sh\ncat <<E\n{says}\nE\n")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pi2zero.hosts import in_job, seal, site, slurm
+from pi2zero.hosts import in_job, place, seal, site, slurm
 from pi2zero.hosts.find import find
 from pi2zero.hosts.place import Place, PlaceError
 
@@ -177,3 +177,12 @@ def test_the_hosts_of_the_test_say_what_they_need():
     done = subprocess.run([sys.executable, "-c", program, "--", "true"], capture_output=True, text=True, env=environment)
     assert done.returncode == 1
     assert done.stdout == "Two hosts on this machine need Linux, and root (namespaces, sshd and slurmd).\n", done.stderr
+
+
+def test_modules_packages_for_another_python_do_not_reach_the_ranks(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "/apps/python3.9")
+    monkeypatch.setenv("PYTHONUNBUFFERED", "1")
+    assert "PYTHONPATH" not in place.own_variables() and place.own_variables()["PYTHONUNBUFFERED"] == "1"
+    assert "unset PYTHONPATH" in site.MODULES
+    for script in (Path(__file__).parents[1] / "scripts" / "slurm").glob("*.sh"):
+        assert "\nunset PYTHONPATH PYTHONHOME" in script.read_text(), script

@@ -132,3 +132,14 @@ def test_options_for_another_python_do_not_reach_pip(packages, monkeypatch):
     monkeypatch.setenv("PIP_USER", "1")
     assert not {"PYTHONPATH", "PIP_TARGET", "PIP_PREFIX"} & packages().env.keys()
     assert packages().env["PIP_USER"] == "0"
+
+
+def test_another_torch_than_the_one_that_is_asked_for_is_not_taken(packages, pytorch, monkeypatch, capsys):
+    """A login node without a GPU makes the environment for nodes that have one: PyPI's build may not suit their driver."""
+    monkeypatch.setenv("UV_TORCH_BACKEND", "cu126")
+    asked = packages()
+    tried = []
+    monkeypatch.setattr(asked, "install", lambda words, **_: tried.append(words))  # it cannot be had
+    with pytest.raises(SystemExit):
+        asked.install_torch("torch==2.0", asked.torch()[0], "requirements.txt")
+    assert len(tried) == 1 and "torch for UV_TORCH_BACKEND=cu126 cannot be had here" in capsys.readouterr().err

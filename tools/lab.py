@@ -28,10 +28,14 @@ SOCKET_NAME = len("/kernel-01234567-0123-0123-0123-0123456789ab-ipc-99")
 
 def environment():
     """The environment of the server: the kit's own programs first, and a runtime folder that sockets fit into."""
-    env = dict(os.environ, PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    if len(jupyter_runtime_dir()) + SOCKET_NAME > SOCKET_PATH_MAX:
-        env["JUPYTER_RUNTIME_DIR"] = short_folder(os.environ.get("XDG_RUNTIME_DIR"))
-    return env
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return dict(os.environ, PATH=path, JUPYTER_RUNTIME_DIR=runtime_dir())
+
+
+def runtime_dir():
+    """Where Jupyter's sockets lie: its usual folder, or one with a shorter path."""
+    usual = jupyter_runtime_dir()
+    return usual if len(usual) + SOCKET_NAME <= SOCKET_PATH_MAX else short_folder(os.environ.get("XDG_RUNTIME_DIR"))
 
 
 def short_folder(session, shared="/tmp"):

@@ -158,6 +158,10 @@ class Packages:
             rest += [word for name in self.settings["constraint"].split() for word in ("-c", name)]
         if options and self.install(rest + options, remedy=False):
             return
+        asked = self.uv_env.get("UV_TORCH_BACKEND")
+        if asked:  # not another build than the one that somebody wants
+            how = "read what was said: %s" % self.log if self.uv else "let pip.conf name the index of that build"
+            stop("torch for UV_TORCH_BACKEND=%s cannot be had here." % asked, "%s; or leave that variable out." % how)
         self.install(rest)
 
     def install_kit(self, root, other_python=False):

@@ -10,6 +10,7 @@
 set -eu
 : "${SLURM_JOB_ID:?Submit this script: sbatch $0 PROGRAM.py OPTIONS}"
 export PATH="$PWD/.venv/bin:$PATH" OMP_NUM_THREADS=1
+unset PYTHONPATH PYTHONHOME # modules set them for another Python
 
 each=$((SLURM_NTASKS / SLURM_JOB_NUM_NODES))
 [ $((each * SLURM_JOB_NUM_NODES)) = "$SLURM_NTASKS" ] || {

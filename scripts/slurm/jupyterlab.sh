@@ -10,9 +10,12 @@
 set -eu
 : "${SLURM_JOB_ID:?Submit this script: sbatch $0}"
 export PATH="$PWD/.venv/bin:$PATH"
+unset PYTHONPATH PYTHONHOME # modules set them for another Python
 
 port=$((20000 + SLURM_JOB_ID % 20000))
 export JUPYTER_TOKEN=${JUPYTER_TOKEN:-$(python -c 'import secrets; print(secrets.token_hex(24))')}
+# A kernel's sockets do not fit into a long home's path
+export JUPYTER_RUNTIME_DIR=$(python -c 'import sys; sys.path.insert(0, "tools"); import lab; print(lab.runtime_dir())')
 chmod 600 /proc/self/fd/1 # what this job prints has the token in it
 me=$(id -un)
 cat <<TEXT

@@ -13,6 +13,7 @@
 set -eu
 : "${SLURM_JOB_ID:?Submit this script: sbatch $0 PROGRAM.py OPTIONS}"
 export PATH="$PWD/.venv/bin:$PATH" OMP_NUM_THREADS=1
+unset PYTHONPATH PYTHONHOME # modules set them for another Python
 
 world=$(mpirun -n "$SLURM_NTASKS" python -c "from mpi4py import MPI; print(MPI.COMM_WORLD.size)" | sort -u)
 [ "$world" = "$SLURM_NTASKS" ] || { echo "mpirun made worlds of $world, not one of $SLURM_NTASKS." >&2; exit 1; }

@@ -11,6 +11,7 @@
 set -eu
 : "${SLURM_JOB_ID:?Submit this script: sbatch $0 PROGRAM.py OPTIONS}"
 export PATH="$PWD/.venv/bin:$PATH" OMP_NUM_THREADS=1
+unset PYTHONPATH PYTHONHOME # modules set them for another Python
 
 # One launcher on each node: more tasks would be several worlds that do the same
 [ "$SLURM_NTASKS" = "$SLURM_JOB_NUM_NODES" ] || {

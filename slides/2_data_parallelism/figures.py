@@ -150,10 +150,10 @@ def message():
 
 
 def busiest():
-    """Half of what the busiest rank sends and receives, over the number of ranks."""
+    """What passes the busiest cable one after another, over the number of ranks."""
     n, ranks = 4 * PARAMETERS, np.arange(1, 17)
     axes = plt.subplots(figsize=(6.3, 4.9))[1]
-    axes.plot(ranks, 2 * (ranks - 1) * n / 2e9, "o-", color=QUIET, label="naive, at the root")
+    axes.plot(ranks, 2 * (ranks - 1) * n / 1e9, "o-", color=QUIET, label="naive, at the root")
     axes.plot(ranks, costs.ring_allreduce_bytes(n, ranks) / 1e9, "s-", color=WARM, label="ring, each rank")
     axes.set(xlabel="ranks", ylabel="GB through one cable", xticks=[1, 4, 8, 12, 16])
     axes.legend()

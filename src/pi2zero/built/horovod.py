@@ -8,6 +8,7 @@ import tarfile
 from pathlib import Path
 
 from pi2zero.built.parts import ROOT, SITE, Failed, Part, torch_build, version_of_package, version_of_program
+from pi2zero.hosts import limits
 
 NEED_GB = 0.5  # source and object files; they are removed after the build
 BUILD_OPTION = re.compile("HOROVOD_(WITH|GPU|NCCL|CUDA|BUILD)")  # the others are for running
@@ -136,7 +137,5 @@ def mend(source: Path) -> None:
 
 
 def jobs() -> int:
-    """How many compilers fit: each takes 1 to 2 GB."""
-    import psutil
-
-    return min(os.cpu_count() or 1, max(1, int(psutil.virtual_memory().available // 2e9)))
+    """How many compilers fit into what this process may use, not into the whole node: each takes 1 to 2 GB."""
+    return max(1, min(int(limits.cores()), int(limits.free_memory() // 2e9)))

@@ -13,6 +13,7 @@ import select
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -147,8 +148,11 @@ def requests():
         yield from lines
 
 
-def main(mark: str, folder: str) -> None:
-    """Answer the kernel's requests, one line of JSON each, until it is gone; then end what carries the mark, and clean up."""
+def main(mark: str, folder: str, job: str = "") -> None:
+    """Answer the kernel's requests, one line of JSON each, until it is gone; then end what carries the mark, and clean up.
+
+    job: Slurm's, if it was asked for these ranks. The kernel's host may be gone, and with it all that would cancel it.
+    """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # so does Slurm end a job
     try:
         for line in requests():
@@ -162,6 +166,9 @@ def main(mark: str, folder: str) -> None:
         clean(folder)  # at once: Slurm kills what has not ended some seconds after it has told it to
         end(mark)
         clean(folder)  # what a rank has written meanwhile
+        if job:
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                subprocess.run(["scancel", job], capture_output=True, timeout=CLEARING)
 
 
 if __name__ == "__main__":

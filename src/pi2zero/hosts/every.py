@@ -24,11 +24,11 @@ class Hosts:
         """The agents, all at once."""
         names = [host for host in place.slots if host != self.here.name]
         agent.hello(self.folder)
-        failed = []
+        failed, job = [], place.job.number if place.job else ""
 
         def start(host):
             try:
-                self.others.append(new := There(host, place.shell, self.mark, self.folder))
+                self.others.append(new := There(host, place.shell, self.mark, self.folder, job))
                 if self._closed:
                     new.close(self.mark, self.folder)
                     return

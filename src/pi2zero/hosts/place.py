@@ -141,5 +141,5 @@ def network_of(address: str) -> str:
 
 def own_variables() -> dict[str, str]:
     """The variables of this process that ranks on other hosts need, too."""
-    wanted = re.compile(r"(OMPI|PRTE|PMIX|UCX|NCCL|PI2ZERO|HF)_\w+|PATH|OMP_NUM_THREADS|PYTHON\w*|LD_LIBRARY_PATH|VIRTUAL_ENV")
-    return {name: value for name, value in os.environ.items() if wanted.fullmatch(name)}
+    wanted = r"(OMPI|PRTE|PMIX|UCX|NCCL|PI2ZERO|HF)_\w+|PATH|OMP_NUM_THREADS|PYTHON(?!PATH|HOME)\w*|LD_LIBRARY_PATH|VIRTUAL_ENV"
+    return {name: value for name, value in os.environ.items() if re.fullmatch(wanted, name)}

@@ -71,11 +71,12 @@ class Here:
 
 
 class There:
-    """Another host. shell: what runs a line of sh there, once the host's name is added."""
+    """Another host. shell: what runs a line of sh there, once the host's name is added. job: the number of the Slurm job that was
+    asked for it, if one was."""
 
-    def __init__(self, host: str, shell: list[str], mark: str, folder: str):
+    def __init__(self, host: str, shell: list[str], mark: str, folder: str, job: str = ""):
         self.host, self.why_lost = host, ""
-        line = shlex.join([sys.executable, "-m", "pi2zero.hosts.agent", mark, folder])
+        line = shlex.join([sys.executable, "-m", "pi2zero.hosts.agent", mark, folder, *[job] * bool(job)])
         self._errors: list[str] = []
         self._process = subprocess.Popen(
             [*shell, host, line],

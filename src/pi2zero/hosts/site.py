@@ -31,7 +31,8 @@ on = "slurm"              # "slurm", "local", or hosts with their slots: ["node1
 # A shell that is no login shell may not have `module`.
 MODULES = """\
 type module >/dev/null 2>&1 || for file in /etc/profile.d/*mod*.sh; do . "$file"; done
-module load {0} || {{ echo "The site file's modules were not loaded on $(hostname): {0}" >&2; exit 1; }}"""
+module load {0} || {{ echo "The site file's modules were not loaded on $(hostname): {0}" >&2; exit 1; }}
+unset PYTHONPATH PYTHONHOME  # for another Python; what SITE=1 keeps of a site's packages, the environment knows"""
 
 
 @dataclass(frozen=True)
