@@ -46,6 +46,14 @@ def counted_one_by_one(limit, world_size, parameters, bytes_per_story):
 
 
 @right(1)
+def as_the_double_slash_gives_it(limit, world_size, parameters, bytes_per_story):
+    for stage in range(4):
+        left = limit - costs.zero_total(parameters, world_size, stage)
+        if left >= 8 * bytes_per_story:
+            return stage, left // bytes_per_story  # 9.0: the limit is a float
+
+
+@right(1)
 def from_the_highest_stage_down(limit, world_size, parameters, bytes_per_story):
     best = None
     for stage, held in reversed(list(enumerate(costs.zero_total(parameters, world_size, s) for s in range(4)))):
@@ -97,6 +105,12 @@ def eight(limit, world_size, parameters, bytes_per_story):
 @wrong(1, "To the byte: what fits exactly, fits")
 def more_than_eight(limit, world_size, parameters, bytes_per_story):
     return next((fit for fit in room(limit - 1, world_size, parameters, bytes_per_story) if fit[1] >= 8), None)
+
+
+@wrong(1, "two whole numbers are due")
+def a_part_of_a_story(limit, world_size, parameters, bytes_per_story):
+    fits = room(limit, world_size, parameters, bytes_per_story)
+    return next(((stage, stories + 0.25) for stage, stories in fits if stories >= 8), None)
 
 
 @wrong(1, "two whole numbers are due")
@@ -159,6 +173,18 @@ def what_is_new_in_it(train, test):
         return bool(own) and min(len(own - one) for one in known) <= len(own) / 2
 
     return np.flatnonzero([is_leaked(runs_of(article)) for article in test]).tolist()
+
+
+@right(3)
+def an_array_of_places(train, test):
+    known, own = [runs_of(article) for article in train], [runs_of(article) for article in test]
+    shares = [max(len(mine & one) for one in known) / max(len(mine), 1) for mine in own]
+    return np.flatnonzero(np.array(shares) >= 0.5)
+
+
+@wrong(3, "leaked returned ndarray; a set of whole numbers is due: places in the list test")
+def true_or_false_for_each(train, test):
+    return np.array([article in train for article in test])
 
 
 @wrong(3, "It is in the training set in other letters (capitals)")
