@@ -17,6 +17,7 @@ import contextlib
 import faulthandler
 import json
 import os
+import platform
 import statistics
 import sys
 import time
@@ -208,13 +209,15 @@ def stop(message):
 
 
 def check_memory(sizes, algorithms):
-    """Stop before the memory is full: a rank has an array for each algorithm, rank 0 of naive one for each rank."""
-    needed = max(sizes) * MPI.COMM_WORLD.size * (len(algorithms) + 2)
-    free = MPI.COMM_WORLD.bcast(limits.free_memory())
-    if needed > free:
-        stop(
-            f"--sizes: {max(sizes):,} bytes need {needed / 1e9:.1f} GB on all ranks, and {free / 1e9:.1f} GB are free. Give less."
-        )
+    """Stop before a host's memory is full: a rank has an array for each algorithm, rank 0 of naive one for each rank."""
+    comm = MPI.COMM_WORLD
+    _, here = mpi.local_rank(comm)
+    needed = max(sizes) * (here * (len(algorithms) + 1) + (comm.size if comm.rank == 0 else 0))
+    free = limits.free_memory()
+    lacking, needed, free, host = max(comm.allgather((needed - free, needed, free, platform.node())))
+    if lacking > 0:
+        told = f"{needed / 1e9:.1f} GB on the ranks of {host}, and {free / 1e9:.1f} GB are free. Give less."
+        stop(f"--sizes: {max(sizes):,} bytes need {told}")
 
 
 def parse(rank):

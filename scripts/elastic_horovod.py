@@ -37,7 +37,8 @@ def main():
         while state.step < args.steps:
             batch = torch.arange(64 * state.step, 64 * (state.step + 1)) % len(images)  # the global batch stays 64
             mine = batch[hvd.rank() :: hvd.size()]
-            loss = F.cross_entropy(model(images[mine]), labels[mine])
+            # Averaged over the workers it is the batch's mean, also where their shares differ, or are empty.
+            loss = F.cross_entropy(model(images[mine]), labels[mine], reduction="sum") * hvd.size() / len(batch)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

@@ -44,9 +44,6 @@ def main():
     except (SystemExit, checkpoints.Unreadable) as error:  # on every rank: all see the same options and files
         ranks.leave()
         raise SystemExit(str(error)) from None
-    except Exception:  # on this rank, perhaps alone: at MPI's usual end it would wait for the others, and they for it
-        sys.excepthook(*sys.exc_info())
-        os._exit(1)
 
 
 def train(args):
@@ -55,8 +52,9 @@ def train(args):
     check(args.stage or not args.bf16, "--bf16 needs --stage 1, 2 or 3: at stage 0 DeepSpeed has no way to save the fp32 state")
     same({**vars(args), "local_rank": None}, "options")
     check(args.batch_size % me.world_size == 0, f"--batch-size {args.batch_size} is not a multiple of the {me.world_size} ranks")
-    latest = checkpoints.find(args.folder) if args.resume else None
-    check(latest or not checkpoints.find(args.folder), f"{args.folder} has a checkpoint: add --resume, or choose another folder")
+    latest = checkpoints.find(args.folder)
+    same(latest and latest.name, f"checkpoint in {args.folder}: share it")  # to read it and to begin anew are other collectives
+    check(args.resume or not latest, f"{args.folder} has a checkpoint: add --resume, or choose another folder")
     stories = load(args, me, {"train": args.stories} if args.stories else None).splits["train"]
     check(len(stories) >= args.batch_size, f"--batch-size {args.batch_size} is too large: there are {len(stories)} stories")
     torch.manual_seed(args.seed)
@@ -69,6 +67,8 @@ def train(args):
     last, tokens = time.monotonic(), 0
     # Rank 0's clock: all ranks end after the same step.
     while (left := 1 - max(done / args.steps, from_first(me, lambda: time.monotonic() - start) / (60 * args.minutes))) > 0:
+        # Another dropout on each rank and in each step, and in a resumed run the one that an unbroken run has there.
+        torch.manual_seed((args.seed * 1_000_003 + done) * me.world_size + me.rank)
         loss, count = loss_of(engine, pick(rows, done, args, me), me)
         checkpoints.set_rate(engine, args.lr * min(left / 0.95, (1 - left) / 0.05 + 0.01))  # up for 5 % of the run, then down
         engine.backward(loss)

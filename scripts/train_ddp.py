@@ -21,6 +21,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel  # NEW
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset  # NEW
 
+from pi2zero.ranks import together  # NEW
+
 
 def main():
     args = parse()
@@ -36,11 +38,10 @@ def main():
 
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=args.momentum)
-    done = load(args.checkpoint, model, optimizer) if args.resume else 0
-    mine = torch.tensor([done, *fingerprint(model).encode()], device=device)  # NEW
-    theirs = mine.clone()  # NEW
-    dist.broadcast(theirs, src=0)  # NEW
-    check(torch.equal(mine, theirs), f"Rank {rank} starts after epoch {done}, rank 0 elsewhere: share one checkpoint")  # NEW
+    order = f"--seed {args.seed} --batch-size {args.batch_size}"  # decides which images a step takes: a resumed run keeps it
+    done = together(lambda: load(args.checkpoint, order, model, optimizer) if args.resume else 0)[rank]  # NEW
+    optimizer.param_groups[0].update(lr=args.lr, momentum=args.momentum)  # of this call, not the checkpoint's
+    same((done, fingerprint(model)), "epochs and parameters", ": share one checkpoint")  # NEW
     ddp = DistributedDataParallel(model)  # NEW
 
     for epoch in range(done, args.epochs):
@@ -57,11 +58,8 @@ def main():
             continue  # NEW (one rank writes)
         tell(args, epoch=epoch + 1, loss=total.item() / len(loader), accuracy=accuracy(model, test, device))
         if args.checkpoint:
-            save(args.checkpoint, epoch + 1, model, optimizer)
-    mine = torch.tensor([*fingerprint(model).encode()], device=device)  # NEW
-    theirs = mine.clone()  # NEW
-    dist.broadcast(theirs, src=0)  # NEW
-    check(torch.equal(mine, theirs), f"The parameters of rank {rank} differ from rank 0's")  # NEW
+            save(args.checkpoint, epoch + 1, order, model, optimizer)
+    same(fingerprint(model), "parameters")  # NEW
     if rank == 0:  # NEW
         tell(args, parameters=fingerprint(model))  # NEW
     time.sleep(0.1)  # NEW (gloo's thread needs Python's lock to let go of the last tensor; without, 1 in 20 aborts at exit)
@@ -73,6 +71,13 @@ def join():  # NEW
     from pi2zero import ranks  # NEW (calls init_process_group: with nccl where each rank has a GPU of its own, else with gloo)
 
     return torch.device(ranks.join().device)  # NEW
+
+
+def same(mine, what, advice=""):  # NEW
+    """End all ranks where one differs: if it ended alone, the others would wait for it."""  # NEW
+    dist.all_gather_object(every := [None] * dist.get_world_size(), mine)  # NEW
+    for rank, theirs in enumerate(every):  # NEW
+        check(theirs == every[0], f"The {what} of rank {rank} differ from rank 0's{advice}")  # NEW
 
 
 def digits():
@@ -90,14 +95,14 @@ def accuracy(model, data, device):
     return (model(images.to(device)).argmax(dim=1) == labels.to(device)).float().mean().item()
 
 
-def save(path, epochs, model, optimizer):
+def save(path, epochs, order, model, optimizer):
     """Write the checkpoint beside its place, then rename: a kill at any moment leaves the former one whole."""
-    state = {"epochs": epochs, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    state = {"epochs": epochs, "order": order, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
     torch.save(state, f"{path}.part")
     Path(f"{path}.part").replace(path)
 
 
-def load(path, model, optimizer):
+def load(path, order, model, optimizer):
     """Fill model and optimizer from the checkpoint; returns the epochs that are done (0 without a file)."""
     if not Path(path).exists():
         return 0
@@ -107,10 +112,12 @@ def load(path, model, optimizer):
         state = torch.load(path, map_location="cpu", weights_only=True)
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
-        return state["epochs"]
+        epochs, former = state["epochs"], state.get("order", order)  # earlier versions kept no order
     except (Exception, SystemExit) as error:  # what a damaged file raises depends on where the damage is
         what = f"rank {dist.get_rank()}: {(str(error) or type(error).__name__).splitlines()[0]}"  # NEW
         raise SystemExit(f"Cannot resume: {path} is damaged, or of another network ({what}). Delete it to start anew.") from None
+    check(former == order, f"Cannot resume: {path} was made with {former}, not with {order}")
+    return epochs
 
 
 def fingerprint(model):

@@ -41,7 +41,10 @@ def main():
     config = {"train_batch_size": args.batch_size, "gradient_clipping": 0.0, "bf16": {"enabled": args.bf16}}  # NEW
     config |= {"zero_optimization": {"stage": args.stage}, "zero_allow_untested_optimizer": True}  # NEW
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)  # NEW
-    done = load(f"{args.checkpoint}/latest", engine) if args.resume else 0  # NEW
+    order = f"--seed {args.seed} --batch-size {args.batch_size}"  # decides which images a step takes: a resumed run keeps it
+    same(Path(f"{args.checkpoint}/latest").exists(), "checkpoint")  # NEW (to load it, all ranks have to begin)
+    done = load(f"{args.checkpoint}/latest", order, engine) if args.resume else 0  # NEW
+    optimizer.param_groups[0].update(lr=args.lr, momentum=args.momentum)  # of this call, not the checkpoint's
     same([done, fingerprint(model)], "checkpoint")  # NEW
 
     for epoch in range(done, args.epochs):
@@ -55,7 +58,7 @@ def main():
         dist.all_reduce(total.div_(size))  # NEW (the mean over the ranks)
         tell(args, epoch=epoch + 1, loss=total.item() / len(loader), accuracy=accuracy(model, test, device))
         if args.checkpoint:
-            save(f"{args.checkpoint}/latest", epoch + 1, engine)  # NEW (all ranks: each has a part of the state)
+            save(f"{args.checkpoint}/latest", epoch + 1, order, engine)  # NEW (all ranks: each has a part of the state)
     same(fingerprint(model), "parameters")  # NEW
     tell(args, parameters=fingerprint(model))
     ranks.leave()  # NEW
@@ -87,15 +90,15 @@ def accuracy(model, data, device):
     return (model(images.to(device)).argmax(dim=1) == labels.to(device)).float().mean().item()
 
 
-def save(path, epochs, engine):  # NEW
+def save(path, epochs, order, engine):  # NEW
     """Write into a folder of its own, then rename `latest`: a kill at any moment leaves the former checkpoint whole."""  # NEW
-    engine.save_checkpoint(Path(path).parent, f"epoch{epochs}", {"epochs": epochs}, save_latest=False)  # NEW
+    engine.save_checkpoint(Path(path).parent, f"epoch{epochs}", {"epochs": epochs, "order": order}, save_latest=False)  # NEW
     if dist.get_rank() == 0:  # NEW (save_checkpoint returns when all ranks have written)
         Path(f"{path}.part").write_text(f"epoch{epochs}")  # NEW
         Path(f"{path}.part").replace(path)  # NEW
 
 
-def load(path, engine):  # NEW
+def load(path, order, engine):  # NEW
     """Fill model and optimizer from the checkpoint; returns the epochs that are done (0 without a file)."""
     if not Path(path).exists():
         return 0
@@ -103,10 +106,12 @@ def load(path, engine):  # NEW
         files = list(Path(path).with_name(Path(path).read_text()).glob("*.pt"))  # NEW (whose checksums nobody else compares)
         check(all(zipfile.ZipFile(file).testzip() is None for file in files), "wrong checksum")  # NEW
         _, state = engine.load_checkpoint(Path(path).parent)  # NEW
-        return state["epochs"]
+        epochs, former = state["epochs"], state.get("order", order)  # earlier versions kept no order
     except (Exception, SystemExit) as error:  # what a damaged file raises depends on where the damage is
         what = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise SystemExit(f"Cannot resume: {path} is damaged, or of another stage or number of ranks ({what})") from None  # NEW
+    check(former == order, f"Cannot resume: {path} was made with {former}, not with {order}")
+    return epochs
 
 
 def fingerprint(model):

@@ -43,9 +43,11 @@ def main():
 
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=args.momentum)
+    order = f"--seed {args.seed} --batch-size {args.batch_size}"  # decides which images a step takes: a resumed run keeps it
     compression = hvd.Compression.fp16 if args.fp16 else hvd.Compression.none  # NEW
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters(), compression=compression)  # NEW
-    done = load(args.checkpoint, model, optimizer) if args.resume and rank == 0 else 0  # NEW (wrapping would lose the momentum)
+    done = load(args.checkpoint, order, model, optimizer) if args.resume and rank == 0 else 0  # NEW (wrapping loses the momentum)
+    optimizer.param_groups[0].update(lr=args.lr, momentum=args.momentum)  # of this call, not the checkpoint's
     done = hvd.broadcast_object(done, root_rank=0)  # NEW (all start from what rank 0 has)
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)  # NEW
     if done:  # NEW (on a fresh optimizer it would take a step, and Adam counts its steps)
@@ -65,7 +67,7 @@ def main():
             continue  # NEW (one rank writes)
         tell(args, epoch=epoch + 1, loss=total.item() / len(loader), accuracy=accuracy(model, test, device))
         if args.checkpoint:
-            save(args.checkpoint, epoch + 1, model, optimizer)
+            save(args.checkpoint, epoch + 1, order, model, optimizer)
     same = len(set(hvd.allgather_object(fingerprint(model)))) == 1  # NEW
     check(same, f"The parameters of rank {rank} differ from another rank's")  # NEW
     if rank == 0:  # NEW
@@ -88,14 +90,14 @@ def accuracy(model, data, device):
     return (model(images.to(device)).argmax(dim=1) == labels.to(device)).float().mean().item()
 
 
-def save(path, epochs, model, optimizer):
+def save(path, epochs, order, model, optimizer):
     """Write the checkpoint beside its place, then rename: a kill at any moment leaves the former one whole."""
-    state = {"epochs": epochs, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    state = {"epochs": epochs, "order": order, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
     torch.save(state, f"{path}.part")
     Path(f"{path}.part").replace(path)
 
 
-def load(path, model, optimizer):
+def load(path, order, model, optimizer):
     """Fill model and optimizer from the checkpoint; returns the epochs that are done (0 without a file)."""
     if not Path(path).exists():
         return 0
@@ -105,10 +107,12 @@ def load(path, model, optimizer):
         state = torch.load(path, map_location="cpu", weights_only=True)
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
-        return state["epochs"]
+        epochs, former = state["epochs"], state.get("order", order)  # earlier versions kept no order
     except (Exception, SystemExit) as error:  # what a damaged file raises depends on where the damage is
         what = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise SystemExit(f"Cannot resume: {path} is damaged, or of another network ({what}). Delete it to start anew.") from None
+    check(former == order, f"Cannot resume: {path} was made with {former}, not with {order}")
+    return epochs
 
 
 def fingerprint(model):

@@ -8,7 +8,6 @@ mpirun -n 4 python scripts/train_pipeline.py --layers 4 --checkpoint digits.pt -
 import argparse
 import hashlib
 import json
-import time  # NEW
 import zipfile
 from itertools import pairwise  # NEW
 from pathlib import Path
@@ -21,7 +20,7 @@ from sklearn.model_selection import train_test_split
 from torch import nn
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
-from pi2zero.ranks import join  # NEW
+from pi2zero.ranks import join, leave, together  # NEW
 
 
 def main():
@@ -42,9 +41,14 @@ def main():
     model = nn.Sequential(*layers[len(layers) * rank // ranks : len(layers) * (rank + 1) // ranks])  # NEW (this rank's stage)
     args.checkpoint = args.checkpoint and f"{args.checkpoint}.{rank}"  # NEW
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=args.momentum)
-    done = load(args.checkpoint, model, optimizer) if args.resume else 0
-    dist.all_gather_object(every := [None] * ranks, done)  # NEW
+    order = f"--seed {args.seed} --batch-size {args.batch_size}"  # decides which images a step takes: a resumed run keeps it
+    every = together(lambda: load(args.checkpoint, order, model, optimizer) if args.resume else 0)  # NEW
+    if every[rank] < max(every) and Path(part := f"{args.checkpoint}.part").exists():  # NEW (a kill came between the renames)
+        Path(part).replace(args.checkpoint)  # NEW
+    done = load(args.checkpoint, order, model, optimizer) if args.resume else 0
+    dist.all_gather_object(every, done)  # NEW
     check(len(set(every)) == 1, f"The ranks' checkpoints are from different epochs: {every}. Delete them to start anew.")  # NEW
+    optimizer.param_groups[0].update(lr=args.lr, momentum=args.momentum)  # of this call, not the checkpoint's
 
     for epoch in range(done, args.epochs):
         shuffle.manual_seed(args.seed + epoch)  # a resumed run draws the same batches
@@ -57,12 +61,11 @@ def main():
         if rank == ranks - 1:  # NEW (who has the loss)
             tell(args, epoch=epoch + 1, loss=total.item() / len(loader), accuracy=share)  # NEW
         if args.checkpoint:
-            save(args.checkpoint, epoch + 1, model, optimizer)
+            save(args.checkpoint, epoch + 1, order, model, optimizer)
     dist.all_gather_object(every, [p.detach() for p in model.parameters()])  # NEW
     if rank == ranks - 1:  # NEW
         tell(args, parameters=fingerprint(nn.ParameterList(p for stage in every for p in stage)))  # NEW
-    time.sleep(0.1)  # NEW (gloo's thread needs Python's lock to let go of the last tensor; without, 1 in 20 aborts at exit)
-    dist.destroy_process_group()  # NEW
+    leave()  # NEW
 
 
 def forward(stage, images, wait=False):  # NEW
@@ -80,18 +83,16 @@ def forward(stage, images, wait=False):  # NEW
 def one_f_one_b(stage, images, labels, micro):  # NEW
     """Forward and backward of a batch, by 1F1B. Returns its loss on the last rank, elsewhere 0."""  # NEW
     rank, last = dist.get_rank(), dist.get_world_size() - 1  # NEW
-    todo, held, sent, total = zip(images.tensor_split(micro), labels.tensor_split(micro), strict=True), [], [], 0.0  # NEW
+    todo, targets, held, sent, total = iter(images.tensor_split(micro)), iter(labels.tensor_split(micro)), [], [], 0.0  # NEW
     ahead = min(last - rank, micro)  # NEW (forwards before the first backward)
     for kind in "F" * ahead + "FB" * (micro - ahead) + "B" * ahead:  # NEW
         if kind == "F":  # NEW
-            x, labels = next(todo)  # NEW
-            held.append((*forward(stage, x), labels))  # NEW
+            held.append(forward(stage, next(todo)))  # NEW
             continue  # NEW
-        x, y, message, labels = held.pop(0)  # NEW
+        x, y, message = held.pop(0)  # NEW
         if rank == last:  # NEW
-            loss = F.cross_entropy(y, labels, reduction="sum") / len(images)  # NEW
+            total += (loss := F.cross_entropy(y, next(targets), reduction="sum") / len(images)).detach()  # NEW
             loss.backward()  # NEW
-            total += loss.detach()  # NEW
         else:  # NEW
             dist.recv(gradient := torch.empty_like(y), rank + 1)  # NEW
             y.backward(gradient)  # NEW
@@ -115,14 +116,15 @@ def accuracy(model, data, device):
     return (model(images.to(device)).argmax(dim=1) == labels.to(device)).float().mean().item()
 
 
-def save(path, epochs, model, optimizer):
+def save(path, epochs, order, model, optimizer):
     """Write the checkpoint beside its place, then rename: a kill at any moment leaves the former one whole."""
-    state = {"epochs": epochs, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    state = {"epochs": epochs, "order": order, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
     torch.save(state, f"{path}.part")
+    dist.barrier()  # NEW (all parts are whole before the first has its name: what a kill leaves can be ended)
     Path(f"{path}.part").replace(path)
 
 
-def load(path, model, optimizer):
+def load(path, order, model, optimizer):
     """Fill model and optimizer from the checkpoint; returns the epochs that are done (0 without a file)."""
     if not Path(path).exists():
         return 0
@@ -132,10 +134,12 @@ def load(path, model, optimizer):
         state = torch.load(path, map_location="cpu", weights_only=True)
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
-        return state["epochs"]
+        epochs, former = state["epochs"], state.get("order", order)  # earlier versions kept no order
     except (Exception, SystemExit) as error:  # what a damaged file raises depends on where the damage is
         what = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise SystemExit(f"Cannot resume: {path} is damaged, or of another network ({what}). Delete it to start anew.") from None
+    check(former == order, f"Cannot resume: {path} was made with {former}, not with {order}")
+    return epochs
 
 
 def fingerprint(model):

@@ -32,7 +32,9 @@ def main():
 
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=args.momentum)
-    done = load(args.checkpoint, model, optimizer) if args.resume else 0
+    order = f"--seed {args.seed} --batch-size {args.batch_size}"  # decides which images a step takes: a resumed run keeps it
+    done = load(args.checkpoint, order, model, optimizer) if args.resume else 0
+    optimizer.param_groups[0].update(lr=args.lr, momentum=args.momentum)  # of this call, not the checkpoint's
 
     for epoch in range(done, args.epochs):
         shuffle.manual_seed(args.seed + epoch)  # a resumed run draws the same batches
@@ -45,7 +47,7 @@ def main():
             total += loss.detach()
         tell(args, epoch=epoch + 1, loss=total.item() / len(loader), accuracy=accuracy(model, test, device))
         if args.checkpoint:
-            save(args.checkpoint, epoch + 1, model, optimizer)
+            save(args.checkpoint, epoch + 1, order, model, optimizer)
     tell(args, parameters=fingerprint(model))
 
 
@@ -64,14 +66,14 @@ def accuracy(model, data, device):
     return (model(images.to(device)).argmax(dim=1) == labels.to(device)).float().mean().item()
 
 
-def save(path, epochs, model, optimizer):
+def save(path, epochs, order, model, optimizer):
     """Write the checkpoint beside its place, then rename: a kill at any moment leaves the former one whole."""
-    state = {"epochs": epochs, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    state = {"epochs": epochs, "order": order, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
     torch.save(state, f"{path}.part")
     Path(f"{path}.part").replace(path)
 
 
-def load(path, model, optimizer):
+def load(path, order, model, optimizer):
     """Fill model and optimizer from the checkpoint; returns the epochs that are done (0 without a file)."""
     if not Path(path).exists():
         return 0
@@ -81,10 +83,12 @@ def load(path, model, optimizer):
         state = torch.load(path, map_location="cpu", weights_only=True)
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
-        return state["epochs"]
+        epochs, former = state["epochs"], state.get("order", order)  # earlier versions kept no order
     except (Exception, SystemExit) as error:  # what a damaged file raises depends on where the damage is
         what = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise SystemExit(f"Cannot resume: {path} is damaged, or of another network ({what}). Delete it to start anew.") from None
+    check(former == order, f"Cannot resume: {path} was made with {former}, not with {order}")
+    return epochs
 
 
 def fingerprint(model):

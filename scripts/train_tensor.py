@@ -8,7 +8,6 @@ mpirun -n 4 python scripts/train_tensor.py --tensor 2 --checkpoint digits.pt --r
 import argparse
 import hashlib
 import json
-import time  # NEW
 import zipfile
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh  # NEW
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
-from pi2zero.ranks import join  # NEW
+from pi2zero.ranks import join, leave, together  # NEW
 
 
 def main():
@@ -45,9 +44,14 @@ def main():
     model = nn.Sequential(*split(model, width, rank % width))  # NEW
     args.checkpoint = args.checkpoint and f"{args.checkpoint}.{rank}"  # NEW
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=args.momentum)
-    done = load(args.checkpoint, model, optimizer) if args.resume else 0
-    dist.all_gather_object(every := [None] * ranks, done)  # NEW
+    order = f"--seed {args.seed} --batch-size {args.batch_size}"  # decides which images a step takes: a resumed run keeps it
+    every = together(lambda: load(args.checkpoint, order, model, optimizer) if args.resume else 0)  # NEW
+    if every[rank] < max(every) and Path(part := f"{args.checkpoint}.part").exists():  # NEW (a kill came between the renames)
+        Path(part).replace(args.checkpoint)  # NEW
+    done = load(args.checkpoint, order, model, optimizer) if args.resume else 0
+    dist.all_gather_object(every, done)  # NEW
     check(len(set(every)) == 1, f"The ranks' checkpoints are from different epochs: {every}. Delete them to start anew.")  # NEW
+    optimizer.param_groups[0].update(lr=args.lr, momentum=args.momentum)  # of this call, not the checkpoint's
 
     for epoch in range(done, args.epochs):
         shuffle.manual_seed(args.seed + epoch)  # a resumed run draws the same batches
@@ -66,14 +70,13 @@ def main():
         if rank == 0:  # NEW
             tell(args, epoch=epoch + 1, loss=total.item() / len(loader), accuracy=share)  # NEW
         if args.checkpoint:
-            save(args.checkpoint, epoch + 1, model, optimizer)
+            save(args.checkpoint, epoch + 1, order, model, optimizer)
     dist.all_gather_object(every, [p.detach().cpu() for p in model.parameters()])  # NEW
     prints = [fingerprint(joined(every[begin : begin + width])) for begin in range(0, ranks, width)]  # NEW
     check(len(set(prints)) == 1, f"The replicas have different parameters: {prints}")  # NEW
     if rank == 0:  # NEW
         tell(args, parameters=prints[0])  # NEW
-    time.sleep(0.1)  # NEW (gloo's thread needs Python's lock to let go of the last tensor; without, 1 in 20 aborts at exit)
-    dist.destroy_process_group()  # NEW
+    leave()  # NEW
 
 
 def split(model, width, part):  # NEW
@@ -120,14 +123,15 @@ def accuracy(model, data, device):
     return (model(images.to(device)).argmax(dim=1) == labels.to(device)).float().mean().item()
 
 
-def save(path, epochs, model, optimizer):
+def save(path, epochs, order, model, optimizer):
     """Write the checkpoint beside its place, then rename: a kill at any moment leaves the former one whole."""
-    state = {"epochs": epochs, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    state = {"epochs": epochs, "order": order, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
     torch.save(state, f"{path}.part")
+    dist.barrier()  # NEW (all parts are whole before the first has its name: what a kill leaves can be ended)
     Path(f"{path}.part").replace(path)
 
 
-def load(path, model, optimizer):
+def load(path, order, model, optimizer):
     """Fill model and optimizer from the checkpoint; returns the epochs that are done (0 without a file)."""
     if not Path(path).exists():
         return 0
@@ -137,10 +141,12 @@ def load(path, model, optimizer):
         state = torch.load(path, map_location="cpu", weights_only=True)
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
-        return state["epochs"]
+        epochs, former = state["epochs"], state.get("order", order)  # earlier versions kept no order
     except (Exception, SystemExit) as error:  # what a damaged file raises depends on where the damage is
         what = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise SystemExit(f"Cannot resume: {path} is damaged, or of another network ({what}). Delete it to start anew.") from None
+    check(former == order, f"Cannot resume: {path} was made with {former}, not with {order}")
+    return epochs
 
 
 def fingerprint(model):

@@ -25,10 +25,12 @@ PROGRAM = """
 import contextlib, functools, io, json, os, resource, shutil, sys
 from pathlib import Path
 sys.path.insert(0, {scripts!r})
+import torch
 import torch.distributed as dist
 import summarize
 from pi2zero import ranks
 from pi2zero.summaries.data import news
+from pi2zero.zero import checkpoints
 news.story = functools.cache(news.story)  # the commands read the same stories
 destroy, dist.destroy_process_group = dist.destroy_process_group, lambda: None
 base, found, save, tiny = Path({folder!r}), {{}}, summarize.save, {tiny!r}
@@ -99,10 +101,30 @@ for source in damaged:
     resume(source + ", resumed", source)
     use(source + ", used", "generate", base / source, base / "story.txt")
 train("other options", "--lr", 0.1 * (1 + dist.get_rank()))
+host = base / f"host {dist.get_rank()}"  # ranks with a disk each; of rank 0's host a run was killed
+shutil.copytree(base / "half of one", host / "run") if dist.get_rank() == 0 else host.mkdir()
+os.chdir(host)
+run("not shared", "train", "run", *tiny)
+run("not shared, resumed", "train", "run", *tiny, "--resume")
+os.chdir(base)
 for name, options in bad_options.items():
     train(name, *options)
 train("half of one")
 resume("resumed with another rate", "half of one", "--lr", 0.01)
+network, loss_of, seeds = checkpoints._network, summarize.loss_of, []
+def with_dropout(tokenizer):
+    model = network(tokenizer)
+    return type(model)(type(model.config).from_dict(model.config.to_dict() | {"dropout_rate": 0.1}))
+def noted(*arguments):
+    seeds.append(torch.initial_seed())
+    return loss_of(*arguments)
+checkpoints._network, summarize.loss_of = with_dropout, noted
+train("dropout")
+train("half of dropout", stop=10)
+resume("dropout, resumed", "half of dropout")
+dist.all_gather_object(every := [None] * dist.get_world_size(), seeds)
+found["seeds"] = every
+checkpoints._network, summarize.loss_of = network, loss_of
 use("nothing to evaluate", "evaluate", base / "nothing")
 use("nothing to generate", "generate", base / "nothing", base / "story.txt")
 for file in ("empty", "latin", "absent"):

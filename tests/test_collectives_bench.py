@@ -89,6 +89,34 @@ def test_bad_options_are_said_once(options, says):
     assert "ranks\n" not in done.stdout
 
 
+HOSTS = """
+import sys
+sys.path.insert(0, {folder!r})
+import allreduce_bench
+from mpi4py import MPI
+rank, world = MPI.COMM_WORLD.rank, [("a", 0, 2), ("a", 1, 2), ("b", 0, 1)]  # of each rank: its host, its place there, of how many
+allreduce_bench.platform.node = lambda: world[rank][0]
+allreduce_bench.mpi.local_rank = lambda comm: world[rank][1:]
+for free in ({{"a": 3.2e9, "b": 1.6e9}}, {{"a": 9e9, "b": 1.2e9}}):
+    allreduce_bench.limits.free_memory = lambda: free[world[rank][0]]
+    try:
+        allreduce_bench.check_memory([10**8], ["a"] * 13)
+        print("enough", flush=True)
+    except SystemExit as stop:
+        print("stopped", stop, flush=True)
+"""
+
+
+@pytest.mark.long
+def test_memory_is_counted_on_each_host():
+    """100 MB in 14 arrays a rank: 2 ranks of host a, where rank 0 gathers 3 more, and 1 of host b: 3.1 and 1.4 GB."""
+    program = HOSTS.format(folder=str(SCRIPT.parent))
+    command = ["mpirun", "-n", "3", sys.executable, "-c", program]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=90)
+    assert sorted(done.stdout.splitlines()) == ["enough"] * 3 + ["stopped 2"] * 3, done.stderr
+    assert done.stderr.count("100,000,000 bytes need 1.4 GB on the ranks of b, and 1.2 GB are free. Give less.") == 1
+
+
 def test_help():
     done = subprocess.run([sys.executable, SCRIPT, "--help"], check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0

@@ -51,6 +51,7 @@ train("two", train_horovod, "--epochs", 2)
 train("fp16", train_horovod, "--epochs", 2, "--fp16")
 train("first half", train_horovod, "--epochs", 1, "--checkpoint", folder / "digits.pt")
 train("second half", train_horovod, "--epochs", 2, "--checkpoint", folder / "digits.pt", "--resume")
+train("at no rate", train_horovod, "--epochs", 3, "--checkpoint", folder / "digits.pt", "--resume", "--lr", 1e-30)
 train("batch of 63", train_horovod, "--batch-size", 63)
 train("adam", horovod_adam, "--epochs", 2)
 train("adam, serial", single_adam, "--epochs", 2)
@@ -126,6 +127,7 @@ def test_fp16_is_near_but_not_the_same(alone, two, runs):
 def test_resumed_run_ends_as_the_whole_one(runs, two):
     assert runs["first half"]["records"][:1] == two[:1]
     assert runs["second half"]["records"] == two[1:]
+    assert runs["at no rate"]["records"][-1] == two[-1], "it learns at its own rate: a step of 1e-30 moves no weight"
 
 
 @needs_horovod

@@ -84,6 +84,18 @@ def test_gradients_go_round_as_zero_wants_it(zero, ways, link):
     assert part("gradients", zero=zero, **ways) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("ways", "link"), [({"pipeline": 8}, THERE), ({"pipeline": 4, "data": 2}, THERE), ({"pipeline": 4}, HERE)]
+)
+def test_two_ways_through_a_pipeline_rank_0_sums_with_the_last(ways, link):
+    """GEMS: ranks r and p - 1 - r hold the same two stages; of rank 0 the embedding's and the head's."""
+    p, alike = ways["pipeline"], 2 * ways.get("data", 1)
+    blocks, (first, *_, last) = GPT.layers[1:-1], GPT.layers
+    held = sum(layer.split + layer.whole for layer in (first, last, *blocks[: 2 * L // p]))
+    expected = costs.ring_allreduce_seconds(2 * held, alike, *link)
+    assert part("gradients", schedule="gems", **ways) == pytest.approx(expected)
+
+
 def test_the_update_reads_and_writes_what_the_rank_keeps():
     """Mixed precision: master and two moments, 12 bytes, read and written; the parameter read and written, its gradient read."""
     share = GPT.parameters / 8
@@ -110,13 +122,34 @@ def test_convolutions_keep_each_ones_input_and_output():
     assert NET.operations == 3 * 2 * (9 * (3 * given[0] + 16 * given[1] + 32 * given[2] + 32 * given[3]) + 64 * 10)
 
 
+def on_one_node(machine, size, stride):
+    """Whether each group of `size` ranks, `stride` apart, has all its ranks on one node: by the numbers of all ranks."""
+    groups = {}
+    for rank in range(machine.ranks // (size * stride) * (size * stride)):
+        block, within = divmod(rank, size * stride)
+        groups.setdefault((block, within % stride), set()).add(rank // machine.per_node)
+    return all(len(nodes) == 1 for nodes in groups.values())
+
+
+@pytest.mark.parametrize("per_node", [3, 4, 6, 8])
+def test_a_ring_with_one_rank_on_another_node_is_as_slow_as_the_way_there(per_node):
+    """Of 8 ranks a node, tensor groups of 3 are ranks 0 to 2, 3 to 5, and 6, 7 and 8."""
+    for ranks in (per_node, 12 * per_node):
+        machine = replace(NODE, ranks=ranks, per_node=per_node)
+        for size, stride in itertools.product(range(2, 25), range(1, 25)):
+            if ranks % (size * stride) == 0:
+                expected = HERE if on_one_node(machine, size, stride) else THERE
+                assert machine.link(size, stride) == expected, (ranks, size, stride)
+    assert replace(NODE, ranks=24, per_node=8).link(3, 1) == THERE
+
+
 def possible(model, machine, batch):
     """Layouts by trying all numbers, and the rules of planner.layouts one by one."""
     numbers = range(1, machine.ranks + 1)
     blocks, text = len(model.layers) - sum(model.ends), model.kind == "text"
     for data, tensor, pipeline, other in itertools.product(numbers, repeat=4):
         fair = data * tensor * pipeline * other == machine.ranks and batch % data == 0 and pipeline <= blocks
-        heads = model.widest % tensor == 0 and tensor <= machine.per_node
+        heads = model.widest % tensor == 0 and on_one_node(machine, tensor, 1)
         parts = other == 1 or (model.length % other == 0 and model.length / other >= 2)
         if not (fair and heads and parts):
             continue
@@ -152,6 +185,7 @@ def test_all_layouts_and_no_other(model, ranks, batch):
     found = Counter(layouts(model, machine, batch))
     assert set(found.values()) == {1}, "none twice"
     assert set(found) == set(possible(model, machine, batch))
+    assert ranks != 6 or {layout.tensor for layout in found} == {1, 3}, "of 3 ranks a node, the second two would lie on both"
 
 
 def test_the_table_says_what_the_plan_has():

@@ -75,3 +75,46 @@ NAMES = [line.split('"')[1] for line in TEXT.splitlines() if 'tell("' in line]
 @pytest.mark.parametrize("name", NAMES)
 def test_on_one_rank_and_on_three(found, name):
     assert [world.get(name) for world in found] == [True, True]
+
+
+HOSTS = """
+from pathlib import Path
+from pi2zero.summaries.data import on_ranks
+
+host, me = ("a", me) if me.rank < 2 else ("b", Rank(me.rank, me.world_size, 0, "cpu", "gloo"))
+(private := Path({folder!r}) / host).mkdir(exist_ok=True)
+os.chdir(private)  # as each host's temporary folder: a name is that of another file, or of none
+on_ranks.platform.node = lambda: host
+asked = []
+
+class Stories:
+    name = "stories.jsonl"
+
+    def __reduce__(self):  # as a dataset: unpickled, it opens its file
+        return open, (f"of {{host}}",)
+
+def load(source, **options):
+    asked.append(source)
+    Path(f"of {{host}}").write_text(host)
+    return Stories()
+
+on_ranks.data.load = load
+tell("each opens its own host's", on_ranks.load(me, "stories.jsonl").read() == host)
+tell("the first of each host reads", asked == ["stories.jsonl"] * (me.local_rank == 0))
+
+class Missing(Stories):
+    def __reduce__(self):
+        return open, ("of nobody",)
+
+on_ranks.data.load = lambda source, **options: load(source) if host == "a" else Missing()
+try:
+    on_ranks.load(me, "stories.jsonl")
+except OSError as error:
+    tell("a file that is gone on one host is said on all", "of nobody" in str(error))
+"""
+
+
+def test_on_two_hosts(tmp_path):
+    (meet := tmp_path / "meet").mkdir()
+    names = [line.split('"')[1] for line in HOSTS.splitlines() if 'tell("' in line]
+    assert checks([3], HOSTS.format(folder=str(tmp_path)), meet) == [dict.fromkeys(names, True)]

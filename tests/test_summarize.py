@@ -3,6 +3,7 @@
 The commands are in summarize_runs.py; the tests look at what they left behind.
 """
 
+import errno
 import json
 import os
 import pickle
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -32,6 +34,7 @@ from summarize_runs import (
 from pi2zero.mpi import mpi_env
 from pi2zero.summaries.data import news
 from pi2zero.summaries.scores import sentences
+from pi2zero.zero import checkpoints
 
 # Stages and numbers of ranks add the same float32 numbers in other orders. The losses are 3 to 8, where neighbouring floats
 # are 2.4e-7 to 4.8e-7 apart; after 20 steps they differ by about 1e-6.
@@ -119,6 +122,15 @@ def test_a_stopped_run_goes_on(two, name):
 
 
 @pytest.mark.long
+def test_dropout_is_another_on_each_rank_and_in_each_step_and_a_resumed_run_has_the_same(two):
+    assert_goes_on_as(two["dropout, resumed"], two["dropout"])
+    assert losses(two["dropout"]["records"]) != pytest.approx(losses(two["stage 1"]["records"]), abs=0.01), "there is dropout"
+    whole, half, rest = ([seeds[a:b] for seeds in two["seeds"]] for a, b in ((0, STEPS), (STEPS, STEPS + 10), (STEPS + 10, None)))
+    assert len({seed for seeds in whole for seed in seeds}) == 2 * STEPS
+    assert [first + second for first, second in zip(half, rest, strict=True)] == whole
+
+
+@pytest.mark.long
 def test_half_written_folders_are_cleared_away(two, base):
     assert sorted(path.name for path in (base / "torn, resumed").iterdir()) == ["latest", f"step{STEPS}"]
 
@@ -135,6 +147,23 @@ def test_a_kill_at_any_file_operation_of_a_save_leaves_a_whole_checkpoint(tmp_pa
     assert done.returncode == 0, done.stderr
     former, latter = map(int, done.stdout.split())
     assert former >= 10 and latter >= 3, "kills that left the former, and the new one"
+
+
+def test_a_former_checkpoint_that_cannot_be_removed_ends_nothing(tmp_path, monkeypatch):
+    """NFS keeps an open file under another name, and its folder with it."""
+    rmdir = os.rmdir
+
+    def busy(path, *arguments, **options):
+        if Path(path).name == "step5":
+            raise OSError(errno.ENOTEMPTY, "Directory not empty", path)
+        rmdir(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "rmdir", busy)
+    stub = SimpleNamespace(save_pretrained=lambda folder: None)
+    for step in (5, 10, 15):
+        checkpoints._write(tmp_path / "run", {}, {}, stub, stub, {"step": step})
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["latest", "step15", "step5"]
+    assert checkpoints.find(tmp_path / "run").name == "step15"
 
 
 @pytest.mark.long
@@ -185,6 +214,8 @@ def test_bad_options_end_all_ranks(two, name):
 def test_what_else_cannot_be_done_ends_all_ranks(two, base):
     says = {
         "other options": "The ranks do not have the same options",
+        "not shared": "The ranks do not have the same checkpoint in run: share it",
+        "not shared, resumed": "The ranks do not have the same checkpoint in run: share it",
         "half of one": f"{base / 'half of one'} has a checkpoint: add --resume, or choose another folder",
         "nothing to evaluate": f"{base / 'nothing'} holds no checkpoint: run `summarize.py train` first",
         "nothing to generate": f"{base / 'nothing'} holds no checkpoint: run `summarize.py train` first",

@@ -31,8 +31,8 @@ def run(*parts, **options):
 
 RESUME = """
 import train_ddp, train_deepspeed, train_single
-def resume(name, source, stage, epochs=3):
-    train(name, train_deepspeed, "--epochs", epochs, "--stage", stage, "--checkpoint", copy(name, source), "--resume")
+def resume(name, source, stage, *more):
+    train(name, train_deepspeed, "--epochs", 3, "--stage", stage, "--checkpoint", copy(name, source), "--resume", *more)
 """
 TWO = """
 train("ddp", train_ddp, "--epochs", 3)
@@ -45,6 +45,15 @@ for stage in (0, 1, 3):
     train(f"first half {stage}", train_deepspeed, "--epochs", 2, "--stage", stage, "--checkpoint", folder / f"saved {stage}")
     resume(f"second half {stage}", f"saved {stage}", stage)
     resume(f"as stage {(stage + 1) % 4}", f"saved {stage}", (stage + 1) % 4)
+    resume(f"at no rate {stage}", f"saved {stage}", stage, "--lr", 1e-30)
+    copy(f"host 0, {stage}", f"saved {stage}")
+    if comm.rank:  # on a host of its own, with other folders
+        (folder / f"host {comm.rank}").mkdir(exist_ok=True)
+        os.chdir(folder / f"host {comm.rank}")
+    else:
+        os.chdir(folder)
+    train(f"not shared {stage}", train_deepspeed, "--stage", stage, "--checkpoint", f"host 0, {stage}", "--resume")
+resume("another batch", "saved 1", 1, "--batch-size", 32)
 train("nothing there", train_deepspeed, "--epochs", 3, "--checkpoint", folder / "nothing", "--resume")
 train("no --resume", train_deepspeed, "--checkpoint", folder / "saved 1")
 save = torch.save
@@ -147,6 +156,25 @@ def test_resumed_run_ends_as_the_whole_one(two, stage):
     whole = two[f"stage {stage}"]["records"]
     assert two[f"first half {stage}"]["records"][:2] == whole[:2]
     assert two[f"second half {stage}"] == {"records": whole[2:], "said": [None, None]}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("stage", [0, 1, 3])
+def test_a_resumed_run_learns_at_its_own_rate(two, stage):
+    *_, parameters = two[f"first half {stage}"]["records"]
+    assert two[f"at no rate {stage}"]["records"][-1] == parameters, "a step of 1e-30 moves no weight"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("stage", [0, 1, 3])
+def test_a_folder_that_not_all_hosts_see_ends_all_ranks(two, stage):
+    assert two[f"not shared {stage}"] == {"records": [], "said": ["The ranks do not have the same checkpoint"] * 2}
+
+
+@pytest.mark.long
+def test_a_resumed_run_takes_the_same_images(two):
+    for said in two["another batch"]["said"]:
+        assert said.endswith("latest was made with --seed 0 --batch-size 64, not with --seed 0 --batch-size 32")
 
 
 @pytest.mark.long

@@ -20,9 +20,23 @@ train("one micro-batch", train_pipeline, "--epochs", 1, "--micro-batches", 1, "-
 train("whole", train_pipeline, "--epochs", 2, "--layers", 4)
 train("first half", train_pipeline, "--epochs", 1, "--layers", 4, "--checkpoint", folder / f"{comm.size}.pt")
 train("second half", train_pipeline, "--epochs", 2, "--layers", 4, "--checkpoint", folder / f"{comm.size}.pt", "--resume")
+train("before the kill", train_pipeline, "--epochs", 1, "--layers", 4, "--checkpoint", folder / "killed")
+replace = Path.replace
 if comm.rank == comm.size - 1:
-    (folder / f"{comm.size}.pt.{comm.rank}").unlink()
-comm.barrier()
+    Path.replace = lambda *_: None  # as if killed when the others' new files have their names, and its own has not
+train("killed", train_pipeline, "--epochs", 2, "--layers", 4, "--checkpoint", folder / "killed", "--resume")
+Path.replace = replace
+train("after the kill", train_pipeline, "--epochs", 2, "--layers", 4, "--checkpoint", folder / "killed", "--resume")
+if comm.rank == 0:
+    Path(f"{folder}/{comm.size}.pt.0.part").write_bytes(b"half of it")  # as if killed while it wrote
+train("after another", train_pipeline, "--epochs", 2, "--layers", 4, "--checkpoint", folder / f"{comm.size}.pt", "--resume")
+train("another batch", train_pipeline, "--batch-size", 32, "--layers", 4, "--checkpoint", folder / f"{comm.size}.pt", "--resume")
+mine = Path(f"{folder}/{comm.size}.pt.{comm.rank}")
+if comm.rank == comm.size - 1:
+    mine.write_bytes(mine.read_bytes()[:999])
+train("one damaged", train_pipeline, "--layers", 4, "--checkpoint", folder / f"{comm.size}.pt", "--resume")
+if comm.rank == comm.size - 1:
+    mine.unlink()
 train("one file gone", train_pipeline, "--epochs", 2, "--layers", 4, "--checkpoint", folder / f"{comm.size}.pt", "--resume")
 found = comm.bcast(found, root=comm.size - 1)  # the last rank prints
 """
@@ -57,6 +71,23 @@ def test_any_number_of_ranks_gives_the_same_parameters(by_ranks, run):
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_a_resumed_run_ends_as_the_whole_one(by_ranks, ranks):
     assert by_ranks[ranks]["second half"]["records"] == by_ranks[ranks]["whole"]["records"][1:]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_kill_while_the_ranks_save_leaves_files_of_one_epoch(by_ranks, ranks):
+    last = by_ranks[ranks]["whole"]["records"][-1:]
+    assert by_ranks[ranks]["killed"]["records"][1:] == last
+    for run in ("after the kill", "after another"):
+        assert by_ranks[ranks][run] == {"records": last, "said": [None] * ranks}, run
+
+
+@pytest.mark.long
+def test_other_images_and_one_damaged_file_are_refused_by_all_ranks(by_ranks):
+    for said in by_ranks[4]["another batch"]["said"]:
+        assert said.endswith("was made with --seed 0 --batch-size 64, not with --seed 0 --batch-size 32")
+    (said,) = set(by_ranks[4]["one damaged"]["said"])
+    assert "4.pt.3 is damaged" in said
 
 
 @pytest.mark.long

@@ -55,6 +55,7 @@ import train_ddp
 train("whole", train_ddp, "--epochs", 3)
 train("first half", train_ddp, "--epochs", 2, "--checkpoint", folder / "digits.pt")
 train("second half", train_ddp, "--epochs", 3, "--checkpoint", folder / "digits.pt", "--resume")
+train("another seed", train_ddp, "--seed", 1, "--checkpoint", folder / "digits.pt", "--resume")
 train("20 epochs", train_ddp, "--epochs", 20, "--batch-size", 16)
 train("batch of 1", train_ddp, "--batch-size", 1)
 fingerprint, calls = train_ddp.fingerprint, []
@@ -133,7 +134,7 @@ def test_parameters_are_bit_equal_on_all_ranks(mpi):
 
 @pytest.mark.long
 def test_one_bit_is_noticed(mpi):
-    assert mpi["one bit"]["said"] == [None, "The parameters of rank 1 differ from rank 0's"]
+    assert mpi["one bit"]["said"] == ["The parameters of rank 1 differ from rank 0's"] * 2, "one that ends alone is waited for"
 
 
 @pytest.mark.long
@@ -199,7 +200,8 @@ def test_damaged_checkpoint_is_refused(monkeypatch, tmp_path, saved, kind):
 @pytest.mark.long
 def test_damaged_checkpoint_is_refused_by_the_rank_that_has_it(tmp_path, saved):
     done = two_hosts(tmp_path, saved[1], damaged(saved[1], "one bit"))
-    assert "Cannot resume: c.pt is damaged" in done.stderr and "(rank 1: " in done.stderr and "(rank 0: " not in done.stderr
+    assert done.stderr.count("Cannot resume: c.pt is damaged") == 2, "rank 0 learns it, and does not wait"
+    assert "(rank 1: " in done.stderr and "(rank 0: " not in done.stderr
 
 
 def two_hosts(folder, first, second):
@@ -215,12 +217,60 @@ def two_hosts(folder, first, second):
 
 @pytest.mark.long
 def test_ranks_with_different_checkpoints_are_refused(tmp_path, saved):
-    assert "rank 0 elsewhere: share one checkpoint" in two_hosts(tmp_path, saved[1], saved[2]).stderr
+    said = two_hosts(tmp_path, saved[1], saved[2]).stderr
+    assert said.count("The epochs and parameters of rank 1 differ from rank 0's: share one checkpoint") == 2, "by both ranks"
 
 
 @pytest.mark.long
 def test_batch_smaller_than_the_number_of_ranks_is_refused(mpi):
     assert mpi["batch of 1"] == {"records": [], "said": ["--batch-size 1 is not a multiple of the 2 ranks"] * 2}
+
+
+@pytest.fixture
+def resume(monkeypatch, tmp_path, saved):
+    """A function that resumes the serial program after its first epoch, with these options; returns the checkpoint of its end."""
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    import torch
+    import train_single
+
+    file = tmp_path / "c.pt"
+    file.write_bytes(saved[1])
+
+    def resume(*options):
+        monkeypatch.setattr(sys, "argv", ["train_single.py", "--checkpoint", str(file), "--resume", *options])
+        train_single.main()
+        return torch.load(file, weights_only=True)
+
+    return resume
+
+
+@pytest.mark.parametrize(
+    ("option", "order"), [("--seed", "--seed 1 --batch-size 64"), ("--batch-size", "--seed 0 --batch-size 1")]
+)
+def test_a_resumed_run_takes_the_same_images(resume, option, order):
+    with pytest.raises(SystemExit, match=f"c.pt was made with --seed 0 --batch-size 64, not with {order}"):
+        resume(option, "1")
+
+
+@pytest.mark.long
+def test_ranks_resume_with_the_same_images_only(mpi):
+    for said in mpi["another seed"]["said"]:
+        assert said.endswith("digits.pt was made with --seed 0 --batch-size 64, not with --seed 1 --batch-size 64")
+
+
+def test_a_resumed_run_learns_at_its_own_rate(resume):
+    (group,) = resume("--epochs", "2", "--lr", "0.01", "--momentum", "0.5")["optimizer"]["param_groups"]
+    assert (group["lr"], group["momentum"]) == (0.01, 0.5)
+
+
+def test_a_checkpoint_of_an_earlier_version_is_read(resume, tmp_path):
+    """It kept no order."""
+    import torch
+
+    state = torch.load(tmp_path / "c.pt", weights_only=True)
+    del state["order"]
+    torch.save(state, tmp_path / "c.pt")
+    assert resume("--epochs", "2")["epochs"] == 2
 
 
 SAVE = """

@@ -18,9 +18,23 @@ file = folder / f"{comm.size}.pt"
 train("whole", train_tensor, "--epochs", 2)
 train("first half", train_tensor, "--epochs", 1, "--checkpoint", file)
 train("second half", train_tensor, "--epochs", 2, "--checkpoint", file, "--resume")
+train("before the kill", train_tensor, "--epochs", 1, "--checkpoint", folder / "killed")
+replace = Path.replace
 if comm.rank == comm.size - 1:
-    (folder / f"{comm.size}.pt.{comm.rank}").unlink()
-comm.barrier()
+    Path.replace = lambda *_: None  # as if killed when the others' new files have their names, and its own has not
+train("killed", train_tensor, "--epochs", 2, "--checkpoint", folder / "killed", "--resume")
+Path.replace = replace
+train("after the kill", train_tensor, "--epochs", 2, "--checkpoint", folder / "killed", "--resume")
+if comm.rank == 0:
+    Path(f"{file}.0.part").write_bytes(b"half of it")  # as if killed while it wrote
+train("after another", train_tensor, "--epochs", 2, "--checkpoint", file, "--resume")
+train("another batch", train_tensor, "--batch-size", 32, "--checkpoint", file, "--resume")
+mine = Path(f"{file}.{comm.rank}")
+if comm.rank == comm.size - 1:
+    mine.write_bytes(mine.read_bytes()[:999])
+train("one damaged", train_tensor, "--checkpoint", file, "--resume")
+if comm.rank == comm.size - 1:
+    mine.unlink()
 if comm.size > 1:
     train("groups", train_tensor, "--epochs", 2, "--tensor", comm.size // 2)
     train("odd batch", train_tensor, "--epochs", 1, "--tensor", comm.size // 2, "--batch-size", 61)
@@ -68,6 +82,23 @@ def test_one_rank_does_what_the_serial_program_does_bit_by_bit(by_ranks, alone):
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_a_resumed_run_ends_as_the_whole_one(by_ranks, ranks):
     assert by_ranks[ranks]["second half"]["records"] == by_ranks[ranks]["whole"]["records"][1:]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_kill_while_the_ranks_save_leaves_files_of_one_epoch(by_ranks, ranks):
+    last = by_ranks[ranks]["whole"]["records"][-1:]
+    assert by_ranks[ranks]["killed"]["records"][1:] == last
+    for run in ("after the kill", "after another"):
+        assert by_ranks[ranks][run] == {"records": last, "said": [None] * ranks}, run
+
+
+@pytest.mark.long
+def test_other_images_and_one_damaged_file_are_refused_by_all_ranks(by_ranks):
+    for said in by_ranks[4]["another batch"]["said"]:
+        assert said.endswith("was made with --seed 0 --batch-size 64, not with --seed 0 --batch-size 32")
+    (said,) = set(by_ranks[4]["one damaged"]["said"])
+    assert "4.pt.3 is damaged" in said
 
 
 @pytest.mark.long

@@ -153,7 +153,8 @@ def main(mark: str, folder: str, job: str = "") -> None:
 
     job: Slurm's, if it was asked for these ranks. The kernel's host may be gone, and with it all that would cancel it.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # so does Slurm end a job
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # so does Slurm end a job, and knows best what becomes of it
+    alone = False
     try:
         for line in requests():
             request = json.loads(line)
@@ -162,11 +163,12 @@ def main(mark: str, folder: str, job: str = "") -> None:
             except Exception as error:  # told where it was asked
                 answer = {"error": f"{type(error).__name__}: {error}"}
             print(json.dumps({"number": request["number"], **answer}), flush=True)
+        alone = True
     finally:
         clean(folder)  # at once: Slurm kills what has not ended some seconds after it has told it to
         end(mark)
         clean(folder)  # what a rank has written meanwhile
-        if job:
+        if job and alone:
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
                 subprocess.run(["scancel", job], capture_output=True, timeout=CLEARING)
 

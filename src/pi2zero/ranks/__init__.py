@@ -1,15 +1,18 @@
 """What a rank is, seen from inside: functions that run on the engines, and in scripts however they were started."""
 
+import contextlib
+import functools
 import inspect
 import os
 import re
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from pi2zero.ranks import gpus, meeting
 
-__all__ = ["Rank", "join", "leave"]
+__all__ = ["Rank", "join", "leave", "together"]
 
 EVERY_DEVICE = "cpu:gloo,cuda:nccl"  # tensors on the CPU go over gloo also where nccl carries the others
 _me = None  # this rank, while it is in a world that join() has made
@@ -40,6 +43,7 @@ def join(deepspeed: bool = False, on_cpu: bool = False) -> Rank:
     nccl (with gloo for tensors on the CPU) if every rank has a GPU of its own; if ranks have to share GPUs, gloo; if a rank
     sees none, gloo on the CPU. The last two, and GPUs that nobody uses, rank 0 says on stderr.
     Called again, it changes nothing; a world that the program has made itself stays as it is.
+    From then on an exception that a script does not catch ends all ranks; on the engines of a notebook it ends the cell.
     Raises RuntimeError, on all ranks, if srun has made a world of each of its tasks, or a rank's GPUs do not work.
     Source of the names: torch.distributed, "Environment variable initialization".
 
@@ -52,6 +56,7 @@ def join(deepspeed: bool = False, on_cpu: bool = False) -> Rank:
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else torch.profiler writes a line whenever it starts and stops
     if not dist.is_initialized():
         _me = _enter(meeting.by_variables() if meeting.has_launcher() else meeting.by_mpi(), on_cpu)
+        _watch()
     me = _me or _as_it_is()
     if deepspeed:
         from pi2zero.ranks import start_deepspeed
@@ -105,6 +110,45 @@ def _as_it_is() -> Rank:
     device = f"cuda:{torch.cuda.current_device()}" if nccl else "cpu"
     local_rank = int(os.environ.get("LOCAL_RANK", dist.get_rank()))
     return Rank(dist.get_rank(), dist.get_world_size(), local_rank, device, "nccl" if nccl else "gloo")
+
+
+def _watch() -> None:
+    """Have an exception that nobody catches end all ranks of a script. An engine lives on after one, and IPython tells it."""
+    ipython = sys.modules.get("IPython")
+    if _me.world_size > 1 and not (ipython and ipython.get_ipython()):
+        sys.excepthook = functools.partial(_end_all, sys.excepthook)
+
+
+def _end_all(tell: Callable, *error) -> None:
+    """Say what was wrong, and end at once: at MPI's usual end this rank would wait for the others, and they for it."""
+    import torch.distributed as dist
+
+    if not dist.is_initialized():  # it has left the world: nobody waits for it there
+        return tell(*error)
+    with contextlib.redirect_stderr(sys.__stderr__):  # torch's hook keeps the words, and says them when this one has returned
+        tell(*error)
+    sys.stdout.flush()
+    mpi = sys.modules.get("mpi4py.MPI")
+    if mpi and mpi.Is_initialized() and not mpi.Is_finalized():
+        mpi.COMM_WORLD.Abort(1)  # srun does not end the others because one has ended
+    os._exit(1)
+
+
+def together(make: Callable) -> list:
+    """What make() gives on each rank, on all ranks. All call it. If it ends one of them (SystemExit), it ends all, with the same
+    sentence: a rank that ends alone leaves the others waiting for it."""
+    import torch.distributed as dist
+
+    made = said = None
+    try:
+        made = make()
+    except SystemExit as stop:
+        said = str(stop)
+    dist.all_gather_object(every := [None] * dist.get_world_size(), (made, said))
+    for _, said in every:
+        if said is not None:
+            raise SystemExit(said)
+    return [made for made, _ in every]
 
 
 def leave() -> None:

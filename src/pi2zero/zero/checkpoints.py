@@ -121,7 +121,7 @@ def _write(folder, weights, moments, config, tokenizer, progress):
     (folder / "latest.part").replace(folder / "latest")
     for old in set(folder.glob("step*")) - {done}:
         if old.name.removeprefix("step").isdecimal():  # else it is somebody's own
-            shutil.rmtree(old)
+            shutil.rmtree(old, ignore_errors=True)  # NFS keeps a file that somebody has open: the new one is whole all the same
 
 
 def restore(engine, checkpoint: Path, batch: dict) -> dict:

@@ -57,10 +57,13 @@ class Machine:
         if self.ranks > self.per_node and self.ranks % self.per_node:
             raise ValueError(f"ranks: nodes are full, so {self.per_node} a node have to divide them; got {self.ranks}.")
 
+    def within(self, size, stride):
+        """Whether all rings over `size` ranks that are `stride` apart lie on one node each: of 8 ranks a node, threes do not."""
+        return self.ranks <= self.per_node or self.per_node % (size * stride) == 0
+
     def link(self, size, stride):
         """(latency, s per byte) of a ring over `size` ranks that are `stride` apart: the slowest link in it."""
-        within = size * stride <= self.per_node
-        return self.latency, 1 / (self.inside if within else self.between)
+        return self.latency, 1 / (self.inside if self.within(size, stride) else self.between)
 
 
 @dataclass(frozen=True)
@@ -117,14 +120,14 @@ class Layout:
 def layouts(model, machine, batch):
     """All layouts of `batch` samples a step (over all ranks) on all ranks of the machine, one after another.
 
-    Left out, because nobody would: tensor groups beyond a node; ZeRO-2 and 3 with a pipeline (each micro-batch would send all
-    gradients or parameters again: DeepSpeed's engine refuses it); offload without ZeRO; several samples a micro-batch unless a
-    power of two.
+    Left out, because nobody would: tensor groups that lie on two nodes; ZeRO-2 and 3 with a pipeline (each micro-batch would send
+    all gradients or parameters again: DeepSpeed's engine refuses it); offload without ZeRO; several samples a micro-batch unless
+    a power of two.
     """
     blocks = len(model.layers) - sum(model.ends)
     second = "sequence" if model.kind == "text" else "space"
     for data, tensor, pipeline, other in _factors(machine.ranks):
-        if batch % data or tensor > machine.per_node or model.widest % tensor or pipeline > blocks:
+        if batch % data or not machine.within(tensor, 1) or model.widest % tensor or pipeline > blocks:
             continue
         if other > 1 and (model.length % other or model.length < 2 * other):
             continue

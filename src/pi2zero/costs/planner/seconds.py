@@ -121,7 +121,9 @@ def _gradients(model, layout, machine, parameters, count, room):
     n = layout.alike * (2 if _two_ways(layout) else 1)
     if n == 1:
         return 0.0, 0.0
-    alpha, beta = machine.link(n, layout.tensor if layout.alike > 1 else layout.stride("pipeline"))
+    # Two ways, the ranks r and p - 1 - r of a pipeline are partners: the first and the last one, too.
+    far = layout.pipeline, layout.stride("pipeline")
+    alpha, beta = machine.link(*far) if _two_ways(layout) else machine.link(n, layout.tensor)
     sent = parameters * PRECISIONS[model.precision][1] * _passes(n, layout.zero, count) * beta
     passes, layers = {0: 2, 1: 2, 2: count + 1, 3: 3 * count}[layout.zero], len(model.layers) if layout.zero > 1 else 1
     sent += passes * layers * (n - 1) * alpha

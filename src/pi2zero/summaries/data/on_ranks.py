@@ -1,5 +1,6 @@
 """Stories on ranks: a host keeps one copy, in files that its ranks map into memory; nothing goes through a notebook's kernel."""
 
+import pickle
 import platform
 from collections.abc import Callable
 from pathlib import Path
@@ -28,9 +29,12 @@ def load(me, source: str | Path = "auto", **options) -> data.Stories:
     source = {"cnn_dailymail": "real"}.get(name, name)
     if name == "embedded":
         return kept.get("stories") or data.load(source, **quiet)
-    mine = lambda: {platform.node(): kept.get("stories") or data.load(source, **quiet)}  # noqa: E731
+    mine = lambda: {platform.node(): pickle.dumps(kept.get("stories") or data.load(source, **quiet))}  # noqa: E731
     hosts = _told(lambda: mine() if me.local_rank == 0 else {})
-    return {name: stories for host in hosts for name, stories in host.items()}[platform.node()]
+    packed = {name: stories for host in hosts for name, stories in host.items()}[platform.node()]
+    # Unpickled, stories open their files: another host's would not be there.
+    _told(lambda: kept.update(stories=pickle.loads(packed)))  # noqa: S301  (a rank of this run has sent them)
+    return kept["stories"]
 
 
 def tokenized(stories, encode: Callable, *, at_once: int = 500, tell: Callable = lambda share: None) -> "Rows":
