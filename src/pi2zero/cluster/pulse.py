@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from pi2zero.cluster.calls import IDLE, call_of, polls, waiting_call
-from pi2zero.cluster.trees import builds_a_tree
 
 PERIOD = 0.5  # s between two looks
 
@@ -66,7 +65,8 @@ class Pulse(threading.Thread):
             self._running.wait()
             time.sleep(PERIOD)
             if self._running.is_set():
-                with contextlib.suppress(Exception):  # the next look may see it: without this thread nothing would be known again
+                # trees.Building, say. The next look may see it; without this thread nothing would be known again.
+                with contextlib.suppress(Exception):
                     self._look()
 
     def _was_called(self, _):
@@ -83,7 +83,7 @@ class Pulse(threading.Thread):
 
     def _look(self):
         frame = sys._current_frames().get(self._main.ident)
-        if frame is None or builds_a_tree(frame):
+        if frame is None:
             return
         moved = self._moved()
         call = call_of(frame)

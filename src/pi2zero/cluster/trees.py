@@ -3,8 +3,14 @@ end in "SystemError: AST constructor recursion depth mismatch" (CPython's issue 
 
 import ast
 import gc
+import sys
+import threading
 
 BUILD = ("/ast.py", "/IPython/core/compilerop.py")
+
+
+class Building(Exception):
+    """Another thread is building a syntax tree."""
 
 
 def builds_a_tree(frame) -> bool:
@@ -17,10 +23,16 @@ def builds_a_tree(frame) -> bool:
 
 
 def parsed(text: str, mode: str = "exec") -> ast.AST:
-    """ast.parse, without a collection of garbage: in one, another thread might begin to build one."""
-    collects = gc.isenabled()
+    """ast.parse. Raises Building if another thread is at it.
+
+    Only in a collection of garbage does a thread that builds a tree let another one run. So there is none from before anybody
+    looks who builds one until this one is built.
+    """
+    collects, me = gc.isenabled(), threading.get_ident()
     gc.disable()
     try:
+        if any(builds_a_tree(frame) for thread, frame in sys._current_frames().items() if thread != me):
+            raise Building
         return ast.parse(text, mode=mode)
     finally:
         if collects:
