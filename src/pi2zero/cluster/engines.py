@@ -205,10 +205,10 @@ class Engines:
         with contextlib.ExitStack() as steps:  # from the last to the first: each, also if the stop button cuts one short
             steps.callback(shutil.rmtree, self.folder, ignore_errors=True)
             steps.callback(let_go, self.ipp)
-            steps.callback(lambda: self.client and self.client.close())
+            steps.callback(lambda: self.client is None or self.client.close())  # one without engines counts as false
             steps.callback(marks.end_marked, self.mark)  # here, also if it ended before it had hosts
             steps.callback(self.place.give_back)
-            steps.callback(lambda: self.hosts and self.hosts.close())
+            steps.callback(lambda: self.hosts is None or self.hosts.close())
 
     @property
     def mpirun_pid(self) -> int:
