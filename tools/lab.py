@@ -7,7 +7,6 @@ Beside it, as soon as it answers, goes on what nobody has to wait for: the rest 
 import contextlib
 import json
 import os
-import stat
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,8 @@ from pathlib import Path
 
 from jupyter_core.paths import jupyter_runtime_dir
 from own_copy import own_copy
+
+from pi2zero.marks import is_private
 
 ROOT = Path(__file__).resolve().parents[1]
 FIRST = "notebooks/00_start_here.ipynb"
@@ -46,15 +47,6 @@ def short_folder(session, shared="/tmp"):
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     return str(folder) if is_private(folder) else tempfile.mkdtemp(prefix="jupyter-", dir=shared)
-
-
-def is_private(folder):
-    """Whether it is a folder, not a link to one, that is this user's and closed to all others."""
-    try:
-        found = folder.lstat()
-    except OSError:
-        return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
 
 
 def has_browser():

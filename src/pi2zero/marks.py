@@ -170,12 +170,20 @@ def make_run_dir(within: Path | None = None) -> Path:
     return Path(tempfile.mkdtemp(prefix=_folder_name(RUN, owner_mark()), dir=within))
 
 
+def is_private(path: Path) -> bool:
+    """Whether it is a folder, not a link to one, that is this user's and closed to all others."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+
+
 def private_folder(path: Path) -> None:
     """Make it, or take it if it is there. Raises PermissionError if somebody else could read or write in it: in a folder that all
     share, another user may have made one of the same name first, or a link."""
     path.mkdir(mode=0o700, exist_ok=True)
-    found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+    if not is_private(path):
         raise PermissionError(f"{path} is not a private folder of this user's; somebody else may have made it. Start again.")
 
 

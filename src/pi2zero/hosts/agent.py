@@ -13,7 +13,6 @@ import select
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from pi2zero import marks
 from pi2zero.hosts.ends import Ends
 from pi2zero.hosts.place import facing, segments
 from pi2zero.hosts.seal import seal as seal_process
+from pi2zero.hosts.slurm import Job
 
 SILENCE = 30.0  # s without a request (they come twice a second), after which the kernel counts as gone
 CLEARING = 5.0  # s that Open MPI's daemon gets to do so
@@ -169,8 +169,8 @@ def main(mark: str, folder: str, job: str = "") -> None:
         end(mark)
         clean(folder)  # what a rank has written meanwhile
         if job and alone:
-            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-                subprocess.run(["scancel", job], capture_output=True, timeout=CLEARING)
+            with contextlib.suppress(OSError):
+                Job(job).cancel()
 
 
 if __name__ == "__main__":
