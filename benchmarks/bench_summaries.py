@@ -49,8 +49,8 @@ def speed_rows(rounds):
     for _ in range(rounds):
         for ranks, stage in found:
             with tempfile.TemporaryDirectory() as folder:
-                lines = summarize(ranks, "train", folder, "--steps", 30, "--stories", 2000, "--stage", stage)
-            steady = [line["tokens_per_s"] for line in lines if line.get("step", 0) > 10]  # the first 10 steps warm up
+                lines = summarize(ranks, "train", folder, "--steps", 20, "--stories", 2000, "--stage", stage)
+            steady = [line["tokens_per_s"] for line in lines if line.get("step", 0) > 8]  # the first 8 steps warm up
             found[ranks, stage].append(statistics.median(steady))
     rows, kept = [], []
     for stage in range(4):
