@@ -6,9 +6,7 @@
 import argparse
 import os
 import statistics
-import subprocess
 import sys
-import tempfile
 from collections import Counter
 from pathlib import Path
 
@@ -23,13 +21,10 @@ from pi2zero import plots
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 from tests.faults.kernel import Notebook  # noqa: E402
-from tests.faults.soak import BREAKS, rounds  # noqa: E402
+from tests.faults.soak import BREAKS, MACHINE, apart, rounds  # noqa: E402
 
 RESTART = "kernel restarted"
 WARM = 10  # rounds that import what every start needs, and break each thing once
-# Namespaces of its own, where nobody else listens, and nobody else's shared memory and files lie. Root may make them.
-APART = ["unshare", "--mount", "--net", "--ipc", "--", "sh", "-c"]
-INSIDE = 'ip link set lo up && mount -t tmpfs soak /dev/shm && mount -t tmpfs soak "$TMPDIR" && exec "$@"'
 HELD = {
     "descriptors": "descriptors of the kernel",
     "threads": "threads of the kernel",
@@ -74,10 +69,10 @@ def growth(values):
     return round(float(np.polyfit(range(len(values)), values, 1)[0] * (len(values) - 1)), 2) + 0.0
 
 
-def held_table(found):
-    """What is held in the first kernel, after its first rounds."""
+def held_table(found, names=tuple(HELD)):
+    """What is held after the first rounds."""
     rows = []
-    for name, words in HELD.items():
+    for name, words in ((name, HELD[name]) for name in names):
         values = [one[name] for one in found[WARM:]]
         ends = f"{statistics.median(values[:10]):.0f}", f"{statistics.median(values[-10:]):.0f}"
         rows.append([words, *ends, f"{min(values):.0f} to {max(values):.0f}", f"{growth(values):+.1f}"])
@@ -105,8 +100,9 @@ def draw(one_kernel, restarted):
     fig.savefig(HERE / "soak.png", dpi=110, bbox_inches="tight")
 
 
-def kept(found):
-    """The figures: what grew in one kernel, and the start's time in its second half over its first."""
+def kept(found, restarted):
+    """The figures: what grew in one kernel, and the start's time in its second half over its first; and what has come to stay
+    on the machine (not in a kernel) while kernels were restarted."""
     after = found[WARM:]
     middle = len(after) // 2
     starts = [one["start"] for one in after]
@@ -119,7 +115,12 @@ def kept(found):
             for name, (unit, most) in MOST.items()
             for rise in [growth([one[name] for one in after])]
         ),
-        of("processes left", "", [sum(one["processes"] for one in found)], wanted=0, beside="nothing: 0"),
+        *(
+            of(f"growth of {HELD[name].split(',')[0]}, kernels restarted", "", [rise], wanted=MOST[name][1], beside="nothing: 0")
+            for name in MACHINE
+            for rise in [growth([one[name] for one in restarted[WARM:]])]
+        ),
+        of("processes left", "", [sum(one["processes"] for one in [*found, *restarted])], wanted=0, beside="nothing: 0"),
     ]
 
 
@@ -134,19 +135,14 @@ def page(one_kernel, restarted, seed, load):
             "`pi2zero.start(n=2)`, a cell, the break, the same cell on fresh ranks, `cluster.stop()`; then it is counted.",
             "![Seconds of the start, memory and descriptors over the rounds](soak.png)",
             held_table(one_kernel),
+            f"The same in the {len(restarted)} rounds that restart the kernel, too, after the first {WARM}:",
+            held_table(restarted, (*MACHINE, "processes")),
             f"The start, in the one kernel: median {statistics.median(one['start'] for one in one_kernel[WARM:]):.2f} s, "
             f"eight of ten between {seconds[0]:.2f} and {seconds[-1]:.2f} s.",
             "What broke, and how often: " + ", ".join(f"{name} ({times})" for name, times in broken.most_common()) + ".",
             (HERE / "soak_explained.md").read_text(),
         ]
     )
-
-
-def apart():
-    """This program's exit status, run where /dev/shm, the temporary folder and the ports are its own."""
-    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
-        command = [*APART, INSIDE, "soak", sys.executable, *sys.argv]
-        return subprocess.call(command, env={**os.environ, "TMPDIR": folder, "PI2ZERO_SOAK": "apart"})
 
 
 def main():
@@ -159,13 +155,14 @@ def main():
     if min(args.rounds) < 2 * WARM + 2:
         parser.error(f"--rounds: {2 * WARM + 2} or more of each; the first {WARM} are not counted.")
     if "PI2ZERO_SOAK" not in os.environ and os.geteuid() == 0:
-        sys.exit(apart())
+        os.environ["PI2ZERO_SOAK"] = "apart"
+        sys.exit(apart(sys.executable, *sys.argv).returncode)
     load = os.getloadavg()[0]
     one_kernel = soak(args.rounds[0], args.seed, tuple(name for name in BREAKS if name != RESTART))
     restarted = soak(args.rounds[1], args.seed + 1, tuple(BREAKS))
     draw(one_kernel, restarted)
     (HERE / "soak.md").write_text(page(one_kernel, restarted, args.seed, load))
-    found = kept(one_kernel)
+    found = kept(one_kernel, restarted)
     figures.keep("soak", found, load)
     print((HERE / "soak.md").read_text())
     if grown := [f"{one.what}: {figures.number(one.value)}, wanted {figures.bound(one)}" for one in found if not one.reached()]:

@@ -19,6 +19,7 @@ from itertools import combinations
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import psutil
 
 from pi2zero import plots
 from pi2zero.hosts import limits
@@ -26,7 +27,7 @@ from pi2zero.hosts import limits
 HERE = Path(__file__).resolve().parent
 KEPT = HERE / "figures.json"
 PACKAGES = ("numpy", "torch", "mpi4py", "ipyparallel", "deepspeed", "horovod")
-COMMIT = ("git", "describe", "--always", "--dirty")
+CHANGED = ("diff", "--quiet", "HEAD", "--", ".", *(f":!benchmarks/*.{end}" for end in ("md", "json", "png")))  # not by results
 MACHINES = HERE / "machines"
 ASIDE = HERE.parent / "build" / "figures_before.json"
 
@@ -73,12 +74,20 @@ def keep(page, figures, load):
         "processor": processor(),
         "memory": f"{limits.total_memory() / 2**30:.0f} GiB",
         "versions": {name: version(name) for name in PACKAGES if find_spec(name)},
-        "kit": subprocess.run(COMMIT, cwd=HERE, capture_output=True, text=True).stdout.strip(),
+        "kit": commit(),
         "load": round(load, 1),
+        "seconds": round(time.time() - psutil.Process().create_time()),  # of the benchmark, from its program's start
     }
     found = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     found[page] = {**conditions, "figures": [asdict(figure) for figure in figures]}
     KEPT.write_text(json.dumps(dict(sorted(found.items())), indent=1, ensure_ascii=False) + "\n")
+
+
+def commit():
+    """The kit's commit, and "-dirty" if its files differ from it; "" outside a clone."""
+    git = ("git", "-C", str(HERE.parent))
+    name = subprocess.run([*git, "describe", "--always"], capture_output=True, text=True).stdout.strip()
+    return name and name + ("-dirty" if subprocess.run([*git, *CHANGED], capture_output=True).returncode else "")
 
 
 def processor():
@@ -123,13 +132,22 @@ def row(figure):
     return f"| {figure.what} | {number(figure.value)} {figure.unit} | {spread} | {bound(figure)}{verdict} | {figure.beside} |"
 
 
+def minutes(found):
+    """What `make bench` takes in all, as far as its programs have noted it."""
+    seconds = [run["seconds"] for page, (run, _) in found.items() if page != "soak" and "seconds" in run]
+    return f"The {len(seconds)} programs of `make bench` took {sum(seconds) / 60:.0f} minutes." if seconds else ""
+
+
 def text(found):
     parts = [
         "# What the kit measured, on one page",
-        "`make bench` writes it, and figures.json beside it with the same numbers. Each figure is a median, with the least and "
+        "`make bench` writes it, and figures.json beside it with the same numbers (those of the soak are `make soak`'s; "
+        "[hosts.md](hosts.md), [room.md](room.md), [stories.md](stories.md) and [mpi.md](mpi.md) have programs of their own). "
+        f"{minutes(found)} Each figure is a median, with the least and "
         "the most of its repeats. A ratio is of runs that took turns, because the speed of a machine drifts. *Wanted* is what "
-        "this kit asks of itself; *beside it*: what others published, or what the machine can do. A load over 1 before the start "
-        "means that other work went on: repeat that benchmark. Another machine's figures: [machines.md](machines.md).",
+        "this kit asks of itself; *beside it*: what others published, or what the machine can do. The load before is "
+        "the mean of the minute before the start, so it has what the benchmark before it left. Other machines: "
+        "[machines.md](machines.md).",
         "![Each figure as a share of what is wanted](figures.png)",
     ]
     for page, (run, figures) in found.items():
@@ -216,11 +234,16 @@ def machines(found):
             same = [[one for one in several.get(page, ({}, []))[1] if one.what == figure.what] for several in runs.values()]
             cells = [f"{number(one[0].value)} ({number(one[0].low)} to {number(one[0].high)})" if one else "" for one in same]
             rows.append([page, figure.what, figure.unit, *cells, bound(figure)])
-    lines = [f"- {name}: {file}, {with_what(next(iter(runs[file].values()))[0])}" for name, file in zip(names, runs, strict=True)]
+    first = [next(iter(several.values()))[0] for several in runs.values()]
+    lines = [
+        f"- {name}: {file}, {with_what(run)}, kit {run['kit']}. {minutes(several)}".strip()
+        for name, (file, several), run in zip(names, runs.items(), first, strict=True)
+    ]
     return "\n\n".join([
         "# The same figures on other machines",
-        "Written by `python benchmarks/figures.py`. Medians, with the least and the most of the repeats. What differs comes from "
-        "the machine and its Python: the kit and its packages are the same. The pages of the benchmarks explain the first run.",
+        "Written by `python benchmarks/figures.py`. Medians, with the least and the most of the repeats: of minutes, so that two "
+        "runs on one processor, hours apart, may differ by more. The packages are the same; the kit is of the commits named, "
+        "between which no measured code became slower that we know of. The pages of the benchmarks explain the first run.",
         "\n".join([*lines, *agreements(runs)]),
         table(["page", "figure", "unit", *names, "wanted"], rows),
     ]) + "\n"  # fmt: skip

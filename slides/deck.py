@@ -85,7 +85,8 @@ def load(folder):
 def minutes(name, since=None, before=None):
     """What a notebook or a lab, or its part between two headings, takes somebody alone: by the tool that the README asks, too."""
     try:
-        return tool.minutes(f"{name.replace('labs/', 'solutions/')}.ipynb", since, before).total
+        book = f"{name}.ipynb"
+        return tool.stated(book) if name.startswith("labs/") else tool.minutes(book, since, before).total
     except (OSError, ValueError) as error:
         raise SlideError(f"minutes of {name}: {error}.") from None
 

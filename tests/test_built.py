@@ -176,7 +176,7 @@ def test_a_damaged_entry_is_built_anew(kit, tmp_path):
     kit.built("--wait")
     (entry,) = kit.entries()
     (wheel,) = entry.glob("*.whl")
-    wheel.write_bytes(wheel.read_bytes()[:-7])
+    wheel.write_bytes(wheel.read_bytes()[: wheel.stat().st_size // 2])
     clone = Kit(tmp_path / "clone", kit.cache)
     assert clone.built("--wait") == (0, "Horovod: ready\n") and "compiled lib.cc" in clone.log()
     (again,) = kit.entries()

@@ -9,6 +9,7 @@ import pytest
 from mpi4py import MPI
 
 from pi2zero.cluster.calls import Call, call_of, polls, waiting_call
+from pi2zero.cluster.report import CellSources, Frame
 
 
 class Comm:
@@ -124,3 +125,26 @@ def test_asking_once_is_no_loop():
     request = Request()
     request.test()
     assert request.found is None
+
+
+@pytest.mark.parametrize(
+    ("statement", "is_one"),
+    [
+        ("total = comm.allreduce(mine)", True),
+        ("print(f'{team.allreduce(len(x))} in all')", True),
+        ("world.dup.reduce(x[0], root=0)", True),
+        ("total = comm.allreduce(sum(range(10**9)))", False),
+        ("show(heavy(comm.allreduce(1)))", False),
+        ("x = functools.reduce(operator.add, xs)", False),
+        ("x = reduce(add, xs)", False),
+        ("x = np.add.reduce(xs)", False),
+        ("x = sum(xs)", False),
+        ("x = 1", False),
+    ],
+)
+def test_a_rank_that_holds_the_lock_is_in_a_reduction_only_if_it_can_be_in_nothing_else(statement, is_one):
+    """Else it would be ended while it computes: with Python's lock held, only the line is known."""
+    sources = CellSources()
+    sources.add(f"y = 2\n{statement}\n")
+    (file,) = sources._text
+    assert sources.reduces_at(Frame(f"/tmp/{file}", 2, "<module>")) is is_one

@@ -124,6 +124,13 @@ def test_a_wrong_answer_is_not_a_good_one():
     assert "got {'size': 1" in sick(checks.check_world(lambda name: (wrong, ""))).detail
 
 
+def test_where_a_port_cannot_be_closed_to_others_the_doctor_says_so():
+    seen = {"ranks": [0, 1], "size": 2}
+    result = checks.check_cluster(lambda name: (seen | {"closed": False}, ""))
+    assert result.status == "ok" and "other users of this machine reach mpirun's port" in result.detail
+    assert "port" not in checks.check_cluster(lambda name: (seen | {"closed": True}, "")).detail
+
+
 def test_what_hangs_is_ended_and_cleared_away():
     before = {process.pid for process in marks.leftovers()}
     result = checks.check_cluster(Probe(time.monotonic() + 1.5))

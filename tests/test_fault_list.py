@@ -32,4 +32,4 @@ def test_it_is_bound_to_a_test_that_looks_for_its_words(test):
 def test_the_page_has_every_fault_and_none_that_failed():
     text = PAGE.read_text()
     assert not [name for _, name, *_ in FAULTS.values() if f"\n| {name} |" not in text], "run `make faults`"
-    assert "| FAILED |" not in text
+    assert not [word for word in ("FAILED", "skipped", "not run yet") if f"| {word} |" in text]

@@ -21,9 +21,11 @@ def run(*command, **env):
 
 @pytest.mark.long
 def test_spawn_without_slots_says_so():
-    program = "from mpi4py import MPI\nimport sys\nMPI.COMM_SELF.Spawn(sys.executable, ['-c', ''], maxprocs=4)"
+    program = "from mpi4py import MPI\nimport sys\nprint('one', flush=True)\n"
+    program += "MPI.COMM_SELF.Spawn(sys.executable, ['-c', ''], maxprocs=4)"
     strict = {"PRTE_MCA_rmaps_default_mapping_policy": "slot", "OMPI_MCA_btl": "self,sm,tcp"}
     done = run("mpirun", "-n", 1, "--host", "localhost:1", sys.executable, "-c", program, **strict)
+    assert done.stdout == "one\n", "it was the spawn that failed, not mpirun's own start"
     assert done.returncode != 0 and "allocated for this job are already filled" in done.stderr, done.stderr
 
 

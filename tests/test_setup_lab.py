@@ -207,3 +207,17 @@ def test_a_private_folder_is_not_taken_on_trust(tmp_path, monkeypatch):
     usual.rmdir()
     usual.symlink_to(tmp_path)  # laid by somebody else
     assert lab.short_folder(None, tmp_path) != str(usual)
+
+
+def test_what_is_compiled_begins_when_jupyterlab_answers_and_the_doctor_has_looked(monkeypatch):
+    """In a session of its own, at the lowest priority: nobody waits for it, and it outlives the browser."""
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    import lab
+
+    done, answers = [], iter([False, False, True])
+    monkeypatch.setattr(lab.os, "fork", lambda: 0)
+    monkeypatch.setattr(lab.os, "nice", lambda by: done.append(by))
+    monkeypatch.setattr(lab, "answers", lambda server: done.append("asked") or next(answers))
+    monkeypatch.setattr(lab.subprocess, "run", lambda words, **options: done.append(words[3]))
+    lab.beside(os.getpid())
+    assert done == [19, "asked", "asked", "asked", "doctor", "built"]

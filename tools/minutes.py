@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 WORDS, LINES = 120, 15  # of text and of code, read in a minute
 PICTURE, PREDICTION = 0.5, 1.5  # min to look at one; to think about one, and type it
 BLANK, ANSWER_LINE = 2.0, 0.75  # min to understand what to write, and for each line of the kit's answer
-STATED = re.compile(r"\*\*(?:about )?\d+ minutes(?: \([^)]*\))?")
+STATED = re.compile(r"\*\*(\d+) minutes(?: \([^)]*\))?")
 HINTS = re.compile(r"<details><summary>Hint.*?</details>", re.DOTALL)  # not everybody opens them
 ANSWER = re.compile(r"### BEGIN SOLUTION\n(.*?)### END SOLUTION", re.DOTALL)
 BLANKS = {"blank", "blank-check", "blank-solution"}
@@ -92,6 +92,11 @@ def minutes(name: str, since: str | None = None, before: str | None = None) -> M
         write=sum(BLANK + ANSWER_LINE * lines_of(answer) for answer in answers),
         run=budgets.NOTEBOOKS[name] / 60 * len([c for c in code if c]) / max(1, sum(c["cell_type"] == "code" for c in book)),
     )
+
+
+def stated(name: str) -> int:
+    """What the file says of itself. A handout has labs, but no solutions to compute it from."""
+    return int(STATED.search((ROOT / name).read_text())[1])
 
 
 def write(name: str) -> None:

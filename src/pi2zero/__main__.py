@@ -77,7 +77,7 @@ def look(options) -> int:
         results = doctor.run() if options.json or options.short else doctor.show()
     status = doctor.status(results)
     if options.short:
-        print(seats.code(results))
+        print(seats.code(results), file=sys.stderr if options.json else sys.stdout)
     if options.json:
         seconds = round(time.monotonic() - start, 2)
         print(json.dumps({"status": status, "seconds": seconds, "checks": [asdict(r) for r in results]}, indent=1))

@@ -1,13 +1,17 @@
 """Rounds of start, run, break at random, go on, stop in one kernel; what the kernel and the machine hold after each."""
 
+import json
+import os
 import random
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 
 import psutil
 
-from .kernel import START, WORKS, WORKS_OUTPUT, wait_until_gone
+from .kernel import START, WORKS, WORKS_OUTPUT, Notebook, wait_until_gone
 
 SETUP = "%%px\nfrom mpi4py import MPI\nimport os, signal, time\ncomm = MPI.COMM_WORLD"
 CONTROLLER = "import os\nos.kill(cluster._engines.ipp.controller.pid, 9)"
@@ -23,6 +27,17 @@ BREAKS = {  # name: (the cell, whether the stop button is pressed, whether only 
     "the controller is killed": (CONTROLLER, False, True),
     "kernel restarted": (None, False, True),
 }
+
+MACHINE = "shared", "semaphores", "files", "ports"  # what is counted on the machine, not in the kernel
+# Namespaces of its own, where nobody else listens, and nobody else's shared memory and files lie. Root may make them.
+APART = ["unshare", "--mount", "--net", "--ipc", "--", "sh", "-c"]
+INSIDE = 'ip link set lo up && mount -t tmpfs soak /dev/shm && mount -t tmpfs soak "$TMPDIR" && exec "$@"'
+
+
+def apart(*command, **options):
+    """subprocess.run of a program where /dev/shm, the temporary folder and the ports are its own. For root."""
+    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
+        return subprocess.run([*APART, INSIDE, "soak", *command], env={**os.environ, "TMPDIR": folder}, **options)
 
 
 def rounds(notebook, count: int, seed: int = 0, names=tuple(BREAKS)):
@@ -69,3 +84,11 @@ def held(pid: int) -> dict:
         "files": len(list(Path(tempfile.gettempdir()).iterdir())),
         "ports": sum(one.status == psutil.CONN_LISTEN for one in psutil.net_connections("tcp")),
     }
+
+
+if __name__ == "__main__":  # each break once, in one kernel: what test_soak.py looks at
+    book = Notebook()
+    try:
+        json.dump(list(rounds(book, len(BREAKS))), sys.stdout)
+    finally:
+        book.close()

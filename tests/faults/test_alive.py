@@ -60,6 +60,10 @@ ALIVE = {
     "one matrix product": "if rank == 0:\n    n = sized(square, 1000, 3)\n    square(n)",
     "one backward()": "if rank == 0:\n    n = sized(backward, 800, 3)\n    backward(n)",
     "one call that holds Python's lock": "if rank == 0:\n    n = sized(lambda n: sum(range(n)), 10**7, 1)\n    sum(range(n))",
+    # For longer than the time-out times hang.TRANSFER, and others wait in that very call
+    "an allreduce of what takes long, in one statement": (
+        "n = sized(lambda n: sum(range(n)), 10**7, 1) if rank == 0 else 0\ncomm.allreduce(sum(range(2 * n)))"
+    ),
     "a loop of Python": "end = time.monotonic() + T\nwhile time.monotonic() < end: pass",
     "time.sleep": "time.sleep(T)",
     "top-level await": "import asyncio\nawait asyncio.sleep(T)",

@@ -189,6 +189,10 @@ def test_after_a_restart_the_wait_counts_and_replay_knows_what_to_do(shared):
     missing = shared.run("%%px\nprint(x, f())")
     assert any("Waiting for 2 fresh ranks" in text for text in passing(missing)[0] + [passing(missing)[1]])
     assert "x is missing because the ranks are new" in missing.text
+    read = shared.run("cluster.view['x']").error
+    assert "no variable 'x'. The ranks are new, and what earlier ones had is gone: cluster.replay()" in read
+    checked = shared.run("%%px\nfrom pi2zero.checks.framework.base import answer\ndef mine(): return x\nanswer(mine)")
+    assert "CheckFailed" in checked.error and "x is missing because the ranks are new" in checked.text
     told = shared.run("cluster.replay(stop=3)").text.splitlines()
     assert told[1:3] == ["2: def f(): return 2", "3: x = f()"], "the first f was replaced"
     assert told[-1].startswith("Replayed 3 of 4, ")

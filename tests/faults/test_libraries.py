@@ -19,6 +19,18 @@ from torch.nn.parallel import DistributedDataParallel
 from pi2zero import ranks
 me = ranks.join()
 """
+HOROVOD = """import torch, horovod.torch as hvd
+hvd.init()
+net = torch.nn.Linear(4, 4)
+step = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=0.1), named_parameters=net.named_parameters())
+"""
+DEEPSPEED = f"""{TORCH}import deepspeed
+torch.manual_seed(0)
+adam = {{"type": "Adam", "params": {{"torch_adam": True}}}}
+config = {{"train_micro_batch_size_per_gpu": 1, "optimizer": adam, "zero_optimization": {{"stage": 1}}}}
+model = torch.nn.Linear(4, 4)
+net, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
+"""
 AT_MOST = 60  # s until the report, beside whatever else runs; the account has what it took
 # What to run first, the cell, what the report must say
 FAULTS = {
@@ -26,6 +38,11 @@ FAULTS = {
         "",
         "if rank == 0:\n    comm.Send(np.ones(4), dest=1)\nelif rank == 1:\n    comm.Recv(np.ones(2), source=0)",
         ["MPI_ERR_TRUNCATE: message truncated"],
+    ),
+    "MPI, types of different sizes": (
+        "",
+        "if rank == 0:\n    comm.Send(np.ones(4), dest=1)\nelif rank == 1:\n    comm.Recv(np.empty(4, 'int32'), source=0)",
+        ["Rank 1 raised", "MPI_ERR_TRUNCATE: message truncated"],
     ),
     "MPI, a type that has no name": ("", "comm.Bcast(np.array([object()]))", ["KeyError"]),
     "MPI, a rank that is not there": (
@@ -39,6 +56,18 @@ FAULTS = {
         TORCH + "net = DistributedDataParallel(torch.nn.Linear(4, 4))\n",
         "if rank == 1:\n    net.module.bias.register_hook(lambda grad: os.kill(os.getpid(), signal.SIGKILL))\n"
         "net(torch.ones(4)).sum().backward()",
+        ["Rank 1 died: signal SIGKILL"],
+    ),
+    "Horovod, a rank is lost in backward": (
+        HOROVOD,
+        "if rank == 1:\n    net.bias.register_hook(lambda grad: os.kill(os.getpid(), signal.SIGKILL))\n"
+        "net(torch.ones(4)).sum().backward()\nstep.step()",
+        ["Rank 1 died: signal SIGKILL"],
+    ),
+    "DeepSpeed, a rank is lost in backward": (
+        DEEPSPEED,
+        "if rank == 1:\n    net.module.bias.register_hook(lambda grad: os.kill(os.getpid(), signal.SIGKILL))\n"
+        "net.backward(net(torch.ones(1, 4)).sum())\nnet.step()",
         ["Rank 1 died: signal SIGKILL"],
     ),
     "torch, a stale group on the other ranks": (
@@ -83,12 +112,37 @@ def test_library_fault(book, account, name):
     assert broken.seconds <= AT_MOST
 
 
-def test_nan_on_one_rank_is_everybodys_and_ends_nothing(book):
-    """Nothing raises: an all-reduce hands NaN on, and every rank can see it."""
-    model = f"{SETUP}{TORCH}torch.manual_seed(0)\nnet = DistributedDataParallel(torch.nn.Linear(4, 4))\n"
-    assert (reply := book.run(model + "step = torch.optim.SGD(net.parameters(), lr=0.1)")).ok, reply.text
-    spoilt = "%%px\nx = torch.full((4,), float('nan') if rank == 1 else 1.0)\nnet(x).sum().backward()\nstep.step()"
+def test_types_of_one_size_are_taken_for_one_another(book):
+    """MPI hands over bytes: that they were floats, nobody says."""
+    cell = "got = np.empty(1, 'int64')\nif rank == 0:\n    comm.Send(np.ones(1), 1)\nelif rank == 1:\n    comm.Recv(got, 0)"
+    assert (reply := book.run(SETUP + cell)).ok, reply.text
+    seen = book.run("%%px\nif rank == 1:\n    print(got[0], got.view(float)[0])")
+    assert seen.text == "[stdout:1] 4607182418800017408 1.0\n"  # the bits of the float 1
+    assert works(book)
+
+
+NAN = {  # what makes it, a step, and what every rank has afterwards
+    "DDP": (
+        f"{SETUP}{TORCH}torch.manual_seed(0)\nnet = DistributedDataParallel(torch.nn.Linear(4, 4))\n"
+        "step = torch.optim.SGD(net.parameters(), lr=0.1)",
+        "net(x).sum().backward()\nstep.step()",
+        "torch.isnan(net.module.weight).all()",
+    ),
+    "DeepSpeed": (
+        SETUP + DEEPSPEED + "before = [p.clone() for p in net.parameters()]",
+        "net.backward(net(x[None]).sum())\nnet.step()",
+        "net.skipped_steps == 1 and all(torch.equal(p, q) for p, q in zip(net.parameters(), before))",
+    ),
+}
+
+
+@pytest.mark.parametrize("library", NAN)
+def test_nan_on_one_rank_is_everybodys_and_ends_nothing(book, library):
+    """Nothing raises: an all-reduce hands NaN on. DDP's parameters become NaN; ZeRO leaves the step out, and counts it."""
+    before, step, holds = NAN[library]
+    assert (reply := book.run(before)).ok, reply.text
+    spoilt = f"%%px\nx = torch.full((4,), float('nan') if rank == 1 else 1.0)\n{step}"
     assert (reply := book.run(spoilt)).ok, reply.text
-    seen = book.run("%%px\nprint(bool(torch.isnan(net.module.weight).all()))")
+    seen = book.run(f"%%px\nprint(bool({holds}))")
     assert seen.text == "".join(f"[stdout:{rank}] True\n" for rank in range(3))
     assert works(book)

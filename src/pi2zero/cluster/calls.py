@@ -31,6 +31,8 @@ POLLS = {
     *("Test", "test", "Testall", "testall", "Testany", "testany", "Testsome", "testsome", "Get_status"),
     *("Iprobe", "iprobe", "Improbe", "improbe", "is_completed", "poll"),
 }
+# Reductions of objects: mpi4py duplicates a communicator at first use and holds Python's lock meanwhile, so no thread can look.
+HOLD_THE_LOCK = {"reduce", "allreduce", "scan", "exscan"}
 # Files of libraries whose innermost frame means: it waits for other ranks.
 WAITING_FILES = (
     "/torch/distributed/distributed_c10d.py",

@@ -34,7 +34,7 @@ def enrol(run_dir: str, kernel: str = "") -> dict:
 
     rank = MPI.COMM_WORLD.Get_rank()
     # mpi4py duplicates a communicator at its first reduction of objects, and holds Python's lock: a rank that waits there could
-    # not be looked at. So it does that now, while all ranks are here. (See HOLD_THE_LOCK in hang.py for other communicators.)
+    # not be looked at. So it does that now, while all ranks are here. (See HOLD_THE_LOCK in calls.py for other communicators.)
     MPI.COMM_WORLD.allreduce(0)
     os.environ.setdefault("LOCAL_RANK", str(local_rank(MPI.COMM_WORLD)[0]))  # launchers and DeepSpeed read it
     if kernel:

@@ -13,8 +13,6 @@ from pi2zero.cluster.report import Frame, frames_of
 from pi2zero.mpi import name_ranks
 
 STALE = 3.0  # s without a fresh look, after which nothing is known of a rank: it may have left its wait for a long call of C
-# mpi4py's reductions of objects duplicate a communicator at first use and hold Python's lock meanwhile: no thread can look.
-HOLD_THE_LOCK = {"reduce", "allreduce", "scan", "exscan"}
 TRANSFER = 4  # times the time-out that ranks get which are all in the same collective: it may be moving a lot of data
 
 
@@ -48,11 +46,11 @@ class Standing:
         """Ranks without a fresh sample."""
         return [rank for rank in pending if rank not in self.look(pending)]
 
-    def look_from_outside(self, stacks: dict, calls_at) -> None:
-        """Of ranks that hold Python's lock: the stacks that a signal brings, and what the statement there calls."""
+    def look_from_outside(self, stacks: dict, reduces_at) -> None:
+        """Of ranks that hold Python's lock: the stacks that a signal brings, and whether it can only be a reduction there."""
         now = time.monotonic()
         for rank, frames in stacks.items():
-            place = frames[0] if frames and calls_at(frames[0]) & HOLD_THE_LOCK else None
+            place = frames[0] if frames and reduces_at(frames[0]) else None
             if self._outside.get(rank, (None,))[0] != place:
                 self._outside[rank] = place, now
 

@@ -7,12 +7,15 @@ from pathlib import Path
 
 from ipykernel.compiler import get_file_name
 
-from pi2zero.cluster.calls import last_name
+from pi2zero.cluster.calls import HOLD_THE_LOCK, last_name
 from pi2zero.cluster.history import History, statements
 from pi2zero.mpi import name_ranks
 
 # From these files on, a stack is the engine's own machinery, not the learner's code.
 _MACHINERY = ("/IPython/core/interactiveshell.py", "/ipykernel/", "/ipyparallel/", "/asyncio/", "/tornado/")
+# What a statement may call beside a reduction that holds Python's lock, and modules whose functions of that name need no rank
+QUICK = {"print", "len", "int", "float", "str", "round", "abs", "Get_rank", "Get_size", "item"}
+_ALONE = {"functools", "np", "numpy", "torch", "jnp", "operator"}
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$')
 
 
@@ -103,11 +106,14 @@ class CellSources:
         known = [frame for frame in frames if Path(frame.file).name in self._text]
         return self.describe((known or frames)[0]) if frames else "no Python code"
 
-    def calls_at(self, frame: Frame) -> set[str]:
-        """The last names of all that the innermost statement around a line of a cell calls."""
+    def reduces_at(self, frame: Frame) -> bool:
+        """Whether the innermost statement around a line of a cell calls a communicator's reduction of objects, and nothing else
+        that may take long: while Python's lock is held, nobody can see which of a statement's calls goes on."""
         cell = ast.Module(statements(self._text.get(Path(frame.file).name, "")), [])
         around = [one for one in ast.walk(cell) if isinstance(one, ast.stmt) and one.lineno <= frame.line <= one.end_lineno]
-        return {last_name(node.func) for node in ast.walk(around[-1]) if isinstance(node, ast.Call)} if around else set()
+        calls = [node.func for node in ast.walk(around[-1]) if isinstance(node, ast.Call)] if around else []
+        others = [one for one in calls if not (last_name(one) in HOLD_THE_LOCK and _of_a_communicator(one))]
+        return len(others) < len(calls) and {last_name(one) for one in others} <= QUICK
 
     def describe(self, frame: Frame) -> str:
         """A frame as a person would say it: the line of the cell, or the place in a file."""
@@ -120,6 +126,14 @@ class CellSources:
         number = frame.line + blank
         text = lines[number - 1].strip() if number <= len(lines) else ""
         return f"cell line {number}{where}:  {text}"
+
+
+def _of_a_communicator(function) -> bool:
+    """`comm.reduce` may be; `reduce`, `functools.reduce` and `np.add.reduce` are not."""
+    owner = function.value if isinstance(function, ast.Attribute) else None
+    while isinstance(owner, ast.Attribute):
+        owner = owner.value
+    return owner is not None and getattr(owner, "id", "") not in _ALONE
 
 
 def render(outcome: Outcome, sources: CellSources, size: int, lost: History) -> RankError:
@@ -176,10 +190,11 @@ def _consequence(outcome: Outcome, size: int, lost: History) -> str:
 
 
 def _missing_names(outcome: Outcome) -> set[str]:
-    errors = [error for error in outcome.errors.values() if error.ename == "NameError" and error.evalue.count("'") == 2]
-    return {error.evalue.split("'")[1] for error in errors}
+    """Also those that a lab's check met in an answer, and that it tells in its own sentence."""
+    return {name for error in outcome.errors.values() for name in _NOT_DEFINED.findall(error.evalue)}
 
 
+_NOT_DEFINED = re.compile(r"name '(\w+)' is not defined")
 _CELL = re.compile(r"Cell(?:\x1b\[[\d;]*m|\s)*In\[(\d+)\]")
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 

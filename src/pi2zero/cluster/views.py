@@ -2,6 +2,7 @@
 
 from ipyparallel.error import CompositeError, RemoteError
 
+from pi2zero.cluster.history import History
 from pi2zero.mpi import name_ranks
 
 
@@ -12,10 +13,11 @@ class NoSuchVariable(NameError):
         return f"NameError: {self}".splitlines()
 
 
-def noting(view, ranks: list[int], note):
+def noting(view, ranks: list[int], note, lost):
     """The view, which reaches these MPI ranks.
 
     note(values, rank) hears what it has sent (`view["x"] = 1`, `view.push(...)`), and to which rank (None: all).
+    lost: the History of ranks that are gone, whose variables these may lack.
     """
     push, pull = view.push, view.pull
     rank_of = dict(zip(view.targets if isinstance(view.targets, list) else [view.targets], ranks, strict=True))
@@ -31,13 +33,13 @@ def noting(view, ranks: list[int], note):
         try:
             return pull(names, *args, **options)
         except RemoteError as error:
-            raise _missing(error, rank_of) or error from None
+            raise _missing(error, rank_of, lost) or error from None
 
     view.push, view.pull = push_and_note, pull_or_say
     return view
 
 
-def _missing(error: RemoteError, rank_of: dict[int, int]) -> NoSuchVariable | None:
+def _missing(error: RemoteError, rank_of: dict[int, int], lost: History) -> NoSuchVariable | None:
     """The sentence, if all that went wrong is a name that is not there. rank_of: from ipyparallel's id to the MPI rank."""
     if isinstance(error, CompositeError):
         found = [(name, text, info["engine_id"]) for name, text, _, info in error.elist]
@@ -48,4 +50,8 @@ def _missing(error: RemoteError, rank_of: dict[int, int]) -> NoSuchVariable | No
         return None
     without = [rank_of[engine] for *_, engine in found]
     has = "has" if len(without) == 1 else "have"
-    return NoSuchVariable(f"{name_ranks(without)} {has} no variable {names.pop()!r}. Define it there first, in a %%px cell.")
+    name = names.pop()
+    todo = "Define it there first, in a %%px cell."
+    if name in lost.names:
+        todo = "The ranks are new, and what earlier ones had is gone: cluster.replay() runs your earlier steps again."
+    return NoSuchVariable(f"{name_ranks(without)} {has} no variable {name!r}. {todo}")

@@ -117,7 +117,7 @@ class Watch:
                 return
             if now - moved > self.timeout:
                 if blind := self.standing.unknown(pending):
-                    self.standing.look_from_outside(self.engines.stacks(blind), self.sources.calls_at)
+                    self.standing.look_from_outside(self.engines.stacks(blind), self.sources.reduces_at)
                 if not self._others_work() and self.standing.hangs(pending, self.timeout):
                     self.outcome.seconds_still = min(now - moved, self.standing.seconds(pending))
                     return

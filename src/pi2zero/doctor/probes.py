@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -78,7 +79,15 @@ def cluster() -> dict:
     ranks.run("from mpi4py import MPI\nmine = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.allreduce(1)")
     mine = ranks.view["mine"]
     ranks.stop()
-    return {"ranks": [rank for rank, _ in mine], "size": mine[0][1]}
+    return {"ranks": [rank for rank, _ in mine], "size": mine[0][1], "closed": closes()}
+
+
+def closes() -> bool:
+    """Whether this user may close a listening socket to strangers, as is done with mpirun's (hosts/seal.py)."""
+    from pi2zero.hosts.seal import seal
+
+    with socket.create_server(("", 0)):
+        return seal(os.getpid()) > 0
 
 
 def torch() -> dict:

@@ -86,6 +86,8 @@ class _Sieve:
                 return f"{name!r} is not a string but {readers.kind(item[name])}"
             if not item[name].strip():
                 return "the article is empty" if name == "article" else "there are no highlights"
+            if (size := len(item[name])) > readers.STORY:
+                return f"{name!r} has {size:,} characters; a story has at most {readers.STORY:,}"
         if isinstance(item["id"], int) and not isinstance(item["id"], bool):
             item["id"] = str(item["id"])  # numbered stories
         if not isinstance(item["id"], str):

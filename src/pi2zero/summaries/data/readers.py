@@ -13,7 +13,9 @@ ORIGINAL = "the original .story files with lists of URLs"
 COLUMNS = ("id", "article", "highlights")
 PLACES = ("cnn/stories", "dailymail/stories", "cnn_stories", "dailymail_stories")  # of the original download, as it is unpacked
 PIECE, LONGEST = 2**20, 2**24  # characters of a JSON array that are read at a time; of one story at most
-BATCH = 1000  # rows of a parquet file that are Python objects at a time
+STORY = 2**20  # characters of a column of a story that is used; the longest article of CNN/DailyMail has less than a tenth
+BATCH, FEW = 1000, 16  # rows in memory at a time; of a parquet file, where a few bytes may stand for many long rows
+UNFOLDS = 200, 2**28  # a column of a parquet file that grows by more than this factor, and to more than these bytes, is a trap
 ENDS = (".", "!", "?", "'", "`", '"', "\u2019", "\u201d", ")")  # of a sentence; CNN/DailyMail 3.0.0 adds " ." to other lines
 Item = tuple[str, dict | str]  # (file:line, the columns or what is wrong)
 
@@ -76,8 +78,9 @@ def _parquet(file, root):
         with parquet.ParquetFile(file) as table:
             columns = table.schema_arrow.names
             _check_columns(columns, file)
+            _check_growth(table.metadata, file)
             row = 0
-            for batch in table.iter_batches(BATCH, columns=[column for column in COLUMNS if column in columns]):
+            for batch in table.iter_batches(FEW, columns=[column for column in COLUMNS if column in columns]):
                 for index in range(len(batch)):
                     row += 1
                     yield f"{name}:{row}", _row(batch, index, file, row)
@@ -88,6 +91,18 @@ def _parquet(file, root):
 def _check_columns(names, place):
     if missing := [column for column in COLUMNS[1:] if column not in names]:
         raise ValueError(f"{place} has no column {missing[0]!r}, only {_printable(', '.join(names))}. Rename its columns.")
+
+
+def _check_growth(metadata, file):
+    times, most = UNFOLDS
+    for group in range(metadata.num_row_groups):
+        row_group = metadata.row_group(group)
+        for column in map(row_group.column, range(row_group.num_columns)):
+            size, whole = column.total_compressed_size, column.total_uncompressed_size
+            if whole > max(most, times * size):
+                raise ValueError(
+                    f"{file}: {column.path_in_schema} would unfold from {size:,} to {whole:,} bytes. It is not read."
+                )
 
 
 def _reason(error):
