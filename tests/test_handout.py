@@ -1,6 +1,7 @@
 """What attendees get holds no solution, and its notebooks' links lead somewhere."""
 
 import re
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -87,3 +88,11 @@ def test_links_of_the_learners_pages_lead_somewhere(unpacked):
     ]:
         links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", markdown(path))
         assert not [link for link in links if not (path.parent / link).exists()], path.name
+
+
+def test_the_slides_have_their_minutes_without_solutions(unpacked):
+    """`make slides` and `make site` ask how long each lab takes."""
+    labs = [f"labs/{path.stem}" for path in (ROOT / "labs").glob("*.ipynb")]
+    command = [sys.executable, "-c", f"import deck; print(*map(deck.minutes, {labs}))"]
+    done = subprocess.run(command, cwd=unpacked, env={"PYTHONPATH": "slides"}, capture_output=True, text=True)
+    assert done.returncode == 0 and len(done.stdout.split()) == len(labs), done.stderr

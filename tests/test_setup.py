@@ -49,10 +49,10 @@ def test_pyproject_and_conda_read_the_same_pins():
     names = [entry for entry in conda["dependencies"] if isinstance(entry, str)]
     (pip,) = [entry["pip"] for entry in conda["dependencies"] if isinstance(entry, dict)]
     assert pip == ["-r requirements.txt", "-e ."]  # conda writes them into a file: pip takes few options there, not --no-deps
-    assert project["project"]["requires-python"] == ">=3.11,<3.14"
+    assert project["project"]["requires-python"] == ">=3.11,<3.15"
     assert "python=3.11" in names
     setup_takes = re.search(r"^WANTED = (.*?)(?:  #.*)?$", (ROOT / "tools" / "setup.py").read_text(), re.M)[1]
-    assert ast.literal_eval(setup_takes) == checks.PYTHONS == tuple((3, minor) for minor in range(11, 14))
+    assert ast.literal_eval(setup_takes) == checks.PYTHONS == tuple((3, minor) for minor in range(11, 15))
     assert not [name for name in names if "mpi" in name]  # two MPIs in one prefix overwrite each other's mpirun
 
 
@@ -142,7 +142,7 @@ def test_wrong_python(tmp_path):
     fake.write_text("#!/bin/sh\necho 3.9\n")
     fake.chmod(0o755)
     text = sentences(run_setup(tmp_path, "--python", str(fake)))
-    assert "needs Python 3.11, 3.12 or 3.13; found" in text and "3.9" in text
+    assert "needs Python 3.11, 3.12, 3.13 or 3.14; found" in text and "3.9" in text
 
 
 def test_python_without_venv(tmp_path):

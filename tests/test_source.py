@@ -48,7 +48,7 @@ def is_told_above(module, name):
     found = importlib.import_module(module)
     for one in classes:
         found = getattr(found, one)
-    return isinstance(found, type) and any(getattr(vars(base).get(method), "__doc__", None) for base in found.__mro__[1:])
+    return isinstance(found, type) and any(method in vars(base) and vars(base)[method].__doc__ for base in found.__mro__[1:])
 
 
 def modules():

@@ -1,9 +1,11 @@
 """`make compatibility`: for which Pythons and platforms the pins have wheels; writes docs/compatibility.md's table.
 
-uv lists every file of every pinned version (PEP 751); which of them an interpreter takes, its tags say (PEP 425). Nothing is
-installed: only the index is asked, so the table says what can be installed there, not what has been tried.
+uv lists every file of every pinned version (PEP 751); which of them an interpreter takes, its tags say (PEP 425). Then uv
+resolves the pins with all that they depend on, for each platform: what comes beside them there is named. Nothing is installed:
+only the index is asked, so the table says what can be installed there, not what has been tried.
 """
 
+import os
 import re
 import subprocess
 import sys
@@ -13,7 +15,8 @@ from pathlib import Path
 
 from lock import PYPI
 from packaging import tags
-from packaging.utils import parse_wheel_filename
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name, parse_wheel_filename
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "compatibility.md"
@@ -26,6 +29,10 @@ PLATFORMS = {
     "Linux, aarch64 (GH200, Graviton)": [name.format("aarch64") for name in LINUX],
     "macOS 14, arm64": list(tags.mac_platforms((14, 0), "arm64")),
 }
+TARGETS = dict(
+    zip(PLATFORMS, ("x86_64-manylinux_2_39", "aarch64-manylinux_2_39", "aarch64-apple-darwin"), strict=True)
+)  # uv's names
+OF_CUDA = ("nvidia-", "cuda-", "triton")  # what PyPI's torch for Linux brings: another build of torch has no need of it
 
 
 def listed():
@@ -40,6 +47,30 @@ def listed():
             sys.exit(f"uv could not list the pins' files:\n{done.stderr}")
         packages = tomllib.loads(out.read_text())["packages"]
     return {f"{p['name']}=={p['version']}": [wheel_tags(wheel["url"]) for wheel in p.get("wheels", [])] for p in packages}
+
+
+def beside_the_pins(target, python):
+    """Packages that the pins need on a platform and that are no pins themselves, torch's CUDA left out; or uv's error."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "resolved.txt"
+        uv = Path(sys.executable).with_name("uv")
+        command = [uv, "pip", "compile", "--no-config", "--quiet", "--no-header", "--no-annotate", "--default-index", PYPI]
+        command += ["--python-platform", target, "--python-version", ".".join(map(str, python)), "-o", out]
+        environment = os.environ | {"MACOSX_DEPLOYMENT_TARGET": "14.0"}
+        done = subprocess.run([*command, ROOT / "requirements.txt"], capture_output=True, text=True, env=environment)
+        if done.returncode:
+            return [f"**not resolved**: {done.stderr.strip().splitlines()[-1]}"]
+        pins = {pin.name for pin in requirements(ROOT / "requirements.txt")}
+        return sorted(pin.name for pin in requirements(out) if pin.name not in pins and not pin.name.startswith(OF_CUDA))
+
+
+def requirements(path):
+    """Its pins, by their names as the index has them."""
+    for line in path.read_text().splitlines():
+        if line.partition("#")[0].strip():
+            pin = Requirement(line.partition("#")[0])
+            pin.name = canonicalize_name(pin.name)
+            yield pin
 
 
 def wheel_tags(url):
@@ -69,6 +100,14 @@ def rows(wheels):
             lacking = missing(wheels, python, platforms)
             cells.append("no wheel: " + ", ".join(lacking) if lacking else "all have wheels")
         yield f"| {title} | " + " | ".join(cells) + " |"
+    yield "\nResolved with all that the pins depend on; beside the pins come (torch's CUDA left out):\n"
+    for title, target in TARGETS.items():
+        more = {version: ", ".join(beside_the_pins(target, version)) or "nothing" for version in PYTHONS}
+        told = [
+            f"{words} (Python {', '.join(f'3.{v[1]}' for v in more if more[v] == words)})"
+            for words in dict.fromkeys(more.values())
+        ]
+        yield f"- {title}: {'; '.join(told)}"
 
 
 def main():

@@ -23,8 +23,8 @@ from setup_packages import Packages, pins, temporary_folder
 from setup_talk import is_full, say, stop, stop_full
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-WANTED = ((3, 11), (3, 12), (3, 13))  # the first that is there
-WORDS = "Python 3.11, 3.12 or 3.13"
+WANTED = ((3, 11), (3, 12), (3, 13), (3, 14))  # the first that is there
+WORDS = "Python 3.11, 3.12, 3.13 or 3.14"
 NEED_GB = 3.0  # .venv is 2.1 GB
 NEED_GB_CUDA = 12.0  # torch's CUDA build brings several GB of NVIDIA's libraries
 
@@ -218,7 +218,7 @@ def install_torch(packages, need_gb):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--python", default=os.environ.get("PYTHON") or None, help="the Python to use, 3.11 to 3.13")
+    parser.add_argument("--python", default=os.environ.get("PYTHON") or None, help="the Python to use, 3.11 to 3.14")
     parser.add_argument("--venv", default=os.path.join(ROOT, ".venv"), help="where to make the environment")
     parser.add_argument(
         "--site", action="store_true", default=bool(os.environ.get("SITE")), help="keep this site's torch and MPI"

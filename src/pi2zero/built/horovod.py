@@ -13,12 +13,13 @@ from pi2zero.hosts import limits
 NEED_GB = 0.5  # source and object files; they are removed after the build
 BUILD_OPTION = re.compile("HOROVOD_(WITH|GPU|NCCL|CUDA|BUILD)")  # the others are for running
 # Horovod asks for C++14 and torch 2 for C++17, and for debug information, a third of the compiler's work, which is stripped in
-# the end. Compilers take the last -std= and -g that they are given. It uses std::string and std::logic_error without
-# including them, which GCC 13's headers no longer do in passing (Ubuntu 24.04).
+# the end. Compilers take the last -std= and -g that they are given. It uses std::string, std::logic_error and uint8_t
+# without including them, which the headers of GCC 13 (Ubuntu 24.04) and, for the last, of GCC 16 no longer do in passing.
 # It shall find Open MPI and torch where it lies: with the paths of the clone that built it alone, other clones would load that
 # one's libraries from the cache, and none once it is gone.
 COMPILER = """#!/bin/sh
-exec %s '-Wl,-rpath,$ORIGIN/../../../..:$ORIGIN/../../torch/lib' "$@" -std=c++17 -g0 -include string -include stdexcept
+exec %s '-Wl,-rpath,$ORIGIN/../../../..:$ORIGIN/../../torch/lib' "$@" \\
+  -std=c++17 -g0 -include string -include stdexcept -include cstdint
 """
 # What imports only if the build works (--check-build does not look so closely), and the build's options.
 FRAMEWORKS = {

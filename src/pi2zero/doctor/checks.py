@@ -23,7 +23,7 @@ from pi2zero.hosts import limits as machine
 
 ROOT = Path(__file__).resolve().parents[3]  # the clone
 BUDGET = 28.0  # s for all checks together
-PYTHONS = ((3, 11), (3, 12), (3, 13))
+PYTHONS = ((3, 11), (3, 12), (3, 13), (3, 14))
 TRIED_MPI = "Open MPI 5"
 CANNOT = {  # what the kit misses under others (tests/test_mpi_libraries.py, docs/mpi_libraries.md)
     "Open MPI 4": "start ranks on other hosts, or mpirun from a program that has started MPI itself",
