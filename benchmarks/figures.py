@@ -133,17 +133,18 @@ def row(figure):
 
 
 def minutes(found):
-    """What `make bench` takes in all, as far as its programs have noted it."""
-    seconds = [run["seconds"] for page, (run, _) in found.items() if page != "soak" and "seconds" in run]
-    return f"The {len(seconds)} programs of `make bench` took {sum(seconds) / 60:.0f} minutes." if seconds else ""
+    """What `make bench` takes in all, if all of its programs have noted it."""
+    seconds = [run.get("seconds", 0) for page, (run, _) in found.items() if page != "soak"]
+    return f" The {len(seconds)} programs of `make bench` took {sum(seconds) / 60:.0f} minutes." if all(seconds) else ""
 
 
 def text(found):
     parts = [
         "# What the kit measured, on one page",
         "`make bench` writes it, and figures.json beside it with the same numbers (those of the soak are `make soak`'s; "
-        "[hosts.md](hosts.md), [room.md](room.md), [stories.md](stories.md) and [mpi.md](mpi.md) have programs of their own). "
-        f"{minutes(found)} Each figure is a median, with the least and "
+        "[hosts.md](hosts.md), [room.md](room.md), [stories.md](stories.md) and [mpi.md](mpi.md) have programs of their own)."
+        f"{minutes(found)} "
+        "Each figure is a median, with the least and "
         "the most of its repeats. A ratio is of runs that took turns, because the speed of a machine drifts. *Wanted* is what "
         "this kit asks of itself; *beside it*: what others published, or what the machine can do. The load before is "
         "the mean of the minute before the start, so it has what the benchmark before it left. Other machines: "
@@ -236,14 +237,14 @@ def machines(found):
             rows.append([page, figure.what, figure.unit, *cells, bound(figure)])
     first = [next(iter(several.values()))[0] for several in runs.values()]
     lines = [
-        f"- {name}: {file}, {with_what(run)}, kit {run['kit']}. {minutes(several)}".strip()
+        f"- {name}: {file}, {with_what(run)}, kit {run['kit']}.{minutes(several)}"
         for name, (file, several), run in zip(names, runs.items(), first, strict=True)
     ]
     return "\n\n".join([
         "# The same figures on other machines",
-        "Written by `python benchmarks/figures.py`. Medians, with the least and the most of the repeats: of minutes, so that two "
-        "runs on one processor, hours apart, may differ by more. The packages are the same; the kit is of the commits named, "
-        "between which no measured code became slower that we know of. The pages of the benchmarks explain the first run.",
+        "Written by `python benchmarks/figures.py`. Medians, with the least and the most of the repeats. The repeats lie "
+        "minutes apart; two runs lie hours apart and may differ by more. The packages are the same. The pages of the benchmarks "
+        "explain the first run.",
         "\n".join([*lines, *agreements(runs)]),
         table(["page", "figure", "unit", *names, "wanted"], rows),
     ]) + "\n"  # fmt: skip

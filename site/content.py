@@ -58,7 +58,7 @@ def outcomes_of(path):
 
 
 def minutes_of(path):
-    return int(re.search(r"\*\*(?:about )?(\d+) minutes", text_of(path))[1])
+    return int(re.search(r"\*\*(\d+) minutes", text_of(path))[1])
 
 
 def minutes_of_deck(deck):

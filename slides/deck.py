@@ -86,7 +86,9 @@ def minutes(name, since=None, before=None):
     """What a notebook or a lab, or its part between two headings, takes somebody alone: by the tool that the README asks, too."""
     try:
         book = f"{name}.ipynb"
-        return tool.stated(book) if name.startswith("labs/") else tool.minutes(book, since, before).total
+        if name.startswith("labs/") and not (since or before):
+            return tool.stated(book)
+        return tool.minutes(book, since, before).total
     except (OSError, ValueError) as error:
         raise SlideError(f"minutes of {name}: {error}.") from None
 

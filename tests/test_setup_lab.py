@@ -210,7 +210,7 @@ def test_a_private_folder_is_not_taken_on_trust(tmp_path, monkeypatch):
 
 
 def test_what_is_compiled_begins_when_jupyterlab_answers_and_the_doctor_has_looked(monkeypatch):
-    """In a session of its own, at the lowest priority: nobody waits for it, and it outlives the browser."""
+    """At the lowest priority: nobody waits for it."""
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
     import lab
 

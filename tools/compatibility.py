@@ -59,7 +59,7 @@ def beside_the_pins(target, python):
         environment = os.environ | {"MACOSX_DEPLOYMENT_TARGET": "14.0"}
         done = subprocess.run([*command, ROOT / "requirements.txt"], capture_output=True, text=True, env=environment)
         if done.returncode:
-            return [f"**not resolved**: {done.stderr.strip().splitlines()[-1]}"]
+            return [f"**not resolved**: {' '.join(done.stderr.split()) or 'uv says nothing'}"]
         pins = {pin.name for pin in requirements(ROOT / "requirements.txt")}
         return sorted(pin.name for pin in requirements(out) if pin.name not in pins and not pin.name.startswith(OF_CUDA))
 

@@ -96,7 +96,9 @@ def minutes(name: str, since: str | None = None, before: str | None = None) -> M
 
 def stated(name: str) -> int:
     """What the file says of itself. A handout has labs, but no solutions to compute it from."""
-    return int(STATED.search((ROOT / name).read_text())[1])
+    if found := STATED.search((ROOT / name).read_text()):
+        return int(found[1])
+    raise ValueError(f"{name} does not state its minutes")
 
 
 def write(name: str) -> None:

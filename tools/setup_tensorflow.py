@@ -10,9 +10,9 @@ import os
 import subprocess
 import sys
 
-from setup import ROOT, check_disk, check_folder, find_python, make_environment, take_lock
+from setup import ROOT, check_disk, check_folder, find_python, make_environment, probe, take_lock
 from setup_packages import Packages, pins
-from setup_talk import say
+from setup_talk import say, stop
 
 REQUIREMENTS = os.path.join(ROOT, "requirements-tensorflow.txt")
 NEED_GB = 3.0  # TensorFlow is 1.2 GB; pip unpacks beside it, and Horovod compiles
@@ -24,6 +24,11 @@ def main():
     parser.add_argument("--venv", default=os.path.join(ROOT, ".venv-tensorflow"), help="where to make the environment")
     args = parser.parse_args()
     python = find_python(args.python)
+    version, _ = probe(python)
+    if version != "3.11":
+        stop(
+            "TensorFlow 2.15 needs Python 3.11; found %s (%s)." % (python, version), "name one: make tensorflow PYTHON=python3.11"
+        )
     check_folder(args.venv)
     check_disk(NEED_GB)
     lock = take_lock(args.venv)

@@ -35,7 +35,7 @@ INSIDE = 'ip link set lo up && mount -t tmpfs soak /dev/shm && mount -t tmpfs so
 
 
 def apart(*command, **options):
-    """subprocess.run of a program where /dev/shm, the temporary folder and the ports are its own. For root."""
+    """subprocess.run of a program where /dev/shm, the temporary folder and the ports are its own. Wants root and iproute2."""
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         return subprocess.run([*APART, INSIDE, "soak", *command], env={**os.environ, "TMPDIR": folder}, **options)
 

@@ -61,18 +61,18 @@ def test_a_full_shared_folder(book, account):
     """A checkpoint from a rank on node1, into a folder of node2's that has 64 KB."""
     far, near = "/tmp/far_small", "/tmp/near_small"
     on("node2", f"mkdir {near}; mount -t tmpfs -o size=64k small {near}; echo former > {near}/checkpoint")
-    on("node1", f"mkdir {far}; sshfs node2:{near} {far} -o sftp_server={PROGRAM}")
+    assert on("node1", f"mkdir {far}; sshfs node2:{near} {far} -o sftp_server={PROGRAM} 2>&1; ls {far}").split() == ["checkpoint"]
     try:
         assert book.run(SETUP).ok
         save = f"with open('{far}/new', 'wb') as file:\n        file.write(bytes(1_000_000))"
         reply = book.run(f"%%px\nif rank == 0:\n    {save}\n    os.replace(file.name, '{far}/checkpoint')\ncomm.Barrier()")
-        assert not reply.ok and "Rank 0 raised" in reply.text, reply.text
-        left = on("node2", f"cat {near}/checkpoint; ls {near}").split()
+        assert not reply.ok and "Rank 0 raised OSError" in reply.text, reply.text
+        left = on("node2", f"cat {near}/checkpoint; df --output=avail {near}").split()
     finally:
         on("node1", f"umount {far}; rmdir {far}")
         on("node2", f"umount {near}; rmdir {near}")
     account("lost", "a shared folder is full", f"{reply.seconds:.0f} s", reply.error[:75], "works, on fresh ranks", "nothing")
-    assert left[0] == "former", "what was there is whole"
+    assert left == ["former", "Avail", "0"], "what was there is whole, and the folder is full"
     assert book.run(SETUP).ok and book.run(SUM).text == SUMS
 
 

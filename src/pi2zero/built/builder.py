@@ -86,11 +86,17 @@ def main() -> None:
         be_modest()
         threading.Thread(target=heed_whoever_waits, daemon=True).start()
         os.environ.update(PATH=search_path(), CXX=os.environ.get("CXX", "g++"))
+        provide_all(lambda part: bool(cache.take(part)))  # seconds: before all that takes minutes
         if not bytecode.is_there():
             subprocess.run([sys.executable, "-m", "pi2zero.built.bytecode"])  # its own process, so that all of it can be ended
-        for part in parts().values():
-            if state.of(part).wanted():
-                Building(part).run()
+        provide_all(lambda part: True)
+
+
+def provide_all(these) -> None:
+    """The wanted parts of which these(part) holds, one after another."""
+    for part in parts().values():
+        if state.of(part).wanted() and these(part):
+            Building(part).run()
 
 
 def be_modest() -> None:

@@ -63,7 +63,7 @@ class MPICluster:
         self._wait_until_ready()
         view = self._engines.client[self._engines.ids]
         view.block = True
-        return noting(view, list(range(self.n)), self._history.add_sending, self._lost)
+        return noting(view, list(range(self.n)), self._history.add_sending, lambda: self._lost)
 
     def __getitem__(self, rank: int):
         """An ipyparallel DirectView on one rank: `cluster[0]["x"]` is x on rank 0, `cluster[0]["x"] = 1` sets it there."""
@@ -72,7 +72,7 @@ class MPICluster:
         self._wait_until_ready()
         rank %= self.n
         view = self._engines.client[self._engines.ids[rank]]
-        return noting(view, [rank], self._history.add_sending, self._lost)
+        return noting(view, [rank], self._history.add_sending, lambda: self._lost)
 
     @property
     def info(self) -> list[dict]:

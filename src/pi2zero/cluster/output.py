@@ -60,7 +60,7 @@ class Capped:
     def _divert(self, text: str) -> None:
         data = text.encode(errors="replace")
         with contextlib.suppress(OSError, ValueError):  # a full disk must not end the cell, nor a thread that prints after it
-            if self._left > 0:
+            if self._left >= 0:
                 self._file.write(data[: self._left])
                 if len(data) > self._left:
                     self._file.write(f"\n... cut: this file has no more than {FILE_LIMIT:,} bytes\n".encode())

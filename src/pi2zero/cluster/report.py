@@ -14,8 +14,9 @@ from pi2zero.mpi import name_ranks
 # From these files on, a stack is the engine's own machinery, not the learner's code.
 _MACHINERY = ("/IPython/core/interactiveshell.py", "/ipykernel/", "/ipyparallel/", "/asyncio/", "/tornado/")
 # What a statement may call beside a reduction that holds Python's lock, and modules whose functions of that name need no rank
-QUICK = {"print", "len", "int", "float", "str", "round", "abs", "Get_rank", "Get_size", "item"}
-_ALONE = {"functools", "np", "numpy", "torch", "jnp", "operator"}
+QUICK = {"print", "format", "len", "int", "float", "str", "round", "abs", "max", "min", "append", "item"}
+QUICK |= {"Get_rank", "Get_size", "time", "perf_counter", "monotonic"}
+_ALONE = {"functools", "np", "numpy", "add", "multiply", "torch", "jax", "jnp", "lax", "tf", "operator"}
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$')
 
 
@@ -111,7 +112,10 @@ class CellSources:
         that may take long: while Python's lock is held, nobody can see which of a statement's calls goes on."""
         cell = ast.Module(statements(self._text.get(Path(frame.file).name, "")), [])
         around = [one for one in ast.walk(cell) if isinstance(one, ast.stmt) and one.lineno <= frame.line <= one.end_lineno]
-        calls = [node.func for node in ast.walk(around[-1]) if isinstance(node, ast.Call)] if around else []
+        nodes = list(_of_its_own(around[-1])) if around else []
+        if any(isinstance(node, ast.Pow | ast.Mult | ast.In) for node in nodes):  # of huge integers, in a long list
+            return False
+        calls = [node.func for node in nodes if isinstance(node, ast.Call)]
         others = [one for one in calls if not (last_name(one) in HOLD_THE_LOCK and _of_a_communicator(one))]
         return len(others) < len(calls) and {last_name(one) for one in others} <= QUICK
 
@@ -126,6 +130,14 @@ class CellSources:
         number = frame.line + blank
         text = lines[number - 1].strip() if number <= len(lines) else ""
         return f"cell line {number}{where}:  {text}"
+
+
+def _of_its_own(node):
+    """The nodes of a statement without those of the statements inside of it: of a loop, its head."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+            yield from _of_its_own(child)
 
 
 def _of_a_communicator(function) -> bool:

@@ -17,7 +17,7 @@ def noting(view, ranks: list[int], note, lost):
     """The view, which reaches these MPI ranks.
 
     note(values, rank) hears what it has sent (`view["x"] = 1`, `view.push(...)`), and to which rank (None: all).
-    lost: the History of ranks that are gone, whose variables these may lack.
+    lost(): the History of ranks that are gone, whose variables these may lack.
     """
     push, pull = view.push, view.pull
     rank_of = dict(zip(view.targets if isinstance(view.targets, list) else [view.targets], ranks, strict=True))
@@ -33,7 +33,7 @@ def noting(view, ranks: list[int], note, lost):
         try:
             return pull(names, *args, **options)
         except RemoteError as error:
-            raise _missing(error, rank_of, lost) or error from None
+            raise _missing(error, rank_of, lost()) or error from None
 
     view.push, view.pull = push_and_note, pull_or_say
     return view

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -83,11 +82,13 @@ def cluster() -> dict:
 
 
 def closes() -> bool:
-    """Whether this user may close a listening socket to strangers, as is done with mpirun's (hosts/seal.py)."""
+    """Whether this user may close another process's listening socket to strangers, as is done with mpirun's (hosts/seal.py)."""
     from pi2zero.hosts.seal import seal
 
-    with socket.create_server(("", 0)):
-        return seal(os.getpid()) > 0
+    listens = "import socket; one = socket.create_server(('', 0)); print(flush=True); import sys; sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", listens], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        other.stdout.readline()
+        return seal(other.pid) > 0
 
 
 def torch() -> dict:

@@ -11,8 +11,8 @@
   all_train.txt, all_val.txt and all_test.txt of URLs beside them or in url_lists; the SHA-1 of a URL is the name of its story;
 - a folder that holds one of these, as the hub's cnn_dailymail holds 3.0.0.
 
-A story that cannot be used is reported and left out; so is one whose article was seen before. Test comes first, then
-validation: of an article that is in training too, the training story is left out.
+A story that cannot be used (an article of more than a million characters, too) is reported and left out; so is one whose article
+was seen before. Test comes first, then validation: of an article that is in training too, the training story is left out.
 """
 
 import hashlib
