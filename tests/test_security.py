@@ -34,6 +34,15 @@ def test_nothing_that_is_read_may_run_code():
     assert loads and all("weights_only=True" in load for load in loads)
 
 
+BARE = re.compile(r'^\s*!(?:[^"\n]|"[^"\n]*")*?\{\w+\}(?=(?:[^"\n]*"[^"\n]*")*[^"\n]*$)', re.MULTILINE)
+
+
+def test_a_path_in_a_cell_s_shell_line_is_one_word():
+    """`!{python} -m pi2zero` would be two words where the kit lies in a folder with a space."""
+    assert BARE.search("!{python} -m pi2zero") and BARE.search('!echo "a" {python}') and not BARE.search('!"{python}" -m pi2zero')
+    assert not [name for name, text in sources().items() if name.partition(",")[0].endswith(".ipynb") and BARE.search(text)]
+
+
 def test_every_pin_has_its_licence_on_the_page():
     pins = re.findall(r"^(?:# (?=horovod))?([\w.-]+)==(\S+)", (ROOT / "requirements.txt").read_text(), re.M)
     rows = re.findall(r"^\| ([\w.-]+) \| (\S+) \| (.+) \|$", (ROOT / "docs" / "licences.md").read_text(), re.M)
