@@ -1,12 +1,15 @@
 """Lab 5's checks, on real ranks: right answers pass, wrong ones are told what is wrong, and none hangs."""
 
 import inspect
+from types import SimpleNamespace
 
 import pytest
+import torch
 from lab_checks import assert_enough, assert_right, assert_wrong, cases, source_of
 from summarization_answers import RIGHT, WRONG, alone, curves, training
 
-from pi2zero.checks.summarization import leaks
+from pi2zero.checks.framework.base import CheckFailed
+from pi2zero.checks.summarization import leaks, train
 
 IMPORTS = """
 import copy, difflib, math, os, re, time
@@ -70,3 +73,18 @@ def test_no_seeded_story_is_a_matter_of_taste(seed):
     train, test, kinds = leaks.seeded(seed)
     for share, kind in zip(leaks.shares(train, test), kinds, strict=True):
         assert share >= 0.7 if kind in ("exact", "case", "marks", "added", "digest") else share <= 0.4, (kind, share)
+
+
+@pytest.mark.parametrize(
+    ("began", "seconds", "says"),
+    [
+        ([0.1, 4.2], 8.4, "there was time for 2 steps in 8 s: one took 4.2 s. Either other work"),
+        ([0.1, 0.2], 0.3, "the model was called for 2 steps on rank 0; 3 at least"),
+        ([], 8.0, "the model was called for 0 steps on rank 0; 3 at least"),
+    ],
+)
+def test_few_steps_on_a_busy_machine_are_not_the_answer_s_fault(began, seconds, says):
+    net = torch.nn.Linear(1, 1)
+    seen = SimpleNamespace(held_out=0, began=began, steps=len(began))
+    with pytest.raises(CheckFailed, match=says):
+        train._judge_training(net, train._flat(net), seen, seconds, SimpleNamespace(rank=0))

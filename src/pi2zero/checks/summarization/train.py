@@ -34,7 +34,7 @@ def task5(train):
     seconds = max(each for each, _ in ended)
     seen.hook.remove()
     agree(_judge_time, seen, seconds)
-    agree(_judge_training, net, before, seen, me)
+    agree(_judge_training, net, before, seen, seconds, me)
     _judge_ranks(net, seen, me)
     now = _loss(net)
     if not now < was:
@@ -126,7 +126,7 @@ def _judge_time(seen, seconds):
         raise CheckFailed(f"train was given {BUDGET:g} s and took {seconds:.1f} s. The budget counts from its first line on.")
 
 
-def _judge_training(net, before, seen, me):
+def _judge_training(net, before, seen, seconds, me):
     after = _flat(net)
     if seen.held_out:
         raise CheckFailed(
@@ -135,6 +135,11 @@ def _judge_training(net, before, seen, me):
         )
     if len(after) != len(before):
         raise CheckFailed("model is not whole: stage 3 leaves each rank its shard. Stages 0 to 2 leave every rank a whole model.")
+    if seen.steps < FEWEST and (longest := max(np.diff([*seen.began, seconds]), default=0)) > BUDGET / FEWEST:
+        raise CheckFailed(
+            f"there was time for {seen.steps} steps in {BUDGET:g} s: one took {longest:.1f} s. Either other work keeps this "
+            "machine busy, and that says nothing of your answer: run the check again when it is calmer. Or a batch is very large."
+        )
     if seen.steps < FEWEST:
         raise CheckFailed(f"the model was called for {seen.steps} steps on rank {me.rank}; {FEWEST} at least count as training.")
     if torch.equal(after, before):
