@@ -3,11 +3,17 @@
 import functools
 import json
 import re
+import sys
 import tomllib
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
+sys.path.append(str(ROOT / "tools"))
+
+import minutes as tool  # noqa: E402
+
+minutes_of = tool.stated  # of a notebook or a lab, by its path
 _FILE = tomllib.loads((HERE / "parts.toml").read_text())
 PARTS, WAYS = _FILE["part"], _FILE["way"]
 
@@ -55,10 +61,6 @@ def outcomes_of(path):
     """What the first cell says that one can do afterwards."""
     listed = re.search(r"^After this \w+ you can\n\n((?:\d\. .+\n)+)", text_of(path), re.MULTILINE)
     return [line.partition(". ")[2].rstrip(";.") for line in listed[1].splitlines()]
-
-
-def minutes_of(path):
-    return int(re.search(r"\*\*(\d+) minutes", text_of(path))[1])
 
 
 def minutes_of_deck(deck):

@@ -86,7 +86,7 @@ def main() -> None:
         be_modest()
         threading.Thread(target=heed_whoever_waits, daemon=True).start()
         os.environ.update(PATH=search_path(), CXX=os.environ.get("CXX", "g++"))
-        provide_all(lambda part: bool(cache.take(part)))  # seconds: before all that takes minutes
+        provide_all(cache.take)  # seconds: before all that takes minutes
         if not bytecode.is_there():
             subprocess.run([sys.executable, "-m", "pi2zero.built.bytecode"])  # its own process, so that all of it can be ended
         provide_all(lambda part: True)
