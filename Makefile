@@ -68,7 +68,7 @@ bench: set-up   ## measure, write the pages in benchmarks/ and the one page of a
 	@$(PY) benchmarks/bench_summaries.py --rounds 2 --seeds 1 --minutes
 	@$(PY) benchmarks/figures.py --compare
 
-soak: set-up    ## 200 rounds of start, break, go on, stop: does anything grow? (25 minutes); writes benchmarks/soak.md
+soak: set-up    ## 200 rounds of start, break, go on, stop: does anything grow? (20 minutes); writes benchmarks/soak.md
 	@$(PY) benchmarks/bench_soak.py
 	@$(PY) benchmarks/figures.py
 

@@ -20,8 +20,6 @@ from pi2zero.doctor import checks, table
 from pi2zero.doctor.probes import Probe
 from pi2zero.hosts import limits
 
-pytestmark = pytest.mark.long
-
 NAMES = ["Python", "MPI", "MPI world of 4", "spawn", "ipyparallel", "torch", "accelerator", "Horovod"]
 NAMES += ["DeepSpeed", "cores", "memory", "disk", "leftover processes"]
 
@@ -38,6 +36,7 @@ def sick(result, status="failed"):
     return result
 
 
+@pytest.mark.long
 def test_this_machine_is_well_enough():
     before = {process.pid for process in marks.leftovers()}
     start = time.monotonic()
@@ -71,6 +70,7 @@ def test_no_mpi_library(monkeypatch):
     assert [sick(result).detail for result in results[1:]] == ["not tried: it needs MPI"] * 3
 
 
+@pytest.mark.long
 def test_the_exit_status_tells(monkeypatch):
     monkeypatch.setenv("MPI4PY_LIBMPI", "/nonexistent/libmpi.so")
     done = subprocess.run([sys.executable, "-m", "pi2zero", "doctor"], capture_output=True, text=True)
@@ -78,11 +78,13 @@ def test_the_exit_status_tells(monkeypatch):
 
 
 @pytest.mark.parametrize("check", [checks.check_world, checks.check_spawn, checks.check_cluster])
+@pytest.mark.long
 def test_ranks_that_cannot_start(check, probe, monkeypatch):
     monkeypatch.setenv("OMPI_MCA_pml", "no_such_transport")
     assert "unset OMPI_MCA_pml" in sick(check(probe)).remedy
 
 
+@pytest.mark.long
 def test_no_job_is_asked_for(probe, monkeypatch, tmp_path):
     """A site file sends notebooks to Slurm. The doctor looks beside each JupyterLab of a room: it would fill the queue."""
     (tmp_path / "site.toml").write_text('on = "slurm"\n')
@@ -131,6 +133,7 @@ def test_where_a_port_cannot_be_closed_to_others_the_doctor_says_so():
     assert "port" not in checks.check_cluster(lambda name: (seen | {"closed": True}, "")).detail
 
 
+@pytest.mark.long
 def test_what_hangs_is_ended_and_cleared_away():
     before = {process.pid for process in marks.leftovers()}
     result = checks.check_cluster(Probe(time.monotonic() + 1.5))
@@ -212,6 +215,7 @@ def test_the_quick_part_tells_what_stops_the_notebooks(monkeypatch):
     assert done.returncode == 1 and "unset MPI4PY_LIBMPI" in done.stdout and "1 failed" in done.stdout
 
 
+@pytest.mark.long
 def test_beside_other_work_a_line_in_the_terminal_is_enough():
     done = subprocess.run([sys.executable, "-m", "pi2zero", "doctor", "--beside"], capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.startswith("The doctor has looked at this machine: "), done.stdout + done.stderr

@@ -8,8 +8,6 @@ import pytest
 
 from pi2zero.mpi import mpi_env, one_host_env
 
-pytestmark = pytest.mark.long
-
 PROGRAM = """
 import os, sys, psutil, torch, torch.distributed as dist
 from pathlib import Path
@@ -40,6 +38,7 @@ ranks.leave()
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n", [1, 3])
 def test_mpi_ranks_join_torch_distributed(n, tmp_path):
     mpi_env()
@@ -62,6 +61,7 @@ dist.barrier()
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("launcher", [["mpirun", "-n", "2"], ["torchrun", "--standalone", "--nproc-per-node=2"]])
 def test_a_rank_that_ends_by_an_error_ends_the_others(launcher, tmp_path):
     mpi_env()
@@ -71,7 +71,7 @@ def test_a_rank_that_ends_by_an_error_ends_the_others(launcher, tmp_path):
     assert done.returncode != 0 and "rank 1 has no checkpoint" in done.stderr, done.stderr
 
 
-def test_what_is_set_already_wins(monkeypatch):
+def test_what_is_set_already_wins(mpi_set, monkeypatch):
     monkeypatch.delenv("OMPI_MCA_btl", raising=False)
     where = {"OMPI_MCA_btl_sm_backing_directory": "/dev/shm/ours"}
     assert one_host_env("/dev/shm/ours") == where | {"OMPI_MCA_btl": "self,sm"}

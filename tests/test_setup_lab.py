@@ -20,8 +20,6 @@ import websocket
 
 from pi2zero import marks
 
-pytestmark = pytest.mark.long
-
 ROOT = Path(__file__).parents[1]
 
 
@@ -113,6 +111,7 @@ def reply(line, msg_id):
     return text, answer
 
 
+@pytest.mark.long
 def test_only_this_machine_and_only_with_the_token(server):
     base, _, _, pid = server
     assert requests.get(f"{base}/api/contents").status_code == 403
@@ -121,6 +120,7 @@ def test_only_this_machine_and_only_with_the_token(server):
     assert not base.endswith(":8888")  # was taken
 
 
+@pytest.mark.long
 def test_cells_run_can_be_interrupted_and_the_kernel_restarted(kernel):
     url, headers = kernel
     with channel(kernel) as line:
@@ -136,6 +136,7 @@ def test_cells_run_can_be_interrupted_and_the_kernel_restarted(kernel):
         assert reply(line, send(line, "x"))[1]["ename"] == "NameError"  # a fresh one
 
 
+@pytest.mark.long
 def test_a_browser_that_comes_back_gets_what_it_missed(kernel):
     with channel(kernel, "browser") as line:
         running = send(line, "import time\nprint('soon', flush=True)\ntime.sleep(2)\nx = 7\nprint('late')")
@@ -147,6 +148,7 @@ def test_a_browser_that_comes_back_gets_what_it_missed(kernel):
         assert reply(line, send(line, "print(x)"))[0] == "7\n"
 
 
+@pytest.mark.long
 def test_kernels_speak_through_a_private_folder(server, kernel):
     *_, log, pid = server
     kernels = [p for p in psutil.Process(pid).children() if "ipykernel_launcher" in " ".join(p.cmdline())]
@@ -161,6 +163,7 @@ def test_kernels_speak_through_a_private_folder(server, kernel):
     assert "without encryption" not in log.read_text()
 
 
+@pytest.mark.long
 def test_the_doctor_looks_beside_it_and_says_so_in_the_terminal(server):
     """Last, because it takes some seconds; and nothing that `make lab` has started for it is left."""
     *_, log, pid = server
@@ -175,6 +178,7 @@ def test_the_doctor_looks_beside_it_and_says_so_in_the_terminal(server):
     assert not [child for child in psutil.Process(pid).children() if child.status() == psutil.STATUS_ZOMBIE]
 
 
+@pytest.mark.long
 def test_a_server_stopped_in_mid_cell_leaves_nothing(server, kernel):
     """After all that need it: Ctrl-C twice in its terminal is this signal."""
     *_, pid = server

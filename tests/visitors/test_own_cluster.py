@@ -12,8 +12,6 @@ from nbclient import NotebookClient
 
 from .conftest import plain_environment, ran
 
-pytestmark = pytest.mark.long
-
 SPAWN = """
 import sys
 from mpi4py import MPI
@@ -47,10 +45,12 @@ def as_set(said):
     assert first == sysconfig.get_path("scripts")
 
 
+@pytest.mark.long
 def test_a_kernel_begins_with_the_settings(visitor):
     as_set(ran(visitor, SETTINGS))
 
 
+@pytest.mark.long
 def test_so_does_one_that_nbclient_starts(monkeypatch):
     for name in os.environ.keys() - plain_environment().keys():
         monkeypatch.delenv(name)
@@ -65,22 +65,26 @@ def test_a_value_of_the_user_wins():
     assert json.loads(done.stdout)[1] == "numa:oversubscribe"
 
 
+@pytest.mark.long
 def test_classic_spawn(visitor):
     assert ran(visitor, SPAWN) == "3.14159\n"
 
 
+@pytest.mark.long
 def test_horovod_program_by_both_launchers(visitor):
     pytest.importorskip("horovod.torch", reason="Horovod is not built here: make horovod", exc_type=ImportError)
     assert "2 ranks, images/s measured: True" in ran(visitor, "!mpirun -n 2 python throughput.py", timeout=200)
     assert "2 ranks, images/s measured: True" in ran(visitor, "!horovodrun --gloo -np 2 python throughput.py", timeout=200)
 
 
+@pytest.mark.long
 def test_deepspeed_program_on_four_ranks(visitor):
     said = ran(visitor, "!mpirun -n 4 python plain_deepspeed.py", timeout=280)
     for rank in range(4):
         assert f"rank {rank} of 4, local rank {rank}, loss falls: True" in said
 
 
+@pytest.mark.long
 def test_own_cluster_with_ipyparallel_s_own_magics(visitor):
     ran(visitor, OWN, timeout=120)
     assert ran(visitor, "print(rc.ids)") == "[0, 1, 2, 3]\n"
@@ -91,6 +95,7 @@ def test_own_cluster_with_ipyparallel_s_own_magics(visitor):
     assert ran(visitor, "print('pi2zero.cluster' in sys.modules)") == "False\n"
 
 
+@pytest.mark.long
 def test_beside_it_a_cluster_of_the_kit_s_says_which_one_has_px(visitor):
     """Follows the test above."""
     ran(visitor, "import pi2zero\nkit = pi2zero.start(n=2)")
@@ -104,6 +109,7 @@ def test_beside_it_a_cluster_of_the_kit_s_says_which_one_has_px(visitor):
     ran(visitor, "kit.stop()\nown.stop_cluster_sync()")
 
 
+@pytest.mark.long
 def test_deepspeed_on_the_kit_s_ranks_without_its_join(visitor):
     ran(visitor, "import pi2zero\nkit = pi2zero.start(n=4)")
     said = ran(visitor, "%%px --timeout 120\nimport plain_deepspeed\nplain_deepspeed.train()", timeout=280)
@@ -112,6 +118,7 @@ def test_deepspeed_on_the_kit_s_ranks_without_its_join(visitor):
     ran(visitor, "kit.stop()")
 
 
+@pytest.mark.long
 def test_horovod_on_the_kit_s_ranks(visitor):
     pytest.importorskip("horovod.torch", reason="Horovod is not built here: make horovod", exc_type=ImportError)
     ran(visitor, "import pi2zero\nkit = pi2zero.start(n=2)")
