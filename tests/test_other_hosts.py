@@ -93,6 +93,9 @@ def test_the_job_is_given_back_when_the_kernels_host_is_gone(mark, folder, tmp_p
     (tmp_path / "scancel").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/cancelled\n')
     (tmp_path / "scancel").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    host = There("node1", BY_SH, mark, folder, job="4710")
+    host.close(mark, folder)
+    assert not (tmp_path / "cancelled").exists(), "who closes it gives the job back"
     host = There("node1", BY_SH, mark, folder, job="4711")
     host._closing.set()
     host._process.stdin.close()

@@ -154,16 +154,17 @@ def main(mark: str, folder: str, job: str = "") -> None:
     job: Slurm's, if it was asked for these ranks. The kernel's host may be gone, and with it all that would cancel it.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # so does Slurm end a job, and knows best what becomes of it
-    alone = False
+    alone, last = False, ""
     try:
         for line in requests():
             request = json.loads(line)
+            last = request["do"]
             try:
                 answer = {"value": DOES[request["do"]](*request["with"])}
             except Exception as error:  # told where it was asked
                 answer = {"error": f"{type(error).__name__}: {error}"}
             print(json.dumps({"number": request["number"], **answer}), flush=True)
-        alone = True
+        alone = last != "clean"  # a kernel that lives says so in the end, and gives the job back itself
     finally:
         clean(folder)  # at once: Slurm kills what has not ended some seconds after it has told it to
         end(mark)

@@ -189,6 +189,7 @@ class There:
         if not self.why_lost:
             with contextlib.suppress(HostError):
                 self.call("end", mark)
+                self.call("clean", folder)  # so it knows that this is the end
         with contextlib.suppress(OSError):
             self._process.stdin.close()  # the agent does the rest
         try:
