@@ -97,7 +97,7 @@ horovod: set-up ## try again to compile Horovod and DeepSpeed's operators, if th
 lock: set-up    ## write requirements.lock, the pins of requirements.txt with their hashes
 	@$(PY) tools/lock.py
 
-coverage: set-up ## lines and branches of the package that its tests run, in ranks, too (40 minutes); build/coverage/report.txt
+coverage: set-up ## lines and branches of the package that its tests run, in ranks, too (an hour); build/coverage/report.txt
 	@$(PY) tools/covered.py
 
 audit: set-up   ## licences into docs/licences.md, a bill of materials into build/sbom.json, known vulnerabilities (network)
