@@ -1,7 +1,8 @@
 """Any two notebooks at once on one machine, and the same one twice: does each cell still say what is stored?
 
 `python tests/pairs.py --minutes 30` keeps two notebooks going, as two people on one node do: when one is through, the next begins
-that has not yet run beside the other. Adds to benchmarks/pairs.md. (`make test` runs notebooks two at a time, too.)
+that has not yet run beside the others. `--at-once 4` keeps four going, and each meets three. Adds to benchmarks/pairs.md.
+(`make test` runs notebooks two at a time, too.)
 """
 
 import argparse
@@ -10,7 +11,7 @@ import re
 import subprocess
 import sys
 import time
-from itertools import count
+from itertools import combinations, count
 from pathlib import Path
 
 import nbformat
@@ -24,12 +25,11 @@ import needs  # noqa: E402
 PAGE = ROOT / "benchmarks" / "pairs.md"
 RUN = "PI2ZERO_PAIRS_RUN"  # in the environment of all that a run starts: whose process is this?
 TOGETHER = 10  # s: less is no pair
-SLOWER = 2  # times, beside another one
 HEAD = """# Two notebooks at once
 
-Written by `python tests/pairs.py`: two are always running, by one user, and when one is through the next begins. *Passed*: cells
-that say what is stored. None may hang, get another's ranks or messages, stop its cluster, or leave a process. A cell that fails
-is named below the table.
+Written by `python tests/pairs.py`: two or more are always running, by one user, and when one is through the next begins.
+*Passed*: cells that say what is stored. None may hang, get another's ranks or messages, stop its cluster, or leave a process. A
+cell that fails is named below the table.
 
 {cores} cores. {pairs} of the {all} pairs that there are have run at the same time, for {together} s or more; {twice} of {books}
 notebooks beside themselves. The others were not tried.
@@ -108,10 +108,14 @@ def written(page, row, failed, books):
 
 
 def next_beside(running, books, done, remain):
-    """The notebook that has not run beside what runs, and beside the fewest others; None if what remains (s) is too short."""
-    fit = [book for book in books if SLOWER * seconds(book) < remain]
-    new = [book for book in fit if not running or frozenset((book.stem, running.book.stem)) not in done] or fit
-    return min(new, key=lambda book: (sum(book.stem in pair for pair in done), seconds(book)), default=None)
+    """The notebook that has run beside the fewest of those that run, then of all; None if what remains (s) is too short."""
+    fit = [book for book in books if (len(running) + 1) * seconds(book) < remain]
+
+    def known(book):
+        here = sum(frozenset((book.stem, one.book.stem)) in done for one in running)
+        return here, sum(book.stem in pair for pair in done), seconds(book)
+
+    return min(fit, key=known, default=None)
 
 
 def seconds(book):
@@ -121,25 +125,26 @@ def seconds(book):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--minutes", type=float, default=30, help="none begins that would take longer (default: 30)")
+    parser.add_argument("--at-once", type=int, default=2, help="how many run at the same time (default: 2)")
     args = parser.parse_args()
     every = [*sorted(ROOT.glob("notebooks/*.ipynb")), *sorted(ROOT.glob("solutions/*.ipynb"))]
     books = [book for book in every if not needs.why_not(nbformat.read(book, as_version=4))]
-    page, lanes = PAGE.read_text() if PAGE.exists() else "", [None, None]
+    page, running = PAGE.read_text() if PAGE.exists() else "", []
     (ROOT / "build").mkdir(exist_ok=True)
     done, end = met(page), time.monotonic() + 60 * args.minutes
     while True:
-        for lane, other in ((0, 1), (1, 0)):
-            if lanes[lane] and lanes[lane].process.poll() is not None:
-                page = written(page, *lanes[lane].over(), len(books))
-                PAGE.write_text(page)
-                done, lanes[lane] = done | met(page), None
-            if not lanes[lane] and (book := next_beside(lanes[other], books, done, end - time.monotonic())):
-                lanes[lane] = Run(book)
-                done |= {frozenset((book.stem, lanes[other].book.stem))} if lanes[other] else set()
-        if not any(lanes):
+        for run in [run for run in running if run.process.poll() is not None]:
+            running.remove(run)
+            page = written(page, *run.over(), len(books))
+            PAGE.write_text(page)
+            done |= met(page)
+        while len(running) < args.at_once and (book := next_beside(running, books, done, end - time.monotonic())):
+            done |= {frozenset((book.stem, run.book.stem)) for run in running}
+            running.append(Run(book))
+        if not running:
             break
-        if all(lanes):
-            lanes[0].meets(lanes[1])
+        for one, two in combinations(running, 2):
+            one.meets(two)
         time.sleep(0.5)
 
 
