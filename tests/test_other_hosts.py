@@ -3,6 +3,7 @@ reached by sh in place of ssh; tests/hosts has real ones."""
 
 import os
 import signal
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -101,6 +102,91 @@ def test_the_job_is_given_back_when_the_kernels_host_is_gone(mark, folder, tmp_p
     host._process.stdin.close()
     host._process.wait(20)
     assert (tmp_path / "cancelled").read_text() == "4711\n" and not Path(folder).exists()
+
+
+@pytest.fixture
+def two(mark, folder):
+    """Hosts: this machine, and an agent of this machine's under another name."""
+    hosts = Hosts(Place({"node1": 1}, tuple(BY_SH), "lo"), mark, Path(folder))
+    hosts.others[0].name = "node1"
+    yield hosts
+    hosts.close()
+
+
+@pytest.fixture
+def sleepers():
+    """Two processes in the place of ranks."""
+    processes = [subprocess.Popen(["sleep", "120"]) for _ in range(2)]
+    yield processes
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+def until(true, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not true() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return true()
+
+
+def test_what_both_hosts_have_is_asked_for_at_once(two, mark, folder, sleepers):
+    here, there = Path(folder, "0.sample"), Path(folder, "1.sample")
+    two.publish(there, "before")
+    assert there.read_text() == "before" and there.stat().st_mode & 0o077 == 0
+    info = [
+        {"rank": rank, "host": host, "mark": marks.owner_mark(sleepers[rank].pid)}
+        for rank, host in ((0, two.here.name), (1, "node1"))
+    ]
+    two.watch(f"{mark}ranks/", info, {0: str(here), 1: str(there)})
+
+    def write():
+        here.write_text("sample of 0")
+        there.write_text("sample of 1")
+
+    assert two.read({0: here, 1: there}, write) == {0: "sample of 0", 1: "sample of 1"}
+    assert two.sample(0) == "sample of 0" and until(lambda: two.sample(1) == "sample of 1")
+    assert two.gone() == [] and two.lost() == {} and two.on_lost() == {}
+    assert all(host.launched() == 0 for host in two), "no daemon of Open MPI's has this mark"
+    sleepers[1].kill()
+    sleepers[1].wait()
+    assert until(lambda: two.gone() == [1]) and two.ended_first(set()) == [1]
+
+
+def test_a_host_that_is_lost_is_told_and_left_out(two, mark, folder, sleepers):
+    here, there = Path(folder, "0.sample"), Path(folder, "1.sample")
+    info = [
+        {"rank": rank, "host": host, "mark": marks.owner_mark(sleepers[rank].pid)}
+        for rank, host in ((0, two.here.name), (1, "node1"))
+    ]
+    two.watch(f"{mark}ranks/", info, {0: str(here), 1: str(there)})
+    for process in agents(mark):
+        process.kill()
+    assert until(lambda: "node1" in two.lost())
+    assert two.on_lost() == {1: f"its host node1 is lost: {two.lost()['node1']}"}
+    assert two.read({0: here, 1: there}, lambda: here.write_text("0")) == {0: "0", 1: ""}
+    two.end(mark)  # of those that are left
+
+
+def test_a_host_without_its_program_is_told_and_the_others_are_left(mark, folder):
+    with pytest.raises(HostError, match=r"node1 cannot be used: .*no-such-ssh"):
+        Hosts(Place({"node1": 1}, ("no-such-ssh",), "lo"), mark, Path(folder))
+    assert not agents(mark) and not Path(folder).exists()
+
+
+def test_a_silent_host_is_lost_and_its_connection_ended(mark, folder):
+    host = There("node1", BY_SH, mark, folder)
+    (agent_,) = [
+        process for process in agents(mark) if "agent" in " ".join(process.cmdline()) and process.name().startswith("python")
+    ]
+    try:
+        agent_.suspend()
+        with pytest.raises(HostError, match="it has not answered for 0 s"):
+            host.call("read_all", [], patience=0.3)
+        assert host.why_lost == "it has not answered for 0 s"
+    finally:
+        agent_.kill()
+        host.close(mark, folder)
 
 
 @pytest.mark.parametrize(("says", "cores"), [("8", 8), ("Welcome\n\n8", 8), ("Welcome", None), ("", None)])

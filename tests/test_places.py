@@ -3,6 +3,7 @@
 tests/hosts has the rest, on two."""
 
 import ctypes
+import itertools
 import os
 import re
 import socket
@@ -186,3 +187,46 @@ def test_modules_packages_for_another_python_do_not_reach_the_ranks(monkeypatch)
     assert "unset PYTHONPATH" in site.MODULES
     for script in (Path(__file__).parents[1] / "scripts" / "slurm").glob("*.sh"):
         assert "\nunset PYTHONPATH PYTHONHOME" in script.read_text(), script
+
+
+def test_the_interface_that_is_named_gives_the_address():
+    assert Place({"node1": 1}, interface="lo").address() == "127.0.0.1"
+    assert place.interface_of("127.0.0.1")[0] == "lo" and place.network_of("127.0.0.1") == "127.0.0.0/8"
+    with pytest.raises(PlaceError, match=r"no network interface 'ib7' with an IPv4 address\. It has: .*lo"):
+        Place({"node1": 1}, interface="ib7").address()
+    with pytest.raises(PlaceError, match=r"No network interface of this machine has the address 10\.99\.99\.99"):
+        place.network_of("10.99.99.99")
+    assert Place({socket.gethostname(): 2}).address() == "", "this machine alone"
+
+
+def test_the_way_to_the_hosts_is_one_or_has_to_be_named(monkeypatch):
+    assert place.facing("127.0.0.1") == "127.0.0.1"
+    with pytest.raises(PlaceError, match=r"no-such-host\.invalid has no address that this machine reaches"):
+        Place({"no-such-host.invalid": 1}).address()
+    monkeypatch.setattr(place, "facing", {"a": "10.0.0.1", "b": "10.1.0.1"}.get)
+    assert Place({"a": 1}).address() == "10.0.0.1"
+    with pytest.raises(PlaceError, match=r"from 2 addresses \(10\.0\.0\.1, 10\.1\.0\.1\)\. Name one interface"):
+        Place({"a": 1, "b": 1}).address()
+
+
+def test_mpirun_keeps_to_the_hosts_network_and_to_the_clusters_folder(monkeypatch):
+    words = Place({"node1": 2}, tuple(place.SSH), "lo").mpi_args(2, {}, Path("/var/tmp/pi2zero/run-1"))
+    after = dict(itertools.pairwise(words))
+    assert after["prte_if_include"] == after["btl_tcp_if_include"] == "127.0.0.0/8"
+    assert after["prte_remote_tmpdir_base"] == "/var/tmp/pi2zero/run-1" and after["btl_sm_backing_directory"].endswith("/run-1")
+
+
+@pytest.mark.parametrize(("inside", "kept"), [("7", True), ("8", False), (None, False)])
+def test_srun_gets_neither_another_jobs_wishes_nor_this_machines_temporary_folder(monkeypatch, inside, kept):
+    for name, value in {"SLURM_NTASKS": "9", "SLURM_CONF": "/etc/s.conf", "IPP_CLUSTER_ID": "x", "TMPDIR": "/tmp/mine"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("SLURM_JOB_ID", inside) if inside else None
+    started = {}
+    monkeypatch.setattr(
+        in_job.os, "execvp", lambda program, words: started.update({program: words, "environment": dict(os.environ)})
+    )
+    monkeypatch.setattr(sys, "argv", ["in_job", "--job=7", "node1", "echo", "here"])
+    in_job.main()
+    assert started["srun"] == in_job.command("7", "node1", "echo here")
+    left = {name for name in started["environment"] if name.startswith(("SLURM_", "IPP_", "TMPDIR"))}
+    assert left == {"SLURM_CONF"} | ({"TMPDIR"} if kept else set())
