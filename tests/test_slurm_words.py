@@ -2,6 +2,8 @@
 tests/hosts has a real one."""
 
 import os
+import signal
+import threading
 import time
 
 import pytest
@@ -135,6 +137,39 @@ def test_a_refusal_is_in_sbatchs_words_and_the_job_is_given_back(says, tmp_path)
     slurm.cancel_left(tmp_path)
     slurm.cancel_left(tmp_path / "nowhere")
     assert cancelled() == ["7", "7"]
+
+
+FULL = """#!/bin/sh
+echo "$@" > asked
+echo "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying" >&2
+sleep {seconds}
+echo 7
+"""
+
+
+def test_while_slurm_takes_no_job_it_says_so_and_goes_on(says, tmp_path):
+    says("scancel", "")
+    says("scontrol", NODES, NODES, "node1\nnode2\n", "node3\n")
+    (tmp_path / "sbatch").write_text(FULL.format(seconds=0.5))
+    (tmp_path / "sbatch").chmod(0o755)
+    told = []
+    assert slurm.Wanted(site.load()).take(4, tmp_path, told.append).job.number == "7"
+    assert set(told) == {"Slurm takes no more jobs just now: sbatch tries again, for up to two minutes"}
+
+
+def test_while_slurm_takes_no_job_the_stop_button_works(says, tmp_path, monkeypatch):
+    """What sbatch has sent when it is stopped is cancelled by its name: its number is not known."""
+    monkeypatch.chdir(tmp_path)
+    cancelled = says("scancel", "")
+    (tmp_path / "sbatch").write_text(FULL.format(seconds=30))
+    (tmp_path / "sbatch").chmod(0o755)
+    threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT]).start()
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        slurm.Wanted(site.load()).take(4, tmp_path, lambda text: None)
+    assert time.monotonic() - begin < 10
+    (name,) = [word for word in (tmp_path / "asked").read_text().split() if word.startswith("--job-name=")]
+    assert cancelled() == [f"--user={os.getuid()} {name.replace('--job-name', '--name')}"]
 
 
 def test_nodes_that_slurm_gave(says, tmp_path):

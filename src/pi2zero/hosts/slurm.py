@@ -7,9 +7,12 @@ site's `srun` is trusted to do that. Source: Slurm's manual pages of sbatch, squ
 import contextlib
 import os
 import re
+import secrets
 import shutil
+import signal
 import socket
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -21,6 +24,7 @@ from pi2zero.marks import EVERY_HOST
 JOB_FILE = "slurm-job"  # in the run's folder: the job that the warden cancels when the kernel is killed
 LOOK, SELDOM = 1.0, 10.0  # s between two looks at the queue, at first and later: a room of people asks the same Slurm
 SILENCE = 10.0  # s that its programs get for an answer
+AGAIN = "sleeping and retrying"  # sbatch's words while Slurm has as many jobs as it takes (MaxJobCount): for two minutes
 ENDING = 5.0  # s that a job which Slurm is ending gets until Slurm says why
 OVER = {
     "CANCELLED": "somebody cancelled it (scancel)",
@@ -36,7 +40,7 @@ OVER = {
     "SUSPENDED": "it was suspended",
     "GONE": "Slurm does not know it any more",
 }
-HOLD = "#!/bin/sh\n# It holds nodes; the kernel that asked for them starts ranks there, and cancels it.\nexec sleep 2147483647\n"
+HOLD = b"#!/bin/sh\n# It holds nodes; the kernel that asked for them starts ranks there, and cancels it.\nexec sleep 2147483647\n"
 
 
 class Job:
@@ -46,17 +50,26 @@ class Job:
         self.number = number
 
     @classmethod
-    def submit(cls, n: int, site: Site) -> "Job":
-        """Ask for n tasks as the site says. Raises PlaceError with sbatch's own words."""
-        words = ["sbatch", "--parsable", "--job-name=pi2zero", "--output=/dev/null", "--no-requeue", *site.sbatch(n)]
-        # As in in_job.py: Slurm would make this machine's temporary folder on the node, and leave it
-        env = {name: value for name, value in os.environ.items() if name != "TMPDIR"}
-        # In a session of its own: a stop button's SIGINT, too late, would end sbatch without the number of a job that there is
-        done = subprocess.run(words, input=HOLD, capture_output=True, text=True, env=env, start_new_session=True)
-        if done.returncode:
-            said = done.stderr.strip().removeprefix("sbatch: error: ")
+    def submit(cls, n: int, site: Site, progress, pressed=()) -> "Job":
+        """Ask for n tasks as the site says. Raises PlaceError with sbatch's own words.
+
+        pressed: not empty any more once somebody wants to stop it. That counts where sbatch has no job yet, and tries again.
+        """
+        name = f"pi2zero-{secrets.token_hex(3)}"  # its own: where sbatch is stopped, no number is known
+        words = ["sbatch", "--parsable", f"--job-name={name}", "--output=/dev/null", "--no-requeue", *site.sbatch(n)]
+
+        def again(process):
+            progress("Slurm takes no more jobs just now: sbatch tries again, for up to two minutes")
+            if pressed:
+                os.killpg(process.pid, signal.SIGKILL)
+
+        code, number, said = answer_of_sbatch(words, again)
+        if pressed and not number:
+            ask("scancel", f"--user={os.getuid()}", f"--name={name}")
+            raise KeyboardInterrupt
+        if code:
             raise PlaceError(f"Slurm refused the job: {said}\nIt was asked by: {' '.join(words)}")
-        return cls(done.stdout.strip().partition(";")[0])
+        return cls(number.partition(";")[0])
 
     def _told(self) -> dict[str, str]:
         said, errors = ask("scontrol", "-o", "-d", "show", "job", self.number)
@@ -98,6 +111,26 @@ class Job:
     def cancel(self) -> None:
         """Give the nodes back; what still runs on them ends."""
         ask("scancel", self.number)
+
+
+def answer_of_sbatch(words: list[str], again) -> tuple[int, str, str]:
+    """sbatch's exit status, what it says, and its errors. again(process) is called while it waits to try again."""
+    # As in in_job.py: Slurm would make this machine's temporary folder on the node, and leave it
+    env = {name: value for name, value in os.environ.items() if name != "TMPDIR"}
+    with tempfile.TemporaryFile() as script, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        script.write(HOLD)
+        script.seek(0)
+
+        def text_of(file):
+            return os.pread(file.fileno(), 65536, 0).decode(errors="replace").replace("sbatch: error: ", "").strip()
+
+        # In a session of its own: a stop button's SIGINT would end it without the number of a job that there is
+        process = subprocess.Popen(words, env=env, stdin=script, stdout=output, stderr=errors, start_new_session=True)
+        while process.poll() is None:
+            if AGAIN in text_of(errors):
+                again(process)
+            time.sleep(0.05)
+        return process.returncode, text_of(output), text_of(errors)
 
 
 def ask(*words) -> tuple[str, str]:
@@ -180,8 +213,8 @@ class Wanted:
         """Submit the job, wait for it, and return its nodes as a place. The job is cancelled if that is interrupted."""
         job = None
         try:
-            with uninterrupted():  # once Slurm has it, its number is known
-                job = Job.submit(n, self.site)
+            with uninterrupted() as pressed:  # once Slurm has it, its number is known
+                job = Job.submit(n, self.site, progress, pressed)
                 (folder / JOB_FILE).write_text(job.number)
             slots = job.wait(progress)
         except BaseException:

@@ -16,14 +16,14 @@ def side_by_side(function, items) -> None:
 
 @contextlib.contextmanager
 def uninterrupted():
-    """A stop button pressed meanwhile counts afterwards."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+    """A stop button pressed meanwhile counts afterwards. Gives a list that is empty until it is pressed."""
     pressed = []
+    if threading.current_thread() is not threading.main_thread():
+        yield pressed
+        return
     before = signal.signal(signal.SIGINT, lambda *_: pressed.append(True))
     try:
-        yield
+        yield pressed
     finally:
         signal.signal(signal.SIGINT, before)
     if pressed:
