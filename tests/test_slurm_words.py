@@ -60,10 +60,10 @@ def test_it_waits_in_the_queue_and_says_why(says):
     told = []
     assert slurm.Job("7").wait(told.append) == {"node1": 2, "node2": 1, "node3": 1}
     assert told == [
-        "Slurm's job 7 waits, place 3 of those that wait (Resources)",
+        "Slurm's job 7, place 3 of those that wait (Resources)",
         "Slurm's job 7 (Slurm does not answer)",
-        "Slurm's job 7 waits, place 3 of those that wait",
-        "Slurm's job 7 waits, place 3 of those that wait",
+        "Slurm's job 7, place 3 of those that wait",
+        "Slurm's job 7, place 3 of those that wait",
     ]
 
 
@@ -154,7 +154,7 @@ def test_while_slurm_takes_no_job_it_says_so_and_goes_on(says, tmp_path):
     (tmp_path / "sbatch").chmod(0o755)
     told = []
     assert slurm.Wanted(site.load()).take(4, tmp_path, told.append).job.number == "7"
-    assert set(told) == {"Slurm takes no more jobs just now: sbatch tries again, for up to two minutes"}
+    assert set(told) == {"Slurm, which takes no more jobs just now (sbatch tries again for two minutes)"}
 
 
 def test_while_slurm_takes_no_job_the_stop_button_works(says, tmp_path, monkeypatch):

@@ -10,7 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.hosts.conftest import NODES, SETUP, SUM, SUMS, batch, fresh, jobs, nothing_is_left, on, out, power, shown, somebody_s
+from pi2zero.marks import SCOPE
+from tests.hosts.conftest import (
+    NODES,
+    SETUP,
+    SUM,
+    SUMS,
+    batch,
+    fresh,
+    jobs,
+    nothing_is_left,
+    on,
+    out,
+    power,
+    shown,
+    somebody_s,
+    wait_for,
+)
 
 TWO_NODES = 'on = "slurm"\nnodes = 2\nranks_per_node = 2\n'
 START = "import pi2zero\ncluster = pi2zero.start(n=4)"
@@ -104,9 +120,43 @@ def test_a_full_queue_is_seen_and_waited_for(slurm, account):
     other = out("sbatch", "--parsable", "-N2", "--exclusive", "--wrap", "sleep 60", "-o", "/dev/null")
     threading.Timer(6, out, ["scancel", other]).start()
     reply = slurm.run(START)
-    says = re.search(r"Slurm's job \d+ waits, place 1 of those that wait \(Resources\)", shown(reply))
+    says = re.search(r"waiting for Slurm's job \d+, place 1 of those that wait \(Resources\)", shown(reply))
     account("lost", "the queue is full", "at once", says and says[0], "goes on when the nodes are free", "nothing")
     assert reply.ok and says, shown(reply)
+    assert slurm.run(SETUP).ok and slurm.run(SUM).text == SUMS
+
+
+@pytest.fixture
+def no_more_jobs(slurm):
+    """Slurm has as many jobs as it takes. Call it: Slurm takes more again."""
+    conf = Path(os.environ["SLURM_CONF"])
+    usual = conf.read_text()
+    out("sbatch", "--wait", "--wrap", "true", "-o", "/dev/null")  # it remembers one at least
+
+    def restart(text):
+        conf.write_text(text)
+        out("scontrol", "shutdown", "slurmctld")
+        wait_for(lambda: not conf.with_name("slurmctld.pid").exists(), conf)  # it has saved what it knows
+        subprocess.run(["slurmctld"], check=True, env={name: value for name, value in somebody_s().items() if name != SCOPE})
+        wait_for(lambda: "UP" in out("scontrol", "ping"), conf)
+
+    remembered = len(out("scontrol", "-o", "show", "jobs").splitlines())
+    restart(f"{usual}MaxJobCount={remembered + 1}\n")
+    yield lambda: restart(usual)
+    restart(usual)
+
+
+def test_slurm_takes_no_more_jobs(slurm, account, no_more_jobs):
+    """sbatch tries again by itself, for two minutes: the cell says so, the stop button ends it, and with room it goes on."""
+    threading.Timer(6, slurm.manager.interrupt_kernel).start()
+    stopped = slurm.run(START)
+    assert not stopped.ok and "KeyboardInterrupt" in stopped.error and stopped.seconds < 15, stopped.text
+    says = "waiting for Slurm, which takes no more jobs just now"
+    assert says in shown(stopped) and jobs() == []
+    threading.Timer(6, no_more_jobs).start()
+    reply = slurm.run(START, timeout=120)
+    account("lost", "Slurm takes no more jobs", "at once", says, "goes on when Slurm takes jobs again", "nothing")
+    assert reply.ok and says in shown(reply), shown(reply)
     assert slurm.run(SETUP).ok and slurm.run(SUM).text == SUMS
 
 

@@ -59,7 +59,7 @@ class Job:
         words = ["sbatch", "--parsable", f"--job-name={name}", "--output=/dev/null", "--no-requeue", *site.sbatch(n)]
 
         def again(process):
-            progress("Slurm takes no more jobs just now: sbatch tries again, for up to two minutes")
+            progress("Slurm, which takes no more jobs just now (sbatch tries again for two minutes)")
             if pressed:
                 os.killpg(process.pid, signal.SIGKILL)
 
@@ -81,8 +81,8 @@ class Job:
         """Wait in the queue; says why and at which place. Returns the nodes and how many ranks fit on each. Raises PlaceError."""
         pause = LOOK
         while (state := (told := self._told()).get("JobState", "UNKNOWN")) in ("PENDING", "CONFIGURING", "UNKNOWN"):
-            waits = f"waits{self._place_in_queue(told.get('Reason', 'None'))}" if told else "(Slurm does not answer)"
-            progress(f"Slurm's job {self.number} {waits}")
+            place = self._place_in_queue(told.get("Reason", "None")) if told else " (Slurm does not answer)"
+            progress(f"Slurm's job {self.number}{place}")
             time.sleep(pause)
             pause = min(1.1 * pause, SELDOM)  # after a minute a look in six seconds
         if state != "RUNNING":
