@@ -339,6 +339,18 @@ def test_the_results_of_a_cell_and_of_an_engine_that_ends(two):
     assert ended.value.ename == "EngineError"
 
 
+# --- pypdf ------------------------------------------------------------------------------------------------------------
+
+
+@leans("slides/pdf.py: return writer._add_object(form)")
+def test_pypdf_takes_an_object_for_two_pages():
+    """a writer of pypdf's takes an object that is on no page, and gives what pages name it by."""
+    from pypdf import PdfWriter
+    from pypdf.generic import DecodedStreamObject, IndirectObject
+
+    assert isinstance(PdfWriter()._add_object(DecodedStreamObject()), IndirectObject)
+
+
 # --- the words of uv and pip ------------------------------------------------------------------------------------------
 
 

@@ -226,6 +226,26 @@ def test_deepspeed_s_names():
     assert [whole for _, whole in found.values()] == [[None, None]] + 3 * [[[64, 64], [64, 64]]]
 
 
+@leans("src/pi2zero/ranks/start_deepspeed.py: /dev/shm/deepspeed_allreduce_buffer_")
+def test_deepspeed_s_file_in_shared_memory():
+    """DeepSpeed's all-reduce names its file by the user, the meeting's address and port, and the rank; it never removes it."""
+    source = (SITE / "deepspeed" / "ops" / "csrc" / "cpu" / "comm" / "shm.cpp").read_text()
+    assert all(words in source for words in ('"deepspeed_allreduce_buffer"', '"%s_%d_%s_%s"', "getuid()", '"%s_%d"'))
+    assert "shm_unlink" not in source
+
+
+@leans("slides/6_model_parallelism/figures.py: fake_pg import FakeStore")
+def test_torch_s_world_without_processes():
+    """torch plans for ranks that are not there, by its backend "fake"."""
+    program = """
+import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
+dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=8)
+print(dist.get_world_size())
+"""
+    assert python(program) == "8\n"
+
+
 @leans("src/pi2zero/built/operators.py: def compile_one(", "src/pi2zero/built/operators.py: installed_ops = ")
 def test_deepspeed_s_builders():
     """DeepSpeed's builders of operators say what they compile, and load one without compiling if `installed_ops` lists it."""

@@ -94,6 +94,13 @@ def test_a_read_only_checkout(tmp_path):
         assert "you may not write" in sentences(run_setup(tmp_path))
 
 
+def test_a_disk_from_which_no_program_runs(tmp_path):
+    """Without a look before, 196 packages come, and then no library can be loaded."""
+    with mounted(tmp_path, "noexec"):
+        assert "can be run: it is mounted noexec" in sentences(done := run_setup(tmp_path))
+    assert "[2/4]" not in done.stdout
+
+
 # The file system's size, and what there is room for; alpha is 40 MB
 FULL = {"at its first file": "4k", "while the environment is made": "6m", "while uv comes": "40m", "while packages come": "80m"}
 

@@ -86,6 +86,12 @@ def check_folder(venv):
     folder = os.path.dirname(os.path.abspath(venv))
     if not os.access(venv if os.path.exists(venv) else folder, os.W_OK):
         stop("you may not write in %s." % folder, "clone the kit into a folder of yours, and run make there.")
+    if os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0):  # packages would come, for minutes, and no library load
+        stop_without_programs(folder, "it is mounted noexec")
+
+
+def stop_without_programs(folder, why):
+    stop("no program in %s can be run: %s." % (folder, why), "clone the kit into another folder, on another disk.")
 
 
 def stamp(site):
@@ -141,7 +147,10 @@ def make_environment(python, venv):
     env.update(TMPDIR=temporary)
     pip = [os.path.join(venv, "bin", "python"), "-Im", "ensurepip", "--upgrade", "--default-pip"]
     for command in ([python, "-m", "venv", "--without-pip", venv], pip):
-        made = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env)
+        try:
+            made = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env)
+        except PermissionError as error:  # some file systems let no link lead out of them, as Python's own is
+            stop_without_programs(os.path.dirname(venv), error.strerror)
         said = made.stdout.decode(errors="replace").strip()
         if made.returncode and (is_full(venv) or os.strerror(errno.ENOSPC) in said):
             stop_full()
