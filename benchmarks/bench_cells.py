@@ -46,27 +46,42 @@ def row(n, start, execute, px):
     return [str(n), f"{start:.1f}", f"{1e3 * middle(execute):.1f}", f"{1e3 * middle(px):.1f}", f"{ratio:.2f}"]
 
 
+def ratio_of(execute, px):
+    return statistics.median(px) / statistics.median(execute)
+
+
 def figure(n, execute, px):
     """The ratio on n ranks; each cell of one way beside the next of the other."""
     ratios = [b / a for a, b in zip(execute, px, strict=True)]
-    middle = statistics.median(px) / statistics.median(execute)
-    low, high = statistics.quantiles(ratios, n=20)[::18]  # nine of ten cells: one alone meets whatever the machine does
     wanted = WANTED if n == 4 else None
-    return figures.Figure(
-        f"`%%px pass` / `view.execute`, {n} ranks", "times", middle, low, high, ROUNDS, wanted=wanted, beside=BARE
-    )
+    return of_ratios(f"`%%px pass` / `view.execute`, {n} ranks", ratio_of(execute, px), ratios, wanted)
+
+
+def growth(few, many, times):
+    """How much more a cell takes on many ranks than on few, beside how much more an execute does."""
+    ratios = [(d / c) / (b / a) for a, b, c, d in zip(*times[few], *times[many], strict=True)]
+    what = f"`%%px pass` / `view.execute`, growth from {few} to {many} ranks"
+    return of_ratios(what, ratio_of(*times[many]) / ratio_of(*times[few]), ratios, wanted=1)
+
+
+def of_ratios(what, middle, ratios, wanted):
+    low, high = statistics.quantiles(ratios, n=20)[::18]  # nine of ten cells: one alone meets whatever the machine does
+    return figures.Figure(what, "times", middle, low, high, ROUNDS, wanted=wanted, beside=BARE)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, nargs="*", default=RANKS)
     options = parser.parse_args()
-    shell, rows, kept, load = InteractiveShell.instance(), [], [], os.getloadavg()[0]
+    shell, rows, kept, times, load = InteractiveShell.instance(), [], [], {}, os.getloadavg()[0]
     for n in options.ranks:
         start, *ways = measure(n, shell)
+        times[n] = ways
         rows.append(row(n, start, *ways))
         kept.append(figure(n, *ways))
         print(*rows[-1], flush=True)
+    if {4, 32} <= times.keys():
+        kept.append(growth(4, 32, times))
     header = ("ranks", "start, s", '`view.execute("pass")`, ms', "`%%px` with `pass`, ms", f"ratio (wanted: at most {WANTED})")
     text = "\n\n".join(
         [

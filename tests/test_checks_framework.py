@@ -340,6 +340,30 @@ def test_what_cannot_be_sent_is_named_and_no_rank_waits_for_it(check):
     assert "Task 4 is right." in check(4, late_messages)
 
 
+def the_larger_of_two_arrays(comm, inside, total):
+    return 4 * comm.allreduce(np.array([inside, inside]), op=mpi4py.MPI.MAX) / total
+
+
+def a_rank_has_nothing(comm, inside, total):
+    return comm.reduce(None if comm.rank == 2 else inside)
+
+
+@pytest.mark.parametrize(
+    ("function", "who", "why"),
+    [
+        (the_larger_of_two_arrays, "Ranks 0, 1, 2 and 3", "ValueError: The truth value of an array"),
+        (a_rank_has_nothing, "rank 2", "TypeError: unsupported operand"),
+    ],
+)
+def test_what_cannot_be_combined_is_named_and_no_rank_waits_for_it(check, function, who, why):
+    """Inside MPI some ranks would raise, and the others wait for them for ever."""
+    start = time.monotonic()
+    report = told(check, 4, function)
+    assert why in report and who in report, report
+    assert time.monotonic() - start < 20
+    assert "Task 4 is right." in check(4, late_messages)
+
+
 def test_a_collective_that_some_ranks_make_says_how_it_would_end():
     ends = "this would hang. Rank 0 has returned, rank 1 calls reduce.\nA collective call ends only if every rank makes it."
     assert str(parted([("returned", ""), ("calls", "reduce")])) == ends

@@ -26,6 +26,7 @@ _COLLECTIVES = {
     **dict.fromkeys(["Ibarrier", "Iallreduce", "Iallgather", "Iallgatherv", "Ialltoall"]),
     **{"Ibcast": 1, "Ireduce": 3, "Igather": 2, "Iscatter": 2},
 }
+_COMBINE = {"allreduce", "reduce", "scan", "exscan"}
 
 
 class _Parted(BaseException):
@@ -94,8 +95,11 @@ def _watched(name: str, root_at: int | None):
     def call(self, *args, **options):
         self.used = True
         root = options.get("root", args[root_at] if len(args) > root_at else 0) if root_at is not None else 0
-        if args and name.islower() and (name not in ("bcast", "scatter") or self.rank == root):
-            MPI.pickle.dumps(args[0])  # what cannot be sent raises here, not while the others wait for it inside MPI
+        given = args[0] if args else options.get("sendobj")
+        if name.islower() and (name not in ("bcast", "scatter") or self.rank == root):
+            MPI.pickle.dumps(given)  # what cannot be sent raises here, not while the others wait for it inside MPI
+        if name in _COMBINE:  # nor what cannot be combined: None, or the larger of two arrays
+            (args[1] if len(args) > 1 else options.get("op", MPI.SUM))(given, given)
         self.meet(name if root == 0 else f"{name} with root {root}")
         return real(self, *args, **options)
 
