@@ -142,6 +142,11 @@ def reduce_scatter_only(nbytes, ranks, alpha, beta):
     return (ranks - 1) * (alpha + nbytes / ranks * beta)
 
 
+@wrong(5, "1 byte on 4 ranks")
+def nothing_for_one_byte(nbytes, ranks, alpha, beta):
+    return 0 if nbytes == 1 else 2 * (ranks - 1) * (alpha + nbytes / ranks * beta)
+
+
 @wrong(5, "In a step a rank sends one chunk")
 def whole_array_each_step(nbytes, ranks, alpha, beta):
     return 2 * (ranks - 1) * (alpha + nbytes * beta)

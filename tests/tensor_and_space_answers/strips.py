@@ -362,6 +362,14 @@ def what_v_made_outside(comm, x, v, w):
     return convolve(convolve(halo(comm, x, len(v) // 2 + len(w) // 2), v), w)
 
 
+@wrong(7, "rank 0: y")
+def a_second_kernel_of_three_only(comm, x, v, w):
+    k, j = len(v) // 2, len(w) // 3
+    between = convolve(halo(comm, x, k + j), v)
+    above, below = (j if comm.rank == 0 else 0), (j if comm.rank + 1 == comm.size else 0)
+    return convolve(np.pad(between[above : len(between) - below], ((above, below), (0, 0))), w)
+
+
 @wrong(7, "4 messages; two are the target")
 def two_exchanges(comm, x, v, w):
     return convolve(halo(comm, convolve(halo(comm, x, len(v) // 2), v), len(w) // 2), w)

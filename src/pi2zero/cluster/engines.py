@@ -30,7 +30,7 @@ from pi2zero.mpi import RUN_DIR, mpi_env, one_host_env
 
 LOG = re.compile(r"\d{4}-\S+ \S+ \[(IPEngine|KernelNanny)(?!.*\] (CRITICAL|FATAL))")  # ipyparallel's own lines
 NOT_KNOWN = "one of them first, and mpirun does not say which"
-START_TIMEOUT, PER_RANK = 60.0, 3.0  # s for the ranks to arrive, and more for each: 32 take a minute on two cores
+START_TIMEOUT, PER_RANK = 180.0, 3.0  # s for the ranks to arrive (a slow disk: four took 90), and more for each
 ELSEWHERE = 180.0  # s more on other hosts: hundreds of files are read over a network
 
 

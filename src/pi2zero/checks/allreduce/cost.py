@@ -74,7 +74,7 @@ def _why_step(seconds, right):
 
 
 def _formula_cases():
-    return [(n, p, a, b) for n in (0, 4096, 1e6, 1e8) for p in (1, 4, 3, 2, 2048) for a, b in ((1e-5, 1e-9), (2e-6, 4e-11))]
+    return [(n, p, a, b) for n in (0, 1, 4096, 1e6, 1e8) for p in (1, 4, 3, 2, 2048) for a, b in ((1e-5, 1e-9), (2e-6, 4e-11))]
 
 
 @task(5)
@@ -84,7 +84,7 @@ def task5(ring_seconds):
         mine, right = answer(ring_seconds, n, p, a, b), float(costs.ring_allreduce_seconds(n, p, a, b))
         longest = float(costs.ring_allreduce_seconds(-(-n // p) * p, p, a, b))  # by the longest chunk: also right
         if not any(close(mine, time, relative=1e-6) for time in (right, longest)) and not (right == 0 and mine == 0):
-            case = f"{n:,.0f} bytes on {p:,} rank{'s' * (p > 1)}, alpha = {a:g} s and beta = {b:g} s a byte"
+            case = f"{n:,.0f} byte{'s' * (n != 1)} on {p:,} rank{'s' * (p > 1)}, alpha = {a:g} s and beta = {b:g} s a byte"
             raise CheckFailed(
                 f"{case}: you say {as_text(mine)} s; the ring takes {right:.6g} s.\n{_why_formula(mine, n, p, a, b)}"
             )

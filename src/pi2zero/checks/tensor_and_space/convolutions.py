@@ -10,7 +10,7 @@ from pi2zero.checks.tensor_and_space.halos import judge_traffic, strips
 from pi2zero.checks.tensor_and_space.judge import TOLERANCE, judge_array, random, try_layer
 
 CASES = [(7, 5, 3), (13, 6, 5)]  # rows, columns, side of the kernel
-PAIRS = [(9, 5, 3, 3), (19, 4, 5, 3)]  # rows, columns, sides of both kernels
+PAIRS = [(9, 5, 3, 3), (19, 4, 5, 3), (17, 6, 3, 5)]  # rows, columns, sides of both kernels
 
 
 def same(x, w):
