@@ -81,6 +81,12 @@ def knock(ports):
     return taken
 
 
+def stay(port):
+    """Connect, as gloo's next rank would, and stay until the other closes."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as caller:
+        return [caller.recv(100).decode()]
+
+
 def look(pids):
     """Read the environment of processes; the pids whose environment it got. Its own child is the first that it tries."""
     own = child()

@@ -4,8 +4,11 @@ import csv
 import hashlib
 import io
 import json
+import os
+import struct
 import subprocess
 import tempfile
+import tracemalloc
 
 import datasets
 import pyarrow as pa
@@ -312,6 +315,45 @@ def test_saved_datasets(tmp_path):
     arrow.write_bytes(arrow.read_bytes()[:100])
     with pytest.raises(ValueError, match=r"three/test is (not what save_to_disk writes, or )?damaged"):
         quiet(tmp_path / "three")
+
+
+def test_a_saved_dataset_whose_offsets_lead_out_of_it_is_refused(tmp_path):
+    """Arrow believes them: it would read another part of memory, or end the process."""
+    datasets.Dataset.from_list(rows("train", 5)).save_to_disk(tmp_path / "saved")
+    (file,) = (tmp_path / "saved").rglob("*.arrow")
+    whole, length = file.read_bytes(), len(rows("train", 5)[0]["article"].encode())
+    at = whole.index(struct.pack("<ii", 0, length)) + 4  # where the first article ends
+    file.write_bytes(whole[:at] + struct.pack("<i", 900_000) + whole[at + 4 :])
+    with pytest.raises(ValueError, match="is damaged"):
+        quiet(tmp_path / "saved")
+
+
+def test_a_pipe_in_a_saved_dataset_is_not_waited_for(tmp_path):
+    datasets.Dataset.from_list(rows("train", 5)).save_to_disk(tmp_path / "saved")
+    (file,) = (tmp_path / "saved").rglob("*.arrow")
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(ValueError, match="has something in it that is no file"):
+        quiet(tmp_path / "saved")
+
+
+@pytest.mark.parametrize("name", ["train.jsonl", "train.csv", "one.story"])
+def test_what_has_no_end_is_not_read_whole(name, tmp_path, monkeypatch):
+    """A file of many GB may take no room on the disk, and be one line."""
+    monkeypatch.setattr(readers, "LONGEST", 10_000)
+    good, read = {
+        "train.jsonl": (as_lines(rows("train", 3)), readers._json_lines),
+        "train.csv": (as_csv(rows("train", 3)), readers._csv),
+        "one.story": ("", readers._story),
+    }[name]
+    (tmp_path / name).write_text(good)
+    with (tmp_path / name).open("ab") as whole:
+        whole.truncate(len(good.encode()) + 10_000_000)
+    tracemalloc.start()
+    *stories, (_, last) = read(tmp_path / name, tmp_path)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 5_000_000 and "of more than 10,000" in last and len(stories) == (3 if good else 0)
 
 
 def test_the_folder_around_a_copy(tmp_path):

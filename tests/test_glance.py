@@ -270,6 +270,20 @@ def test_a_room_is_the_same_when_it_is_started_again(folder):
     assert paths[0] == paths[1] and (folder / ".words.json").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize("laid", ["open to others", "a link", "a pipe"])
+def test_words_that_somebody_else_may_have_laid_are_not_taken(tmp_path, laid):
+    file, other = tmp_path / ".words.json", tmp_path / "other"
+    if laid == "a pipe":
+        os.mkfifo(file, 0o600)
+    elif laid == "a link":
+        file.symlink_to(other)
+    else:
+        file.write_text('{"notes": "known", "page": "known"}')
+    with pytest.raises(PermissionError, match="is not yours alone"):
+        page.words(tmp_path)
+    assert not other.exists()
+
+
 def test_nobody_fills_the_disk(folder, monkeypatch):
     monkeypatch.setattr(page, "MOST", 1)
     monkeypatch.setattr(board, "MOST", 3)

@@ -40,6 +40,24 @@ def test_only_stale_locks_go(tmp_path, monkeypatch):
     assert operators.drop_stale_locks() == [locks["held"]]
 
 
+def test_a_lock_that_is_a_link_leads_to_nothing(tmp_path, monkeypatch):
+    """Somebody else may have laid it, where the folder is open to them."""
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "folder"))
+    (tmp_path / "folder" / "operator").mkdir(parents=True)
+    (mine := tmp_path / "notebook.ipynb").write_text("mine")
+    (tmp_path / "folder" / "operator" / "lock").symlink_to(mine)
+    assert operators.drop_stale_locks() == [] and mine.exists()
+
+
+@pytest.mark.parametrize("name", ["JUPYTERHUB_API_TOKEN", "JUPYTER_TOKEN"])
+def test_a_kernel_knows_no_server_s_token(name, monkeypatch):
+    """horovodrun writes its whole environment on a command line."""
+    monkeypatch.setenv(name, "secret")
+    start = Path(__file__).parents[1] / "tools" / "ipython_config.py"
+    code = f"import os, runpy; runpy.run_path({str(start)!r}); print(os.environ.get({name!r}))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "None\n"
+
+
 @pytest.mark.parametrize("mine", [True, False], ids=["own environment", "shared environment"])
 def test_a_kernel_starts_without_torch(mine, monkeypatch, tmp_path):
     """Also in a room, where the environment may not be written: then operators are kept at home."""

@@ -7,9 +7,11 @@ import contextlib
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -20,7 +22,7 @@ import pi2zero
 from pi2zero import marks
 from pi2zero.cluster import engines
 from pi2zero.hosts import place
-from pi2zero.hosts.seal import ports_of
+from pi2zero.hosts.seal import ports_of, strangers
 
 pytestmark = [
     pytest.mark.long,
@@ -135,8 +137,9 @@ def test_no_port_is_open_to_all(ranks, tries, monkeypatch):
     open_to_all = {p.name(): open_ports(p.pid) for p in marks.marked(ranks._engines.mark) if open_ports(p.pid)}
     assert list(open_to_all) == ["prterun"]
     ports = [("127.0.0.1" if c.laddr.ip == "0.0.0.0" else "::1", c.laddr.port) for c in open_to_all["prterun"]]
-    assert tries("knock", ports=ports) == []
-    monkeypatch.setattr(engines, "seal", lambda pid, friends: 1)
+    pmix = [("127.0.0.1", c.laddr.port) for c in ports_of(ranks._engines.mpirun_pid, True) if c.laddr.ip == "127.0.0.1"]
+    assert pmix and tries("knock", ports=ports + pmix) == [], "PMIx believes whoever comes who they say they are"
+    monkeypatch.setattr(engines, "seal", lambda pid, *friends, **how: 1)
     unsealed = engines.Engines(1, lambda what: None)
     try:
         ports = [("127.0.0.1", c.laddr.port) for c in open_ports(unsealed.mpirun_pid) if c.laddr.ip == "0.0.0.0"]
@@ -146,6 +149,28 @@ def test_no_port_is_open_to_all(ranks, tries, monkeypatch):
     assert not Path(place.segments(unsealed.folder)).exists() and not unsealed.folder.exists()
     tries("knock", ports=listening(ranks._engines))
     ranks.run("dist.all_reduce(x)\nassert x.item() == 4")
+
+
+def test_who_has_connected_to_a_rank_is_known(tries, user):
+    """gloo takes whoever is first for a rank: `join` looks before anything is exchanged."""
+    assert strangers() == set()
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()):
+        mine, _ = server.accept()
+        assert strangers() == set(), "one's own"
+        seen = []
+
+        def accept():
+            caller, _ = server.accept()
+            with caller:
+                seen.append(strangers())
+                caller.sendall(b"seen")
+
+        mine.close()
+        thread = threading.Thread(target=accept)
+        thread.start()
+        assert tries("stay", port=server.getsockname()[1]) == ["seen"]
+        thread.join()
+    assert seen == [{user}]
 
 
 def test_signals_environments_and_files(ranks, tries, user):

@@ -4,12 +4,16 @@ pip installs this file with the kit into the environment's etc/ipython. So a not
 MPI ranks, and DeepSpeed finds its operators compiled, without the lock that a killed compiler leaves behind.
 """
 
+import os
 import sys
 
 from pi2zero.zero import operators
 
 operators.use_folder()
 operators.drop_stale_locks()
+# No kernel needs these, and what it starts may tell them: horovodrun writes its environment on a command line, for all to read.
+for name in ("JUPYTERHUB_API_TOKEN", "JPY_API_TOKEN", "JUPYTER_TOKEN"):
+    os.environ.pop(name, None)
 # A notebook's metadata names the language as its kernel tells it. With Python's version in it, JupyterLab marked each notebook as
 # changed when it was only opened, and git did when it was saved. tools/notebooks.py stores the same.
 if "ipykernel.ipkernel" in sys.modules:

@@ -91,6 +91,13 @@ def merged_lines(mine, old, new):
 def merged_notebook(mine, old, new):
     """The new notebook with all that is the attendee's, or None if one of them is no notebook whose cells have ids."""
     try:
+        return _merged_notebook(mine, old, new)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # JSON of any other shape
+        return None
+
+
+def _merged_notebook(mine, old, new):
+    try:
         mine, old, new = (json.loads(text) for text in (mine, old, new))
         mine_by, old_by, new_by = ({cell["id"]: cell for cell in book["cells"]} for book in (mine, old, new))
     except (ValueError, KeyError, TypeError):

@@ -11,6 +11,7 @@ set -eu
 : "${SLURM_JOB_ID:?Submit this script: sbatch $0 PROGRAM.py OPTIONS}"
 export PATH="$PWD/.venv/bin:$PATH" OMP_NUM_THREADS=1
 unset PYTHONPATH PYTHONHOME # modules set them for another Python
+unset JUPYTERHUB_API_TOKEN JPY_API_TOKEN JUPYTER_TOKEN HF_TOKEN # horovodrun writes its environment on a command line
 
 each=$((SLURM_NTASKS / SLURM_JOB_NUM_NODES))
 [ $((each * SLURM_JOB_NUM_NODES)) = "$SLURM_NTASKS" ] || {

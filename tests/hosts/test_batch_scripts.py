@@ -130,7 +130,9 @@ def test_jupyterlab_on_a_node_is_reached_by_its_token_only():
             assert time.monotonic() < deadline
             time.sleep(0.5)
         time.sleep(2)
-        text = said.read_text()
+        address = Path(re.search(r"are in (\S+\.address)", said.read_text())[1])
+        text = address.read_text()
+        assert address.stat().st_mode & 0o777 == 0o600 and "token=" not in said.read_text().replace("token=...", "")
         port, token = re.search(r"127\.0\.0\.1:(\d+)/lab\S+token=(\w+)", text).groups()
         ask = f"curl -s -o /dev/null -w '%{{http_code}} ' 127.0.0.1:{port}/api/contents"
         assert on("node1", f"{ask}?token={token}; {ask}") == "200 403 "
@@ -139,6 +141,6 @@ def test_jupyterlab_on_a_node_is_reached_by_its_token_only():
         assert line == f"ssh -N -L {port}:127.0.0.1:{port} -J root@login root@node1"
         through = f"{line} & until {ask} >/dev/null; do sleep 0.2; done; {ask}?token={token}; {ask}; kill $!"
         assert on("node2", through).endswith("200 403 ")
-        assert said.stat().st_mode & 0o777 == 0o600
+        address.unlink()
     finally:
         out("scancel", *jobs())

@@ -148,7 +148,7 @@ class Engines:
                 raise ClusterError("The cluster was stopped while its ranks were starting.")
             time.sleep(0.05)
             progress(f"{len(fresh)} of {self.n} MPI ranks")
-            sealed = sealed or self._seal(self.hosts.friends)
+            sealed = sealed or seal(self.mpirun_pid, self.hosts.friends)
             alive = self._ranks_alive()
             started = max(started, alive)
             if alive < started or not is_alive(self.mpirun_pid):
@@ -159,7 +159,8 @@ class Engines:
                     f"Only {len(fresh)} of {self.n} ranks arrived within {self.patience:.0f} s. They said:\n"
                     f"{self.output()}\nTry `python -m pi2zero doctor` in a terminal, or fewer ranks."
                 )
-        self._seal()  # again: a port may have been opened after the first time, and no daemon comes any more
+        # Again: a port may have been opened since, and nobody comes any more; PMIx's only where ranks may spawn others
+        seal(self.mpirun_pid, loopback="tcp" not in self.ipp.config.EngineLauncher.environment.get("OMPI_MCA_btl", "tcp"))
         self.hosts.seal(self.ranks_mark)
         try:
             found = self.client[fresh].apply_async(enrol.enrol, str(self.folder), self.place.address()).get(self.patience)
@@ -173,10 +174,6 @@ class Engines:
             sizes = sorted(info["size"] for info in self.info)
             raise ClusterError(f"These {self.n} ranks are not one MPI world: {sizes} ranks in each.")
         self.hosts.watch(self.ranks_mark, self.info, {rank: str(pulse_path(str(self.folder), rank)) for rank in range(self.n)})
-
-    def _seal(self, friends: list[str] = ()) -> int:
-        """Close mpirun's ports to all but these addresses."""
-        return seal(self.mpirun_pid, friends)
 
     def _fresh_ids(self) -> list[int]:
         """ipyparallel's ids of the engines that are not the ones before a restart. An id is given anew; a uuid is not."""

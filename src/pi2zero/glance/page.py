@@ -5,8 +5,10 @@
 
 import html
 import json
+import os
 import secrets
 import socket
+import stat
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -144,12 +146,18 @@ class Handler(BaseHTTPRequestHandler):
 def words(folder: Path) -> dict[str, str]:
     """The two words of this room's addresses; the same when the program is started again."""
     file = folder / ".words.json"
-    if not file.exists():
-        letters = "abcdefghjkmnpqrstuvwxyz23456789"  # none that is taken for another when it is copied from a wall
-        file.touch(mode=0o600)
-        told = {"notes": "".join(secrets.choice(letters) for _ in range(6)), "page": secrets.token_hex(12)}
-        file.write_text(json.dumps(told))
-    return json.loads(file.read_text())
+    try:
+        file.touch(mode=0o600, exist_ok=False)  # follows no link
+    except FileExistsError:
+        found = file.lstat()
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+            why = f"{file} is not yours alone: somebody else may have laid it there. Take another folder."
+            raise PermissionError(why) from None
+        return json.loads(file.read_text())
+    letters = "abcdefghjkmnpqrstuvwxyz23456789"  # none that is taken for another when it is copied from a wall
+    told = {"notes": "".join(secrets.choice(letters) for _ in range(6)), "page": secrets.token_hex(12)}
+    file.write_text(json.dumps(told))
+    return told
 
 
 def open_folder(folder: Path, takes: bool) -> None:

@@ -52,8 +52,8 @@ class Hosts:
         return iter([self.here, *self.others])
 
     def seal(self, mark: str) -> None:
-        """Of what carries this mark on the other hosts, only these hosts reach what it listens on."""
-        for host in self.others:
+        """Of what carries this mark on these hosts, if they are several, only these hosts reach what it listens on."""
+        for host in self if self.others else ():
             host.call("seal", mark, self.friends)
 
     def publish(self, path: Path, text: str) -> None:

@@ -11,6 +11,7 @@ import os
 import socket
 import struct
 import sys
+from pathlib import Path
 
 import psutil
 
@@ -18,13 +19,15 @@ PIDFD_GETFD = 438  # the system call that lends another process's socket, Linux 
 SO_ATTACH_FILTER = 26
 # Words of the packet filter, linux/filter.h: load a byte or a word of the packet, shift, compare and jump, return.
 LOAD_BYTE, LOAD_WORD, SHIFT_RIGHT, JUMP_EQUAL, RETURN = 0x30, 0x20, 0x74, 0x15, 0x06
+ESTABLISHED = "01"  # of /proc/net/tcp: a connection that is being closed is nobody's there (uid 0)
 NETWORK = 0xFFF00000  # where the packet's IP header begins (SKF_NET_OFF, as an unsigned number)
 
 
-def seal(pid: int, friends: list[str] = ()) -> int:
+def seal(pid: int, friends: list[str] = (), loopback: bool = False) -> int:
     """Let nobody but friends (IPv4 addresses) connect to the ports on which a process listens; how many these were.
 
-    The process notices nothing. Where the system does not lend sockets (before Linux 5.6, in some containers): 0.
+    loopback: also to those on 127.0.0.1, where every user of this host may come. The process notices nothing. Where the system
+    does not lend sockets (before Linux 5.6, in some containers): 0.
     """
     if sys.platform != "linux":
         return 0
@@ -32,12 +35,35 @@ def seal(pid: int, friends: list[str] = ()) -> int:
     buffer = ctypes.create_string_buffer(code)
     program = struct.pack("HP", len(code) // 8, ctypes.addressof(buffer))
     sealed = 0
-    with contextlib.suppress(OSError, psutil.Error):
-        for listener in ports_of(pid):
-            with _lent(pid, listener.fd) as lent:
-                lent.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
+    for listener in ports_of(pid, loopback):
+        with contextlib.suppress(OSError), _lent(pid, listener.fd) as lent:  # one may be closed meanwhile
+            lent.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
             sealed += 1
     return sealed
+
+
+def strangers() -> set[int]:
+    """The ids of other users at the far ends of this process's connections on this host, as Linux's /proc/net tells them.
+
+    gloo takes whoever comes first for a rank: it asks nobody who they are.
+    """
+    far_ends = set()
+    for one in psutil.Process().net_connections("tcp"):
+        if one.raddr and one.status == psutil.CONN_ESTABLISHED:
+            far_ends.add((_as_linux_writes(one.raddr), _as_linux_writes(one.laddr)))
+    found = set()
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            rows = [row.split() for row in Path("/proc/net", table).read_text().splitlines()[1:]]
+            found |= {int(row[7]) for row in rows if row[3] == ESTABLISHED and (row[1], row[2]) in far_ends}
+    return found - {os.getuid()}
+
+
+def _as_linux_writes(address) -> str:
+    """127.0.0.1, port 80 -> 0100007F:0050."""
+    family = socket.AF_INET6 if ":" in address.ip else socket.AF_INET
+    words = memoryview(socket.inet_pton(family, address.ip)).cast("I")
+    return "".join(f"{word:08X}" for word in words) + f":{address.port:04X}"
 
 
 def filter_for(friends: list[str]) -> bytes:
@@ -54,10 +80,12 @@ def filter_for(friends: list[str]) -> bytes:
     return code + drop + keep
 
 
-def ports_of(pid: int) -> list:
-    """The sockets on which a process listens, but for those on this host alone."""
-    found = psutil.Process(pid).net_connections("tcp")
-    return [c for c in found if c.status == psutil.CONN_LISTEN and not c.laddr.ip.startswith("127.") and c.laddr.ip != "::1"]
+def ports_of(pid: int, loopback: bool = False) -> list:
+    """The sockets on which a process listens; none if it has ended. loopback: also those on this host alone."""
+    found = []
+    with contextlib.suppress(psutil.Error):
+        found = [c for c in psutil.Process(pid).net_connections("tcp") if c.status == psutil.CONN_LISTEN]
+    return [c for c in found if loopback or not (c.laddr.ip.startswith("127.") or c.laddr.ip == "::1")]
 
 
 def _lent(pid: int, descriptor: int) -> socket.socket:

@@ -81,10 +81,23 @@ def _enter(met: meeting.Met, on_cpu: bool) -> Rank:
     backend = EVERY_DEVICE if own else "gloo"
     dist.init_process_group(backend, store=met.store, rank=met.rank, world_size=met.size, **bound)
     met.close_to_others()
+    _refuse_strangers()
     for sentence in told if met.rank == 0 else ():
         print(sentence, file=sys.stderr, flush=True)
     device = "cpu" if number is None else f"cuda:{number}"
     return Rank(met.rank, met.size, met.local_rank, device, "nccl" if own else "gloo")
+
+
+def _refuse_strangers() -> None:
+    """Raises RuntimeError if somebody else of this host has come in the place of a rank: before anything is exchanged."""
+    from pi2zero.hosts.seal import strangers
+
+    if found := strangers():
+        whose = ", ".join(map(str, sorted(found)))
+        raise RuntimeError(
+            f"Another user of this machine (uid {whose}) has connected to this rank in the place of one of yours.\n"
+            "Nothing was sent. Start again, and tell whoever runs this machine."
+        )
 
 
 def _device_id(number: int) -> dict:

@@ -129,6 +129,8 @@ def _saved(folder, root):
     import datasets
     import pyarrow as pa
 
+    if not all(path.is_file() or path.is_dir() for path in folder.rglob("*")):  # a pipe would be read for ever
+        raise ValueError(f"{folder} has something in it that is no file. Copy it again.")
     try:
         saved = datasets.load_from_disk(str(folder), keep_in_memory=False)
     except Exception as error:  # each part of that library has its own, for a file cut short or somebody else's state.json
@@ -137,6 +139,7 @@ def _saved(folder, root):
     saved, row = saved.select_columns([column for column in COLUMNS if column in saved.column_names]), 0
     try:
         for batch in saved.with_format("arrow").iter(BATCH):
+            batch.validate(full=True)  # Arrow itself believes offsets that lead out of the file
             for index in range(len(batch)):
                 row += 1
                 yield f"{_place(folder, root)}:{row}", _row(batch, index, folder, row)
@@ -149,7 +152,7 @@ def _csv(file, root):
     csv.field_size_limit(LONGEST)
     name = _place(file, root)
     with file.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as lines:
-        rows, number, line = csv.DictReader(lines, strict=True), 0, 2
+        rows, number, line = csv.DictReader(_bounded(lines), strict=True), 0, 2
         try:
             if missing := [column for column in COLUMNS[1:] if column not in (rows.fieldnames or ())]:
                 raise ValueError(f"{file} has no column {missing[0]!r} in its first line. Rename its columns.")
@@ -162,6 +165,14 @@ def _csv(file, root):
             yield f"{name}:{line}", f"not CSV ({error}); the rest of the file is left out"
 
 
+def _bounded(lines):
+    """The lines of a text; csv.Error for one that is longer than any story: it would be held whole."""
+    while line := lines.readline(LONGEST + 1):
+        if len(line) > LONGEST:
+            raise csv.Error(f"a line of more than {LONGEST:,} characters")
+        yield line
+
+
 def _json(file, root):
     """A JSON object a line, or one array of them."""
     with file.open("rb") as lines:
@@ -172,7 +183,10 @@ def _json(file, root):
 def _json_lines(file, root):
     name = _place(file, root)
     with file.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(iter(lambda: lines.readline(LONGEST + 1), b""), 1):
+            if len(line) > LONGEST:
+                yield f"{name}:{number}", f"a line of more than {LONGEST:,} bytes; the rest of the file is left out"
+                return
             if line.strip():
                 yield f"{name}:{number}", _json_line(line, file, number)
 
@@ -229,7 +243,11 @@ def _story(file, root):
         yield f"{name}:1", "not a file, or a link that leads to none"
         return
     try:
-        article, highlights = parse_story(file.read_bytes())
+        with file.open("rb") as story:
+            text = story.read(LONGEST + 1)
+        if len(text) > LONGEST:
+            raise Bad(1, f"a story of more than {LONGEST:,} bytes")
+        article, highlights = parse_story(text)
     except Bad as bad:
         yield f"{name}:{bad.line}", bad.what
     except OSError as error:
@@ -249,7 +267,8 @@ def _listed(urls, root):
             if file:
                 yield from _story(file, root)
             else:
-                yield f"{name}:{number}", f"no story for {url.decode(errors='replace')} (looked for: {key}.story in {where})"
+                told = _printable(url[:500].decode(errors="replace"))
+                yield f"{name}:{number}", f"no story for {told} (looked for: {key}.story in {where})"
 
 
 def _place(file, root):
