@@ -42,8 +42,7 @@ def measure(n, shell):
 
 def row(n, start, execute, px):
     middle = statistics.median
-    ratio = middle(px) / middle(execute)
-    return [str(n), f"{start:.1f}", f"{1e3 * middle(execute):.1f}", f"{1e3 * middle(px):.1f}", f"{ratio:.2f}"]
+    return [str(n), f"{start:.1f}", f"{1e3 * middle(execute):.1f}", f"{1e3 * middle(px):.1f}", f"{ratio_of(execute, px):.2f}"]
 
 
 def ratio_of(execute, px):

@@ -97,11 +97,8 @@ def merged_notebook(mine, old, new):
 
 
 def _merged_notebook(mine, old, new):
-    try:
-        mine, old, new = (json.loads(text) for text in (mine, old, new))
-        mine_by, old_by, new_by = ({cell["id"]: cell for cell in book["cells"]} for book in (mine, old, new))
-    except (ValueError, KeyError, TypeError):
-        return None
+    mine, old, new = (json.loads(text) for text in (mine, old, new))
+    mine_by, old_by, new_by = ({cell["id"]: cell for cell in book["cells"]} for book in (mine, old, new))
     if any(len(by) != len(book["cells"]) for by, book in ((mine_by, mine), (old_by, old), (new_by, new))):
         return None
     cells = []
