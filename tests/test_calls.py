@@ -1,14 +1,18 @@
 """What a rank stands in, told from its frame alone: the call, what it is called on, and whether that waits for other ranks."""
 
+import contextlib
 import socket
 import sys
+import threading
 import time
+import weakref
 from types import SimpleNamespace
 
 import pytest
 from mpi4py import MPI
 
 from pi2zero.cluster.calls import Call, call_of, polls, waiting_call
+from pi2zero.cluster.pulse import Pulse
 from pi2zero.cluster.report import CellSources, Frame
 
 
@@ -59,6 +63,50 @@ def test_an_owner_that_only_running_could_tell_is_not_known():
     call = comm.isend(1).wait()
     assert (call.text, call.method, call.owner) == ("comm.isend(1).wait()", "wait", None)
     assert waiting_call(sys._getframe(), call, 1.0)
+
+
+class Tensor:
+    """Large, and known by weak references."""
+
+
+def test_what_a_function_lets_go_of_is_gone_after_a_look():
+    own, tensor = comm, Tensor()
+    gone = weakref.ref(tensor)
+    assert own.recv().owner is comm
+    del tensor
+    assert gone() is None
+
+
+def test_whoever_looks_at_his_names_keeps_them():
+    own, names = comm, locals()
+    assert own.recv().owner is comm and names["own"] is comm
+
+
+@pytest.mark.parametrize("look", ["reads", "writes"])
+def test_nothing_is_kept_while_a_look_reads_a_file_or_writes_one(tmp_path, monkeypatch, look):
+    ready, go, kept = threading.Event(), threading.Event(), []
+
+    def cell():
+        tensor = Tensor()
+        kept.append(weakref.ref(tensor))
+        ready.set()
+        go.wait()
+
+    def slowly(*_):
+        go.set()
+        rank.join()
+        kept.append(kept[0]())
+
+    rank = threading.Thread(target=cell)
+    pulse = Pulse(tmp_path / "0.json", SimpleNamespace(events=SimpleNamespace(register=lambda *_: None)))
+    pulse._main = rank
+    pulse._begin()
+    monkeypatch.setattr("pi2zero.cluster.pulse.read" if look == "reads" else "json.dumps", slowly)
+    rank.start()
+    ready.wait()
+    with contextlib.suppress(TypeError):  # nothing comes from `slowly` to be written
+        pulse._look()
+    assert kept[1:] and not any(kept[1:])
 
 
 def test_code_without_source_is_no_call():

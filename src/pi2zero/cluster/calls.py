@@ -72,8 +72,7 @@ def call_of(frame) -> Call:
         return Call()
     shown = " ".join(text.split())
     if isinstance(node.func, ast.Attribute):
-        # Only for what may be a wait: looking at a function's locals keeps them alive until the next look.
-        looked_up = node.func.attr in MPI_WAITS | POLLS
+        looked_up = node.func.attr in MPI_WAITS | POLLS  # of others nobody asks
         return Call(shown, node.func.attr, _value(node.func.value, frame) if looked_up else None)
     if isinstance(node.func, ast.Name):
         found = _value(node.func, frame)
@@ -101,9 +100,7 @@ def _expression(frame) -> str:
 def _value(node, frame):
     """What an expression of names, attributes and plain subscripts stands for; None if only running it could tell."""
     if isinstance(node, ast.Name):
-        for space in (frame.f_locals, frame.f_globals, vars(builtins)):
-            if node.id in space:
-                return space[node.id]
+        return _named(node.id, frame)
     if isinstance(node, ast.Attribute) and (owner := _value(node.value, frame)) is not None:
         return inspect.getattr_static(owner, node.attr, None)
     if isinstance(node, ast.Subscript) and type(owner := _value(node.value, frame)) in (list, tuple, dict):
@@ -113,6 +110,23 @@ def _value(node, frame):
         except (LookupError, TypeError):
             return None
     return None
+
+
+def _named(name: str, frame):
+    """What a name is bound to in a frame; None if it is not bound."""
+    code = frame.f_code
+    if not code.co_flags & inspect.CO_OPTIMIZED:  # a cell, or a class's body: its locals are no copy
+        spaces = frame.f_locals, frame.f_globals, vars(builtins)
+        return next((space[name] for space in spaces if name in space), None)
+    if name not in {*code.co_varnames, *code.co_cellvars, *code.co_freevars}:
+        return frame.f_globals.get(name, vars(builtins).get(name))
+    space = frame.f_locals
+    found = space.get(name)
+    # Up to Python 3.12 the frame keeps this copy: tensors that its function lets go of would stay, and be measured. Emptied,
+    # unless others look at it, too. (Three know it: the frame, this function, and the question.)
+    if sys.version_info < (3, 13) and frame.f_trace is None and sys.getrefcount(space) == 3:
+        space.clear()
+    return found
 
 
 def waiting_call(frame, call: Call, share: float) -> bool:
@@ -161,18 +175,30 @@ def polls(frame):
 
     From the innermost frame outwards, through the libraries that answer.
     """
-    while frame is not None:
-        code = frame.f_code
+    for asking in answering(frame):
+        code = asking.f_code
         if code.co_filename.endswith(OWN_LOOP) and code.co_name == "until":
-            return id(frame), code.co_firstlineno
+            return id(asking), code.co_firstlineno
         for loop in _polling_loops(code.co_filename):
-            if loop.first <= frame.f_lineno <= loop.last:
-                owners = [_home(_value(owner, frame)) for owner in loop.asked]
-                return (id(frame), loop.first) if all(home.startswith(OTHERS) for home in owners) else None
-        if not any(part in code.co_filename for part in (*WAITING_FILES, OWN_FILES)):
-            return None
-        frame = frame.f_back
+            if loop.first <= asking.f_lineno <= loop.last:
+                owners = [_home(_value(owner, asking)) for owner in loop.asked]
+                return (id(asking), loop.first) if all(home.startswith(OTHERS) for home in owners) else None
     return None
+
+
+def answering(frame):
+    """The frames from the innermost outwards: of libraries that wait for other ranks, and of who asked them."""
+    while frame is not None:
+        yield frame
+        if not any(part in frame.f_code.co_filename for part in (*WAITING_FILES, OWN_FILES)):
+            return
+        frame = frame.f_back
+
+
+def read(file: str) -> None:
+    """Read a file of code, which may take long, before a frame of it is looked at, which must not."""
+    linecache.getlines(file)
+    _polling_loops(file)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from pi2zero.cluster.calls import IDLE, call_of, polls, waiting_call
+from pi2zero.cluster.calls import IDLE, answering, call_of, polls, read, waiting_call
 
 PERIOD = 0.5  # s between two looks
 
@@ -82,9 +82,21 @@ class Pulse(threading.Thread):
         return True
 
     def _look(self):
+        # Whoever holds a frame holds what its function has let go of, tensors with it: so nothing slow is done meanwhile.
+        for file in self._files():
+            read(file)
+        if sample := self._sample():
+            part = self.path.with_suffix(".part")
+            part.write_text(json.dumps(asdict(sample)))
+            part.replace(self.path)
+
+    def _files(self) -> list[str]:
+        return [frame.f_code.co_filename for frame in answering(sys._current_frames().get(self._main.ident))]
+
+    def _sample(self) -> Sample | None:
         frame = sys._current_frames().get(self._main.ident)
         if frame is None:
-            return
+            return None
         moved = self._moved()
         call = call_of(frame)
         if loop := polls(frame):
@@ -96,7 +108,9 @@ class Pulse(threading.Thread):
             waits = waiting_call(frame, call, share) and not self._new_threads()
             state = "waits" if waits else "rests" if share < IDLE else "computes"
             self._enter(state, "call")
-        self._write(frame, call)
+        self._number += 1
+        seconds = time.monotonic() - self._since
+        return Sample(self._number, self._state, seconds, call.method, _stack(frame))
 
     def _new_threads(self) -> bool:
         """Whether this cell has started threads of Python that live: one may be about to send."""
@@ -112,17 +126,13 @@ class Pulse(threading.Thread):
             self._since, self._cpu = time.monotonic(), time.clock_gettime(self._clock)
         self._state, self._place = state, place
 
-    def _write(self, frame, call) -> None:
-        self._number += 1
-        stack = []
-        while frame is not None:
-            stack.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
-            frame = frame.f_back
-        seconds = time.monotonic() - self._since
-        sample = Sample(self._number, self._state, seconds, call.method, stack)
-        part = self.path.with_suffix(".part")
-        part.write_text(json.dumps(asdict(sample)))
-        part.replace(self.path)
+
+def _stack(frame) -> list:
+    stack = []
+    while frame is not None:
+        stack.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+        frame = frame.f_back
+    return stack
 
 
 def pulse_path(run_dir: str, rank: int) -> Path:
