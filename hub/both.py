@@ -1,5 +1,6 @@
 """What the room's hub on one node and the one on a Slurm cluster have in common. Both load this file."""
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -17,8 +18,13 @@ c.Authenticator.blocked_users = {"root"}
 
 # Only this machine hears the hub, until it has a certificate: passwords do not go over a network in the clear.
 c.JupyterHub.bind_url = "http://127.0.0.1:8000"
-c.ConfigurableHTTPProxy.command = [str(HUB / "node_modules" / ".bin" / "configurable-http-proxy")]
-c.ConfigurableHTTPProxy.pid_file = str(STATE / "proxy.pid")
+PROXY, PROXY_NUMBER = HUB / "node_modules" / ".bin" / "configurable-http-proxy", STATE / "proxy.pid"
+c.ConfigurableHTTPProxy.command = [str(PROXY)]
+c.ConfigurableHTTPProxy.pid_file = str(PROXY_NUMBER)
+# JupyterHub ends the process whose number that file has. After a power cut, or on another machine, that is somebody else's.
+with contextlib.suppress(OSError, ValueError):
+    if str(PROXY).encode() not in Path("/proc", str(int(PROXY_NUMBER.read_text())), "cmdline").read_bytes():
+        PROXY_NUMBER.unlink()
 c.JupyterHub.db_url = f"sqlite:///{STATE / 'hub.sqlite'}"
 c.JupyterHub.cookie_secret_file = str(STATE / "cookie_secret")
 

@@ -337,7 +337,7 @@ def test_a_pipe_in_a_saved_dataset_is_not_waited_for(tmp_path):
         quiet(tmp_path / "saved")
 
 
-@pytest.mark.parametrize("name", ["train.jsonl", "train.csv", "one.story"])
+@pytest.mark.parametrize("name", ["train.jsonl", "train.csv", "one.story", "all_train.txt"])
 def test_what_has_no_end_is_not_read_whole(name, tmp_path, monkeypatch):
     """A file of many GB may take no room on the disk, and be one line."""
     monkeypatch.setattr(readers, "LONGEST", 10_000)
@@ -345,6 +345,7 @@ def test_what_has_no_end_is_not_read_whole(name, tmp_path, monkeypatch):
         "train.jsonl": (as_lines(rows("train", 3)), readers._json_lines),
         "train.csv": (as_csv(rows("train", 3)), readers._csv),
         "one.story": ("", readers._story),
+        "all_train.txt": ("http://a/1\nhttp://a/2\nhttp://a/3\n", readers._listed),
     }[name]
     (tmp_path / name).write_text(good)
     with (tmp_path / name).open("ab") as whole:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from traitlets.config import Config
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "hub"), str(ROOT / "tools")]
@@ -38,6 +40,17 @@ def test_the_values_for_kubernetes_name_what_the_image_has():
     assert "COPY --chown=learner . /srv/pi2zero" in dockerfile and f"--uid {values['uid']} learner" in dockerfile
     assert values["storage"]["homeMountPath"] == "/home/learner"
     assert pins(ROOT / "hub" / "requirements.txt")["jupyterhub"].startswith("5.")
+
+
+def test_a_number_that_another_process_has_by_now_is_not_the_proxy_s(tmp_path, monkeypatch):
+    monkeypatch.setenv("PI2ZERO_HUB_STATE", str(tmp_path))
+    proxy = ROOT / "hub" / "node_modules" / ".bin" / "configurable-http-proxy"
+    for command, stays in ((["sleep", "60"], False), (["bash", "-c", "sleep 60; :", proxy], True)):
+        with subprocess.Popen(command) as process:
+            (tmp_path / "proxy.pid").write_text(str(process.pid))
+            runpy.run_path(str(ROOT / "hub" / "both.py"), {"get_config": Config})
+            assert (tmp_path / "proxy.pid").exists() is stays
+            process.kill()
 
 
 def test_nobody_s_work_is_overwritten(tmp_path):

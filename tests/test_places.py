@@ -17,6 +17,7 @@ import pytest
 from pi2zero.hosts import in_job, place, seal, site, slurm
 from pi2zero.hosts.find import find
 from pi2zero.hosts.place import Place, PlaceError
+from pi2zero.ranks import meeting
 
 
 @pytest.fixture(autouse=True)
@@ -168,6 +169,28 @@ def test_only_friends_get_through_the_filter(friends):
             except OSError:
                 through = False
             assert through == (source in friends), source
+
+
+def test_torchs_store_is_closed_to_others_before_a_rank_hears_where_it_is(monkeypatch):
+    told = []
+
+    class World:
+        rank = 0
+
+        def bcast(self, value):
+            told.append(value)
+            return value
+
+        def allgather(self, value):
+            return [value, "127.0.0.2"]
+
+    for variable in (*meeting.INTERFACES, "HERE"):
+        monkeypatch.setenv(variable, "127.0.0.1")
+    monkeypatch.setattr(seal, "seal", lambda pid, friends: told.append((pid, friends)))
+    _, _, port, close_to_others = meeting._at_a_port(World(), "HERE", 0)
+    assert told == ["127.0.0.1", (os.getpid(), ["127.0.0.1", "127.0.0.2"]), port]
+    close_to_others()
+    assert told[-1] == told[1]
 
 
 def test_the_hosts_of_the_test_say_what_they_need():

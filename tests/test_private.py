@@ -23,6 +23,7 @@ from pi2zero import marks
 from pi2zero.cluster import engines
 from pi2zero.hosts import place
 from pi2zero.hosts.seal import ports_of, strangers
+from pi2zero.ranks import start_deepspeed
 
 pytestmark = [
     pytest.mark.long,
@@ -186,3 +187,21 @@ def test_signals_environments_and_files(ranks, tries, user):
         os.chown(own, user, -1)
         assert tries("remove", paths=[own, *map(str, (folder, segments[0].parent, *folder.rglob("*"), *of_mpi))]) == [own]
     ranks.run("assert secret_number == 4711")
+
+
+def test_deepspeed_s_shared_memory_is_not_taken_from_somebody_else(user, monkeypatch):
+    """Its name is known before: DeepSpeed's launcher takes port 29500, if nobody says otherwise."""
+    monkeypatch.setattr("torch.distributed.barrier", lambda: None)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", f"test{os.getpid()}")
+    file = Path(f"/dev/shm/deepspeed_allreduce_buffer_{os.getuid()}_127.0.0.1_test{os.getpid()}_3")
+    file.touch()
+    start_deepspeed.unlink_shared_buffer(3)
+    assert not file.exists()
+    file.touch()
+    shutil.chown(file, user)
+    try:
+        with pytest.raises(RuntimeError, match=r"Another user of this machine .* had laid"):
+            start_deepspeed.unlink_shared_buffer(3)
+    finally:
+        file.unlink()

@@ -1,6 +1,7 @@
 """The doctor's line for a seat, and its table of a room."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import asdict
@@ -32,6 +33,21 @@ def test_a_room_in_one_table(tmp_path):
     assert "let it run there again" in rows[1][2]
     done = subprocess.run([sys.executable, "-m", "pi2zero", "doctor", "--seats", str(tmp_path)], capture_output=True, text=True)
     assert done.returncode == 1 and done.stdout.endswith("5 seats: 2 green, 3 red\n"), done.stdout + done.stderr
+
+
+def test_a_seat_cannot_keep_the_table_or_write_on_the_terminal(tmp_path, monkeypatch):
+    monkeypatch.setattr(seats, "LONGEST", 1000)
+    answers = {"good": [Result("MPI\x1b[2J", "failed", "", "Run\x1b]0;x\x07 make lab.")], "long": ILL * 100}
+    for seat, results in answers.items():
+        (tmp_path / f"{seat}.json").write_text(json.dumps({"checks": [asdict(result) for result in results]}))
+    os.mkfifo(tmp_path / "pipe\x1b[2J.json")
+    rows, red = seats.table(tmp_path)
+    assert red == 3 and dict(row[:2] for row in rows) == {
+        "good": "RED: MPI?[2J",
+        "long": "RED: no answer",
+        "pipe?[2J": "RED: no answer",
+    }
+    assert rows[0][2] == "Run?]0;x? make lab."
 
 
 def test_an_empty_room_says_what_to_do(tmp_path):

@@ -5,6 +5,8 @@ from pathlib import Path
 
 from pi2zero.doctor.checks import Result
 
+LONGEST = 1_000_000  # bytes of a seat's answer, which has some 5,000
+
 
 def code(results: list[Result]) -> str:
     """GREEN: the notebooks run here, perhaps with warnings. RED, and the checks that failed: here they do not."""
@@ -18,7 +20,10 @@ def code(results: list[Result]) -> str:
 def read(path: Path) -> list[Result]:
     """What `doctor --json` wrote at a seat. Raises ValueError if it is not that."""
     try:
-        results = [Result(**check) for check in json.loads(path.read_text())["checks"]]
+        if not path.is_file():
+            raise TypeError("a pipe would keep us until somebody writes")
+        with path.open("rb") as file:
+            results = [Result(**check) for check in json.loads(file.read(LONGEST))["checks"]]
         if not all(isinstance(word, str) for result in results for word in (result.name, result.status, result.remedy)):
             raise TypeError("a field is not text")
     except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
@@ -33,9 +38,11 @@ def table(folder: Path) -> tuple[list[tuple[str, str, str]], int]:
         try:
             results = read(path)
             remedies = " ".join(dict.fromkeys(result.remedy for result in results if result.status == "failed" and result.remedy))
-            rows.append((path.stem, code(results), remedies))
+            said = code(results), remedies
         except ValueError as error:
-            rows.append((path.stem, "RED: no answer", str(error)))
+            said = "RED: no answer", str(error)
+        # Whoever sits there has written it: nothing that a terminal would obey.
+        rows.append(tuple("".join(c if c.isprintable() else "?" for c in text) for text in (path.stem, *said)))
     if not rows:
         raise FileNotFoundError(f"{folder} has no *.json. At each seat: python -m pi2zero doctor --json > {folder}/SEAT.json")
     rows.sort(key=lambda row: not row[1].startswith("RED"))

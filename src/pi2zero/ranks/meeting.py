@@ -28,7 +28,7 @@ class Met:
     store: object
     address: str = ""
     port: int = 0
-    close_to_others: Callable = lambda: None  # once the world listens
+    close_to_others: Callable = lambda: None  # again, once the world listens
 
     def name_itself(self) -> None:
         """Set the variables by which programs ask who they are, unless a launcher has."""
@@ -138,9 +138,6 @@ def _at_a_port(comm, known: str, local_rank: int):
     mine = os.environ.get(known)
     host = comm.bcast(mine) or common_address(comm, local_rank == 0)
     use_interface_towards(mine or host)
-    store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False) if comm.rank == 0 else None
-    port = comm.bcast(store.port if store else None)
-    store = store or dist.TCPStore(host, port, is_master=False, wait_for_workers=False)
 
     def close_to_others():
         if mine:
@@ -148,6 +145,10 @@ def _at_a_port(comm, known: str, local_rank: int):
 
             seal(os.getpid(), sorted(set(comm.allgather(mine))))
 
+    store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False) if comm.rank == 0 else None
+    close_to_others()  # the store: gloo's own port comes with the group
+    port = comm.bcast(store.port if store else None)
+    store = store or dist.TCPStore(host, port, is_master=False, wait_for_workers=False)
     return store, host, port, close_to_others
 
 

@@ -39,13 +39,21 @@ def unlink_shared_buffer(rank: int) -> None:
     """Take this rank's file of DeepSpeed's all-reduce in shared memory out of /dev/shm; the ranks keep the memory.
 
     Under DeepSpeed's launcher each rank makes one of 69 MB (csrc/cpu/comm/shm.cpp), and DeepSpeed 0.19 never removes it: some
-    dozen runs fill the memory of a small machine, and it is full until somebody looks there.
+    dozen runs fill the memory of a small machine, and it is full until somebody looks there. Its name can be guessed, and
+    DeepSpeed takes a file that lies there already. Raises RuntimeError if it is another user's, before anything is written there.
     """
     import torch.distributed as dist
 
-    dist.barrier()  # all have opened all
     whose = f"{os.getuid()}_{os.environ.get('MASTER_ADDR', '')}_{os.environ.get('MASTER_PORT', '')}_{rank}"
-    Path(f"/dev/shm/deepspeed_allreduce_buffer_{whose}").unlink(missing_ok=True)
+    file = Path(f"/dev/shm/deepspeed_allreduce_buffer_{whose}")
+    with contextlib.suppress(FileNotFoundError):
+        if (owner := file.lstat().st_uid) != os.getuid():
+            raise RuntimeError(
+                f"Another user of this machine (uid {owner}) had laid {file} where DeepSpeed's ranks exchange gradients.\n"
+                "Nothing was written into it. Start again, at another port, and tell whoever runs this machine."
+            )
+    dist.barrier()  # all have opened all
+    file.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -260,15 +260,19 @@ def _listed(urls, root):
     """The stories of a list of URLs, in its order."""
     name, places = _place(urls, root), [place for place in PLACES if (root / place).is_dir()] or PLACES
     where = " or ".join(f"{root.name}/{place}" for place in places)
-    for number, line in enumerate(urls.read_bytes().splitlines(), 1):
-        if url := line.strip():
-            key = hashlib.sha1(url, usedforsecurity=False).hexdigest()
-            file = next((file for place in places if (file := root / place / f"{key}.story").exists()), None)
-            if file:
-                yield from _story(file, root)
-            else:
-                told = _printable(url[:500].decode(errors="replace"))
-                yield f"{name}:{number}", f"no story for {told} (looked for: {key}.story in {where})"
+    with urls.open("rb") as lines:
+        for number, line in enumerate(iter(lambda: lines.readline(LONGEST + 1), b""), 1):
+            if len(line) > LONGEST:
+                yield f"{name}:{number}", f"a line of more than {LONGEST:,} bytes; the rest of the file is left out"
+                return
+            if url := line.strip():
+                key = hashlib.sha1(url, usedforsecurity=False).hexdigest()
+                file = next((file for place in places if (file := root / place / f"{key}.story").exists()), None)
+                if file:
+                    yield from _story(file, root)
+                else:
+                    told = _printable(url[:500].decode(errors="replace"))
+                    yield f"{name}:{number}", f"no story for {told} (looked for: {key}.story in {where})"
 
 
 def _place(file, root):
