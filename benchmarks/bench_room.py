@@ -23,7 +23,7 @@ from groups import Group  # noqa: E402
 
 PAGE, EXPLAINED = HERE / "room.md", HERE / "room_explained.md"
 NOTEBOOK, HEAVY = "notebooks/02_mpi_pi.ipynb", "notebooks/06_ddp.ipynb"
-LESSON = 45 * 60  # s that the plan gives notebook 02
+LESSON = 50 * 60  # s that the plans give notebook 02
 RANKS = """import pi2zero
 cluster = pi2zero.start(n=4)
 cluster.run("import os\\nfrom mpi4py import MPI\\nsecret = {name!r}\\nwho = MPI.COMM_WORLD.allgather(os.getuid())")"""

@@ -39,6 +39,7 @@ torch's cache and torchrun's notes on a run that failed, and Open MPI's folder o
 at the kernel's end. A machine's own lacks (no compiler, no MPI, another Python, a broken torch or Horovod) are made by a program
 or module of that name which fails as the real one does. Rows of "hosts and Slurm" are written by `PI2ZERO_FAULTS=all python
 tools/hosts.py -- python -m pytest -p tests.fault_page tests/hosts`; what is left there is looked for on all hosts by the tests.
+The lines of counts are those of the last run as a whole; rows that came after it were run by themselves.
 """
 NOT_YET = """
 ## Not injected

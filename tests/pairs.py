@@ -45,10 +45,10 @@ class Run:
 
     numbers = count()
 
-    def __init__(self, book):
+    def __init__(self, book, watched_by=()):
         self.book, self.begin, self.mark, self.beside = book, time.monotonic(), f"{os.getpid()}-{next(self.numbers)}", {}
         self.log = ROOT / "build" / f"pairs-{self.mark}.log"
-        command = [sys.executable, "tools/nbval_report.py", "--lanes", "1", str(book)]
+        command = [*watched_by, sys.executable, "tools/nbval_report.py", "--lanes", "1", str(book)]
         with self.log.open("w") as log:
             env = {**os.environ, RUN: self.mark}
             self.process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, env=env)
@@ -122,23 +122,27 @@ def seconds(book):
     return budgets.NOTEBOOKS.get(str(book.relative_to(ROOT)), 60)
 
 
+def books():
+    """The notebooks that can run on one host."""
+    every = [*sorted(ROOT.glob("notebooks/*.ipynb")), *sorted(ROOT.glob("solutions/*.ipynb"))]
+    return [book for book in every if not needs.why_not(nbformat.read(book, as_version=4))]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--minutes", type=float, default=30, help="none begins that would take longer (default: 30)")
     parser.add_argument("--at-once", type=int, default=2, help="how many run at the same time (default: 2)")
     args = parser.parse_args()
-    every = [*sorted(ROOT.glob("notebooks/*.ipynb")), *sorted(ROOT.glob("solutions/*.ipynb"))]
-    books = [book for book in every if not needs.why_not(nbformat.read(book, as_version=4))]
-    page, running = PAGE.read_text() if PAGE.exists() else "", []
+    all_books, page, running = books(), PAGE.read_text() if PAGE.exists() else "", []
     (ROOT / "build").mkdir(exist_ok=True)
     done, end = met(page), time.monotonic() + 60 * args.minutes
     while True:
         for run in [run for run in running if run.process.poll() is not None]:
             running.remove(run)
-            page = written(page, *run.over(), len(books))
+            page = written(page, *run.over(), len(all_books))
             PAGE.write_text(page)
             done |= met(page)
-        while len(running) < args.at_once and (book := next_beside(running, books, done, end - time.monotonic())):
+        while len(running) < args.at_once and (book := next_beside(running, all_books, done, end - time.monotonic())):
             done |= {frozenset((book.stem, run.book.stem)) for run in running}
             running.append(Run(book))
         if not running:
