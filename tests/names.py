@@ -30,9 +30,9 @@ BEGUN, ENDED = re.compile(r"^(\d+) +(\w+\(.*) <unfinished \.\.\.>$"), re.compile
 WORD = re.compile(r'(?:AT_FDCWD|\d+)?(?:<([^<>]*)>, )?"((?:[^"\\]|\\.)*)"')
 HEAD = """# What two notebooks have in common
 
-Written by `python tests/names.py`: each notebook ran beside itself, under strace; {calls:,} calls of the system were looked at. {books}
-notebooks, so {all} pairs: what one run changes and another changes or reads is all that they can disturb each other by, besides the
-time of the processors. (Names with a number in them that is drawn for each run are never in common.) {unexplained}
+Written by `python tests/names.py`: each notebook ran beside itself, under strace; {calls:,} calls of the system were looked at.
+{books} notebooks, so {all} pairs: what one run changes and another changes or reads is all that they can disturb each other by,
+besides the time of the processors. (Names with a number in them that is drawn for each run are never in common.) {unexplained}
 
 | what | names | notebooks that change it | that read it | why it disturbs nobody |
 |---|---|---|---|---|
@@ -41,7 +41,8 @@ time of the processors. (Names with a number in them that is drawn for each run 
 
 def command(log):
     """strace's words before the command that it watches."""
-    return ["strace", "-f", "-qq", "--seccomp-bpf", "-y", "-s", "400", "-o", str(log), "-e", "trace=" + ",".join(f"?{call}" for call in CALLS)]
+    calls = ",".join(f"?{call}" for call in CALLS)  # not every kind of processor has all of them
+    return ["strace", "-f", "-qq", "--seccomp-bpf", "-y", "-s", "400", "-o", str(log), "-e", f"trace={calls}"]
 
 
 def whole(lines):

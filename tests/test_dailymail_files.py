@@ -328,6 +328,17 @@ def test_a_saved_dataset_whose_offsets_lead_out_of_it_is_refused(tmp_path):
         quiet(tmp_path / "saved")
 
 
+def test_a_line_of_a_saved_dataset_that_is_no_utf8_is_reported_and_the_rest_is_used(tmp_path):
+    given = rows("train", 30)
+    datasets.Dataset.from_list(given).save_to_disk(tmp_path / "saved")
+    (file,) = (tmp_path / "saved").rglob("*.arrow")
+    whole, article = file.read_bytes(), given[2]["article"].encode()
+    assert whole.count(article) == 1
+    file.write_bytes(whole.replace(article, b"\xff" + article[1:]))
+    stories = quiet(tmp_path / "saved")
+    assert sum(sizes(stories)) == 29 and stories.skipped == ["saved:3: not UTF-8 (byte 0xff); save the file as UTF-8"]
+
+
 def test_a_pipe_in_a_saved_dataset_is_not_waited_for(tmp_path):
     datasets.Dataset.from_list(rows("train", 5)).save_to_disk(tmp_path / "saved")
     (file,) = (tmp_path / "saved").rglob("*.arrow")

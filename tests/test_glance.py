@@ -279,6 +279,7 @@ def test_words_that_somebody_else_may_have_laid_are_not_taken(tmp_path, laid):
         file.symlink_to(other)
     else:
         file.write_text('{"notes": "known", "page": "known"}')
+        file.chmod(0o644)
     with pytest.raises(PermissionError, match="is not yours alone"):
         page.words(tmp_path)
     assert not other.exists()

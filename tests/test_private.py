@@ -152,10 +152,12 @@ def test_no_port_is_open_to_all(ranks, tries, monkeypatch):
     ranks.run("dist.all_reduce(x)\nassert x.item() == 4")
 
 
-def test_who_has_connected_to_a_rank_is_known(tries, user):
+@pytest.mark.parametrize("listens", ["127.0.0.1", "::"])
+def test_who_has_connected_to_a_rank_is_known(tries, user, listens):
     """gloo takes whoever is first for a rank: `join` looks before anything is exchanged."""
     assert strangers() == set()
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()):
+    both = {"family": socket.AF_INET6, "dualstack_ipv6": True} if listens == "::" else {}  # as torch's store listens
+    with socket.create_server((listens, 0), **both) as server, socket.create_connection(("127.0.0.1", server.getsockname()[1])):
         mine, _ = server.accept()
         assert strangers() == set(), "one's own"
         seen = []
@@ -194,14 +196,18 @@ def test_deepspeed_s_shared_memory_is_not_taken_from_somebody_else(user, monkeyp
     monkeypatch.setattr("torch.distributed.barrier", lambda: None)
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     monkeypatch.setenv("MASTER_PORT", f"test{os.getpid()}")
-    file = Path(f"/dev/shm/deepspeed_allreduce_buffer_{os.getuid()}_127.0.0.1_test{os.getpid()}_3")
+    file = start_deepspeed.shared_buffer(3)
     file.touch()
+    start_deepspeed.refuse_others(file)
     start_deepspeed.unlink_shared_buffer(3)
     assert not file.exists()
     file.touch()
     shutil.chown(file, user)
-    try:
-        with pytest.raises(RuntimeError, match=r"Another user of this machine .* had laid"):
-            start_deepspeed.unlink_shared_buffer(3)
-    finally:
-        file.unlink()
+    with file.open() as taken:
+        for there in (True, False):  # he may take its name away again
+            with pytest.raises(RuntimeError, match=r"Another user of this machine .* has laid"):
+                start_deepspeed.refuse_others(file)
+            if there:
+                file.unlink()
+    assert taken.closed
+    start_deepspeed.refuse_others(file)

@@ -147,7 +147,8 @@ echo 7
 """
 
 
-def test_while_slurm_takes_no_job_it_says_so_and_goes_on(says, tmp_path):
+def test_while_slurm_takes_no_job_it_says_so_and_goes_on(says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     says("scancel", "")
     says("scontrol", NODES, NODES, "node1\nnode2\n", "node3\n")
     (tmp_path / "sbatch").write_text(FULL.format(seconds=0.5))

@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 from gpu_cases import PROGRAMS, ROOT, Case, cases, programs
 
 LAST = 25  # lines of a path that failed
@@ -95,20 +95,30 @@ def run(case: Case, deadline: float) -> Outcome:
 
 def end(process: subprocess.Popen) -> bool:
     """End a process with all that it has started; whether it still ran. Launchers are asked first: they know their ranks."""
-    if process.poll() is not None:
-        return False
-    own = psutil.Process(process.pid)
-    family = [own, *own.children(recursive=True)]
-    own.terminate()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(5)
-    with contextlib.suppress(psutil.NoSuchProcess):
-        family += own.children(recursive=True)
-    for one in family:
-        with contextlib.suppress(psutil.NoSuchProcess):  # it knows when its number is another's
-            one.kill()
+    family = [process.pid, *descendants(process.pid)]
+    runs = process.poll() is None
+    if runs:
+        process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(5)
+        family += descendants(process.pid)
+    for pid in family[1:] if not runs else family:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
     process.wait()
-    return True
+    return runs
+
+
+def descendants(pid: int) -> list[int]:
+    """All that a process has started, and these in turn (Linux; elsewhere none)."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    found = [pid]
+    for one in found:
+        found += [child for child, parent in parents.items() if parent == one]
+    return found[1:]
 
 
 def report(facts: dict, outcomes: list[Outcome], day: str) -> str:

@@ -118,7 +118,7 @@ def heed_python(asked, venv):
         with open(os.path.join(venv, "pyvenv.cfg")) as f:
             made_of = dict(re.findall(r"(?m)^(\w+) = (.*)$", f.read())).get("executable", "")
         code = "import os, sys; print(os.path.realpath(sys.executable))"
-        wanted = subprocess.check_output([asked, "-c", code], universal_newlines=True).strip()
+        wanted = subprocess.check_output([asked, "-c", code], stderr=subprocess.DEVNULL, universal_newlines=True).strip()
     except (OSError, subprocess.CalledProcessError):
         return
     if os.path.realpath(made_of) != wanted:

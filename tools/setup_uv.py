@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 
 PYTORCH = "https://download.pytorch.org/whl/"
 # pip's setting, the variable in which uv wants it, and what stands between several values there.
@@ -31,7 +32,8 @@ RANK = ("global", "install", ":env:")  # a later one wins
 
 def pip_settings(python, env):
     """pip's settings as {name: value}: of its files and of the environment, as pip itself puts them together."""
-    listed = subprocess.run([python, "-m", "pip", "config", "list"], stdout=subprocess.PIPE, env=env)
+    listed = subprocess.run([python, "-m", "pip", "config", "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
+    sys.stderr.write(listed.stderr.decode(errors="replace"))  # not its traceback, if both are interrupted
     found = LINE.findall(listed.stdout.decode(errors="replace"))
     found.sort(key=lambda line: RANK.index(line[0]))
     return {name: str(ast.literal_eval(value)) for _, name, value in found}

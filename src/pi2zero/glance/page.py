@@ -148,11 +148,16 @@ def words(folder: Path) -> dict[str, str]:
     file = folder / ".words.json"
     try:
         file.touch(mode=0o600, exist_ok=False)  # follows no link
+        new = True
     except FileExistsError:
-        found = file.lstat()
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-            why = f"{file} is not yours alone: somebody else may have laid it there. Take another folder."
-            raise PermissionError(why) from None
+        new = False
+    found = file.lstat()
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        if new:
+            file.unlink()
+        why = "this file system does not keep whose it is" if new else "somebody else may have laid it there"
+        raise PermissionError(f"{file} is not yours alone: {why}. Take another folder.")
+    if not new:
         return json.loads(file.read_text())
     letters = "abcdefghjkmnpqrstuvwxyz23456789"  # none that is taken for another when it is copied from a wall
     told = {"notes": "".join(secrets.choice(letters) for _ in range(6)), "page": secrets.token_hex(12)}

@@ -115,8 +115,8 @@ def read_all(paths: list[str]) -> list[str]:
 
 def seal(mark: str, friends: list[str]) -> int:
     """Let nobody but friends (addresses) connect to what the ranks with this mark listen on here, and nobody at all to Open MPI's
-    daemons: theirs are all there, and whom they take they obey."""
-    ranks = sum(seal_process(process.pid, friends) for process in marks.marked(mark))
+    daemons: theirs are all there, and whom they take they obey. (Slurm's own daemons speak to srun.)"""
+    ranks = sum(seal_process(process.pid, friends) for process in marks.marked(mark) if name_of(process) not in SHELLS)
     return ranks + sum(seal_process(daemon.pid) for daemon in daemons(mark))
 
 

@@ -43,27 +43,33 @@ def seal(pid: int, friends: list[str] = (), loopback: bool = False) -> int:
 
 
 def strangers() -> set[int]:
-    """The ids of other users at the far ends of this process's connections on this host, as Linux's /proc/net tells them.
+    """The ids of other users who have connected to a port on which this process listens, as Linux's /proc/net tells them.
 
-    gloo takes whoever comes first for a rank: it asks nobody who they are.
+    gloo takes whoever comes first for a rank: it asks nobody who they are. Root is no stranger: it could be anybody, and before
+    Linux 6.17 a connection that was not taken yet is root's.
     """
-    far_ends = set()
-    for one in psutil.Process().net_connections("tcp"):
-        if one.raddr and one.status == psutil.CONN_ESTABLISHED:
-            far_ends.add((_as_linux_writes(one.raddr), _as_linux_writes(one.laddr)))
+    connections = psutil.Process().net_connections("tcp")
+    ports = {one.laddr.port for one in connections if one.status == psutil.CONN_LISTEN}
+    come = [one for one in connections if one.raddr and one.status == psutil.CONN_ESTABLISHED and one.laddr.port in ports]
+    far_ends = {(_as_linux_writes(one.raddr), _as_linux_writes(one.laddr)) for one in come}
     found = set()
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
             rows = [row.split() for row in Path("/proc/net", table).read_text().splitlines()[1:]]
-            found |= {int(row[7]) for row in rows if row[3] == ESTABLISHED and (row[1], row[2]) in far_ends}
-    return found - {os.getuid()}
+            found |= {int(row[7]) for row in rows if row[3] == ESTABLISHED and (_short(row[1]), _short(row[2])) in far_ends}
+    return found - {0, os.getuid()}
 
 
 def _as_linux_writes(address) -> str:
     """127.0.0.1, port 80 -> 0100007F:0050."""
     family = socket.AF_INET6 if ":" in address.ip else socket.AF_INET
     words = memoryview(socket.inet_pton(family, address.ip)).cast("I")
-    return "".join(f"{word:08X}" for word in words) + f":{address.port:04X}"
+    return _short("".join(f"{word:08X}" for word in words) + f":{address.port:04X}")
+
+
+def _short(address: str) -> str:
+    """A caller by IPv4 to a socket for both: the two ends write it differently."""
+    return address.removeprefix(f"{0:016X}FFFF0000")
 
 
 def filter_for(friends: list[str]) -> bytes:

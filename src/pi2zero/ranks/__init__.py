@@ -90,8 +90,10 @@ def _enter(met: meeting.Met, on_cpu: bool) -> Rank:
 
 def _refuse_strangers() -> None:
     """Raises RuntimeError if somebody else of this host has come in the place of a rank: before anything is exchanged."""
-    from pi2zero.hosts.seal import strangers
-
+    try:
+        from pi2zero.hosts.seal import strangers
+    except ImportError:  # a Python without psutil: torchrun's, at a site
+        return
     if found := strangers():
         whose = ", ".join(map(str, sorted(found)))
         raise RuntimeError(

@@ -6,6 +6,8 @@ import os
 import warnings
 from pathlib import Path
 
+BUFFERS = "/dev/shm/deepspeed_allreduce_buffer_"
+
 
 def start(me) -> None:
     """`deepspeed.init_distributed()`; what DeepSpeed prints meanwhile goes nowhere."""
@@ -28,32 +30,51 @@ def start(me) -> None:
     if first:
         operators.drop_stale_locks()
     dist.barrier()
+    refuse_others(shared_buffer(me.rank))
     with contextlib.redirect_stdout(io.StringIO()), silent():
         import deepspeed
 
         deepspeed.init_distributed(dist_init_required=False)
+    refuse_others(shared_buffer(me.rank))
     unlink_shared_buffer(me.rank)
+
+
+def shared_buffer(rank: int) -> Path:
+    """The file of a rank's part of DeepSpeed's all-reduce in shared memory, which it makes under its own launcher alone."""
+    told = os.environ.get
+    return Path(f"{BUFFERS}{os.getuid()}_{told('MASTER_ADDR', '')}_{told('MASTER_PORT', '')}_{rank}")
+
+
+def refuse_others(buffer: Path) -> None:
+    """Raises RuntimeError if another user has laid such a file, which DeepSpeed takes: before a gradient is in it.
+
+    The name can be guessed. What DeepSpeed has opened counts, too, whether or not it has a name by now.
+    """
+    owners = set()
+    with contextlib.suppress(FileNotFoundError):
+        owners.add(buffer.lstat().st_uid)
+    for descriptor in Path("/proc/self/fd").glob("*"):
+        with contextlib.suppress(OSError):
+            if str(descriptor.readlink()).startswith(BUFFERS):
+                owners.add(descriptor.stat().st_uid)
+    if owners - {os.getuid()}:
+        raise RuntimeError(
+            f"Another user of this machine (uid {max(owners - {os.getuid()})}) has laid {buffer.name} in /dev/shm, through which "
+            "DeepSpeed's ranks would exchange gradients.\nNone was written. Start again, at another port, and tell whoever runs "
+            "this machine."
+        )
 
 
 def unlink_shared_buffer(rank: int) -> None:
     """Take this rank's file of DeepSpeed's all-reduce in shared memory out of /dev/shm; the ranks keep the memory.
 
     Under DeepSpeed's launcher each rank makes one of 69 MB (csrc/cpu/comm/shm.cpp), and DeepSpeed 0.19 never removes it: some
-    dozen runs fill the memory of a small machine, and it is full until somebody looks there. Its name can be guessed, and
-    DeepSpeed takes a file that lies there already. Raises RuntimeError if it is another user's, before anything is written there.
+    dozen runs fill the memory of a small machine, and it is full until somebody looks there.
     """
     import torch.distributed as dist
 
-    whose = f"{os.getuid()}_{os.environ.get('MASTER_ADDR', '')}_{os.environ.get('MASTER_PORT', '')}_{rank}"
-    file = Path(f"/dev/shm/deepspeed_allreduce_buffer_{whose}")
-    with contextlib.suppress(FileNotFoundError):
-        if (owner := file.lstat().st_uid) != os.getuid():
-            raise RuntimeError(
-                f"Another user of this machine (uid {owner}) had laid {file} where DeepSpeed's ranks exchange gradients.\n"
-                "Nothing was written into it. Start again, at another port, and tell whoever runs this machine."
-            )
     dist.barrier()  # all have opened all
-    file.unlink(missing_ok=True)
+    shared_buffer(rank).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -97,9 +97,9 @@ def _watched(name: str, root_at: int | None):
         root = options.get("root", args[root_at] if len(args) > root_at else 0) if root_at is not None else 0
         given = args[0] if args else options.get("sendobj")
         if name.islower() and (name not in ("bcast", "scatter") or self.rank == root):
-            MPI.pickle.dumps(given)  # what cannot be sent raises here, not while the others wait for it inside MPI
-        if name in _COMBINE:  # nor what cannot be combined: None, or the larger of two arrays
-            (args[1] if len(args) > 1 else options.get("op", MPI.SUM))(given, given)
+            sent = MPI.pickle.dumps(given)  # what cannot be sent raises here, not while the others wait for it inside MPI
+        if name in _COMBINE:  # nor what cannot be combined: None, or the larger of two arrays. (An operation may change its own.)
+            (args[1] if len(args) > 1 else options.get("op", MPI.SUM))(MPI.pickle.loads(sent), MPI.pickle.loads(sent))
         self.meet(name if root == 0 else f"{name} with root {root}")
         return real(self, *args, **options)
 
