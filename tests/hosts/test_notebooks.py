@@ -10,7 +10,7 @@ import pytest
 from tests.hosts.conftest import NODES, left_on, nothing_is_left
 
 ROOT = Path(__file__).resolve().parents[2]
-TIMED = {"02_mpi_pi"}  # what it asserts of times says itself: other work disturbed this, measure once more
+TIMED = {"02_mpi_pi", "06_ddp"}  # what they assert of times says itself: other work disturbed this, measure once more
 SITES = {"ssh": 'on = ["node1:2", "node2:2"]\n', "slurm": 'on = "slurm"\nnodes = 2\nranks_per_node = 2\n'}
 
 
