@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -144,3 +146,23 @@ def test_torch_and_what_was_there_before():
     step["parameters"] = 0
     memory.note("step", net, optimizer)
     assert memory.samples["step"]["parameters"] == 40_000, "the larger sample stays"
+
+
+def test_what_another_thread_is_about_to_let_go_of_is_waited_for():
+    """As gloo's: a collective has returned, and its thread still holds the tensor."""
+    import torch
+
+    from pi2zero.meters import Memory
+
+    memory, net, held = Memory(), torch.nn.Linear(1, 1), [torch.ones(1000) for _ in range(30)]
+
+    def let_go():
+        while held:
+            held.pop()
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=let_go)
+    thread.start()
+    memory.note("after", net)
+    thread.join()
+    assert memory.samples["after"]["in flight"] == 0

@@ -6,6 +6,7 @@ the allocator keeps for later) is in `resident`.
 """
 
 import gc
+import time
 import weakref
 from contextlib import contextmanager
 
@@ -15,6 +16,7 @@ import torch
 __all__ = ["COMPONENTS", "Memory"]
 
 COMPONENTS = ("parameters", "gradients", "master", "moments", "activations", "in flight")
+MOMENT = 0.005  # s
 # DeepSpeed 0.19's names for the shards of the fp32 copy (stages 1 and 2; 3) and of reduced gradients (1 and 2; 1 and 2; 3).
 MASTER = ("single_partition_of_fp32_groups", "fp32_partitioned_groups_flat")
 REDUCED = ("averaged_gradients", "grads_in_partition", "grad_partitions_flat_buffer")
@@ -169,6 +171,17 @@ def _storage(tensor):
 
 
 def _alive():
-    """The storages that a Python tensor looks at, but for those set aside, and those that only C++ holds."""
+    """The storages that a Python tensor looks at, but for those set aside, and those that only C++ holds.
+
+    A collective's thread lets go of its tensor a moment after the call has returned, and the tensor is Python's until then.
+    """
+    former, found = None, _looked_at()
+    while former is None or len(found) < len(former):
+        time.sleep(MOMENT)
+        former, found = found, _looked_at()
+    return found
+
+
+def _looked_at():
     gc.collect()
-    return filter(None, map(_storage, [o for o in gc.get_objects() if issubclass(type(o), torch.Tensor)]))
+    return list(filter(None, map(_storage, [o for o in gc.get_objects() if issubclass(type(o), torch.Tensor)])))
