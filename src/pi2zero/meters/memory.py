@@ -16,7 +16,7 @@ import torch
 __all__ = ["COMPONENTS", "Memory"]
 
 COMPONENTS = ("parameters", "gradients", "master", "moments", "activations", "in flight")
-MOMENT = 0.005  # s
+MOMENT = 0.005  # s that a thread gets to let go of a tensor
 # DeepSpeed 0.19's names for the shards of the fp32 copy (stages 1 and 2; 3) and of reduced gradients (1 and 2; 1 and 2; 3).
 MASTER = ("single_partition_of_fp32_groups", "fp32_partitioned_groups_flat")
 REDUCED = ("averaged_gradients", "grads_in_partition", "grad_partitions_flat_buffer")

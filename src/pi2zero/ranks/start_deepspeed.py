@@ -57,9 +57,9 @@ def refuse_others(buffer: Path) -> None:
         with contextlib.suppress(OSError):
             if str(descriptor.readlink()).startswith(BUFFERS):
                 owners.add(descriptor.stat().st_uid)
-    if owners - {os.getuid()}:
+    if others := owners - {os.getuid()}:
         raise RuntimeError(
-            f"Another user of this machine (uid {max(owners - {os.getuid()})}) has laid {buffer.name} in /dev/shm, through which "
+            f"Another user of this machine (uid {max(others)}) has laid {buffer.name} in /dev/shm, through which "
             "DeepSpeed's ranks would exchange gradients.\nNone was written. Start again, at another port, and tell whoever runs "
             "this machine."
         )

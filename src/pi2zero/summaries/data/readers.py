@@ -183,6 +183,11 @@ def _json(file, root):
 
 
 def _json_lines(file, root):
+    return _by_lines(file, root, lambda where, number, line: [(where, _json_line(line, file, number))])
+
+
+def _by_lines(file, root, read):
+    """What read(where, number, line) gives for each line that is not empty; one longer than any story, held whole, is the end."""
     name = _place(file, root)
     with file.open("rb") as lines:
         for number, line in enumerate(iter(lambda: lines.readline(LONGEST + 1), b""), 1):
@@ -190,7 +195,7 @@ def _json_lines(file, root):
                 yield f"{name}:{number}", f"a line of more than {LONGEST:,} bytes; the rest of the file is left out"
                 return
             if line.strip():
-                yield f"{name}:{number}", _json_line(line, file, number)
+                yield from read(f"{name}:{number}", number, line)
 
 
 def _array(file, root):
@@ -260,21 +265,19 @@ def _story(file, root):
 
 def _listed(urls, root):
     """The stories of a list of URLs, in its order."""
-    name, places = _place(urls, root), [place for place in PLACES if (root / place).is_dir()] or PLACES
-    where = " or ".join(f"{root.name}/{place}" for place in places)
-    with urls.open("rb") as lines:
-        for number, line in enumerate(iter(lambda: lines.readline(LONGEST + 1), b""), 1):
-            if len(line) > LONGEST:
-                yield f"{name}:{number}", f"a line of more than {LONGEST:,} bytes; the rest of the file is left out"
-                return
-            if url := line.strip():
-                key = hashlib.sha1(url, usedforsecurity=False).hexdigest()
-                file = next((file for place in places if (file := root / place / f"{key}.story").exists()), None)
-                if file:
-                    yield from _story(file, root)
-                else:
-                    told = _printable(url[:500].decode(errors="replace"))
-                    yield f"{name}:{number}", f"no story for {told} (looked for: {key}.story in {where})"
+    places = [place for place in PLACES if (root / place).is_dir()] or PLACES
+    folders = " or ".join(f"{root.name}/{place}" for place in places)
+
+    def story(where, _, line):
+        url = line.strip()
+        key = hashlib.sha1(url, usedforsecurity=False).hexdigest()
+        file = next((file for place in places if (file := root / place / f"{key}.story").exists()), None)
+        if file:
+            return _story(file, root)
+        told = _printable(url[:500].decode(errors="replace"))
+        return [(where, f"no story for {told} (looked for: {key}.story in {folders})")]
+
+    return _by_lines(urls, root, story)
 
 
 def _place(file, root):
