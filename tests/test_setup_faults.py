@@ -89,9 +89,14 @@ def mounted(folder, options):
         subprocess.run(["umount", "-l", folder], check=True)
 
 
-def test_a_read_only_checkout(tmp_path):
-    with mounted(tmp_path, "ro"):
-        assert "you may not write" in sentences(run_setup(tmp_path))
+def test_a_read_only_checkout(copy):  # noqa: F811
+    """As on a shared disk that only its owner may change: nothing of it can be written, by root neither."""
+    (folder := copy.parent / "read-only").mkdir()
+    with mounted(folder, "mode=755") as again:
+        shutil.copytree(copy, folder, dirs_exist_ok=True)
+        again("ro")
+        assert "you may not write" in sentences(done := run_setup(folder, script=folder / "tools" / "setup.py"))
+    assert "[1/4]" not in done.stdout
 
 
 def test_a_disk_from_which_no_program_runs(tmp_path):
@@ -121,6 +126,25 @@ def test_a_full_disk(copy, wheels, step):  # noqa: F811
         done = in_copy(copy, "--need-gb", "0", conf=conf)
         assert "The environment is ready" in done.stdout, done.stderr
         python_of(copy, "import alpha, pi2zero")
+
+
+def test_a_full_disk_at_the_last_step(copy, wheels):  # noqa: F811
+    """Somebody else's file takes the rest when all packages are there, and the kit itself is about to come."""
+    (copy / "venv").mkdir()
+    conf = f"no-index = true\nfind-links = {wheels}"
+    with mounted(copy / "venv", "size=100m"):
+        command = [sys.executable, copy / "tools" / "setup.py", "--venv", copy / "venv", "--need-gb", "0"]
+        piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        with subprocess.Popen(command, env=only_these(copy, conf), **piped) as process:
+            assert any(line.startswith("[4/4]") for line in process.stdout)
+            with contextlib.suppress(OSError), open(other := copy / "venv" / "other", "wb", buffering=0) as file:
+                while file.write(bytes(100_000)):
+                    pass
+            rest, said = process.communicate(timeout=60)
+        assert process.returncode == 1 and "the disk is full" in said and "Traceback" not in said, rest + said
+        other.unlink()
+        assert "The environment is ready" in (done := in_copy(copy, "--need-gb", "0", conf=conf)).stdout, done.stderr
+        python_of(copy, "import psutil, pi2zero")
 
 
 def test_a_home_without_space(copy, wheels):  # noqa: F811
