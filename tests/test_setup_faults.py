@@ -137,7 +137,7 @@ def test_a_full_disk_at_the_last_step(copy, wheels):  # noqa: F811
         piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         with subprocess.Popen(command, env=only_these(copy, conf), **piped) as process:
             assert any(line.startswith("[4/4]") for line in process.stdout)
-            with contextlib.suppress(OSError), open(other := copy / "venv" / "other", "wb", buffering=0) as file:
+            with contextlib.suppress(OSError), (other := copy / "venv" / "other").open("wb", buffering=0) as file:
                 while file.write(bytes(100_000)):
                     pass
             rest, said = process.communicate(timeout=60)
