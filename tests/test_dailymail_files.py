@@ -393,6 +393,15 @@ def test_folders_that_are_no_copy(tmp_path):
         quiet(tmp_path / "a.tsv")
 
 
+def test_a_copy_that_is_refused_leaves_nothing(tmp_path, monkeypatch):
+    """What was read of it until then may be gigabytes, and the kernel that asked lives on."""
+    copy = folder_of_lines(tmp_path, train=as_lines(rows("train", 3000)), test="no story\n")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(ValueError, match="test"):
+        quiet(copy)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(f"{split}.jsonl" for split in SPLITS)
+
+
 def test_the_variable(tmp_path, monkeypatch):
     monkeypatch.setenv("PI2ZERO_DAILYMAIL", str(folder_of_lines(tmp_path)))
     stories = quiet("auto", download=False)

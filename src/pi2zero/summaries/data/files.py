@@ -15,6 +15,7 @@ A story that cannot be used (an article of more than a million characters, too) 
 was seen before. Test comes first, then validation: of an article that is in training too, the training story is left out.
 """
 
+import contextlib
 import hashlib
 import reprlib
 from pathlib import Path
@@ -46,9 +47,19 @@ def read(path: str | Path, counts: dict[str, int] | None = None) -> tuple[str, d
     if not path.exists():
         raise FileNotFoundError(f"There is no file or folder {str(path)!r}. {EXPECTED} Or 'auto', 'embedded' or 'real'.")
     form, parts = _folder(path) if path.is_dir() else _single(path)
-    folder = marks.temporary_folder(marks.STORIES)
-    _folders.append(folder)
-    stores = {split: _Store(Path(folder.name) / f"{split}.arrow", counts.get(split)) for split in PREFIX}
+    with contextlib.ExitStack() as kept:
+        folder = kept.enter_context(marks.temporary_folder(marks.STORIES))
+        stores = {split: _Store(Path(folder) / f"{split}.arrow", counts.get(split)) for split in PREFIX}
+        skipped = _fill(stores, parts)
+        if empty := [split for split, store in stores.items() if not store.size]:
+            raise ValueError(_nothing_left(path, empty, skipped))
+        splits = {split: stores[split].dataset() for split in ("train", "validation", "test")}
+        _folders.append(kept.pop_all())  # a copy that is refused leaves nothing
+    return form, splits, skipped
+
+
+def _fill(stores, parts):
+    """Store the good stories. Returns what was skipped."""
     sieve = _Sieve()
     for split, items in parts:
         for where, item in items:
@@ -57,9 +68,7 @@ def read(path: str | Path, counts: dict[str, int] | None = None) -> tuple[str, d
                 stores[split or _split_of(story["id"])].add(story)
             if all(stores[name].full for name in ([split] if split else stores)):
                 break
-    if empty := [split for split, store in stores.items() if not store.size]:
-        raise ValueError(_nothing_left(path, empty, sieve.skipped))
-    return form, {split: stores[split].dataset() for split in ("train", "validation", "test")}, sieve.skipped
+    return sieve.skipped
 
 
 class _Sieve:
