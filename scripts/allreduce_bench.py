@@ -138,8 +138,8 @@ def measure(prepared, nbytes, warmups, repeats):
         calls[name], result = prepare(x)
         calls[name]()
         wrong = np.abs(np.asarray(result.cpu() if hasattr(result, "cpu") else result) - comm.size * (comm.size + 1) / 2).max()
-        if comm.allreduce(float(wrong), op=MPI.MAX) > 0:
-            stop(f"{name}: the sum of {nbytes} bytes is wrong by {wrong}")
+        if (worst := comm.allreduce(float(wrong), op=MPI.MAX)) > 0:
+            stop(f"{name}: the sum of {nbytes} bytes is wrong by {worst}")
         result[:] = 0  # sums of sums would overflow
     seconds = {name: [] for name in calls}
     for number in range(warmups + repeats):

@@ -29,6 +29,7 @@ def partial_pi(n, rank, size):
 if __name__ == "__main__":
     torch.set_num_threads(1)  # a rank, a core
     world = MPI.COMM_WORLD
+    cpi.refuse_worlds_of_one(world.size)
     n = cpi.parse(world.rank, __doc__).n
     partial_pi(n, world.rank, world.size)  # compiles
     cpi.program(n, world, partial_pi)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python
-"""Train while workers come and go: Horovod's elastic mode. The digits and the network are those of train_single.py.
+r"""Train while workers come and go: Horovod's elastic mode. The digits and the network are those of train_single.py.
 
-echo "localhost:1" > hosts.txt; printf '#!/bin/sh\\ncat hosts.txt\\n' > discover.sh; chmod +x discover.sh
-horovodrun --gloo --network-interface lo -np 1 --min-np 1 --max-np 2 --host-discovery-script ./discover.sh \\
+echo "localhost:1" > hosts.txt; printf '#!/bin/sh\ncat hosts.txt\n' > discover.sh; chmod +x discover.sh
+horovodrun --gloo --network-interface lo -np 1 --min-np 1 --max-np 2 --host-discovery-script ./discover.sh \
     python scripts/elastic_horovod.py --steps 60
 echo "localhost:2" > hosts.txt          (in another terminal, while it runs: a second worker joins)
 """

@@ -2,13 +2,14 @@
 """Images per second of data-parallel training, on random images and random weights: no data set, no download.
 
   python scripts/synthetic_benchmark.py                                             one rank
-  mpirun -n 2 python scripts/synthetic_benchmark.py --method ddp                    also: hand, horovod, single
+  mpirun -n 2 --bind-to none python scripts/synthetic_benchmark.py --method ddp     also: hand, horovod, single
   torchrun --standalone --nproc-per-node 2 scripts/synthetic_benchmark.py --method hand
   horovodrun -np 2 --gloo python scripts/synthetic_benchmark.py --method horovod
 
 methods: ddp (torch DistributedDataParallel), horovod (DistributedOptimizer), hand (one flat all-reduce after backward),
 single (no communication: on several ranks these are independent runs side by side, the ceiling for all others).
-A step is forward, backward, reduction and update. The step of the whole is that of its slowest rank. Warm-up is not counted.
+A step is forward, backward, reduction and update. The step of the whole is that of its slowest rank (but independent runs wait
+for nobody: theirs is the mean). Warm-up is not counted.
 A step begins with --pause, as if its data had to be fetched.
 """
 
@@ -160,11 +161,15 @@ def tell(args, seconds, parameters, device):
     """
     seconds, worked = seconds[:, :-1], seconds[:, -1]
     rates = [mean_sd(args.batch_size / own) for own in seconds]
-    mean, sd = mean_sd(args.batch_size * len(seconds) / seconds.max(axis=0))
+    if args.method == "single":  # nobody waits: a step that is slow on one rank delays no other
+        steps, rate = len(seconds) / (1 / seconds).sum(axis=0), (args.batch_size / seconds).sum(axis=0)
+    else:
+        steps, rate = seconds.max(axis=0), args.batch_size * len(seconds) / seconds.max(axis=0)
+    mean, sd = mean_sd(rate)
     report = {
         **vars(args), "ranks": len(seconds), "device": device.type, "parameters": parameters,
         "idle": float(1 - worked.sum() / seconds.sum()),  # of a processor's time for each rank, what it left
-        "step_seconds": statistics.median(seconds.max(axis=0).tolist()),
+        "step_seconds": statistics.median(steps.tolist()),
         "images_per_second": mean, "images_per_second_sd": sd,
         "per_rank": [{"images_per_second": m, "sd": s} for m, s in rates],
     }  # fmt: skip
@@ -209,6 +214,8 @@ def parse():
     check(args.pause >= 0, f"--pause has to be 0 or more; got {args.pause}")
     check(args.warmup >= 0, f"--warmup has to be 0 or more; got {args.warmup}")
     check(args.image_size >= 32, f"--image-size has to be 32 or more (a ResNet halves it five times); got {args.image_size}")
+    cores = len(os.sched_getaffinity(0))
+    check(args.threads <= cores, f"--threads {args.threads}, but this rank may use {cores} of the cores: mpirun --bind-to none")
     check(args.batch_size > 1 or args.image_size > 32, "BatchNorm needs 2 values a channel: --batch-size 2, or larger images")
     return args
 

@@ -7,6 +7,7 @@ deepspeed --num_gpus 2 scripts/train_deepspeed.py --checkpoint digits --resume  
 import argparse
 import hashlib
 import json
+import shutil  # NEW
 import zipfile
 from pathlib import Path
 
@@ -96,6 +97,8 @@ def save(path, epochs, order, engine):  # NEW
     if dist.get_rank() == 0:  # NEW (save_checkpoint returns when all ranks have written)
         Path(f"{path}.part").write_text(f"epoch{epochs}")  # NEW
         Path(f"{path}.part").replace(path)  # NEW
+        for former in set(Path(path).parent.glob("epoch[0-9]*")) - {Path(path).with_name(f"epoch{epochs}")}:  # NEW
+            shutil.rmtree(former, ignore_errors=True)  # NEW (or a long run fills the disk)
 
 
 def load(path, order, engine):  # NEW

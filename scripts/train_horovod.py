@@ -48,6 +48,8 @@ def main():
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters(), compression=compression)  # NEW
     done = load(args.checkpoint, order, model, optimizer) if args.resume and rank == 0 else 0  # NEW (wrapping loses the momentum)
     optimizer.param_groups[0].update(lr=args.lr, momentum=args.momentum)  # of this call, not the checkpoint's
+    if not args.momentum:  # NEW
+        optimizer.state.clear()  # NEW (the other ranks make none, and rank 0 would wait for them)
     done = hvd.broadcast_object(done, root_rank=0)  # NEW (all start from what rank 0 has)
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)  # NEW
     if done:  # NEW (on a fresh optimizer it would take a step, and Adam counts its steps)

@@ -28,6 +28,8 @@ def main():
     args = parse()
     hvd.init()
     rank, ranks = hvd.rank(), hvd.size()
+    alone = ranks == 1 and int(os.environ.get("SLURM_STEP_NUM_TASKS", 1)) > 1  # srun without the MPI's own way to meet
+    check(not alone, "Each task is a world of its own here: start the ranks with mpirun (scripts/slurm/mpirun.sh), not with srun")
     check(args.batch_size % ranks == 0, f"--batch-size {args.batch_size} is not a multiple of the {ranks} ranks")
     tf.keras.utils.set_random_seed(args.seed)
 

@@ -137,8 +137,12 @@ class Trainer:
     def mine(self, images):
         """My strips of my copy's share of the images, and which they are."""
         its = range(len(images))[self.copy :: self.mesh["data"].size()]
-        begin, end = strips_of(images[0].shape[1], len(self.line.members))[self.line.place :][:2]
-        return [images[i][None, :, begin:end].clone() for i in its], its
+        return [self.strip(images[i]) for i in its], its
+
+    def strip(self, image):
+        """Mine of a whole image."""
+        begin, end = strips_of(image.shape[1], len(self.line.members))[self.line.place :][:2]
+        return image[None, :, begin:end].clone()
 
     def beside(self, whole):
         """(a part of mine, the same part of the whole network), for all of mine."""
@@ -171,10 +175,7 @@ def main():
     even = args.stages % 2 == 0 == count % 2
     check(args.schedule != "gems" or even, "gems needs an even number of stages, and of images for each copy")
     trainer = Trainer(*ways, args.schedule, args.width, args.lr)
-    pool = [slide(args.seed + i, args.size) for i in range(args.images * 4)]
-    batches = [pool[k : k + args.images] for k in range(0, len(pool), args.images)]
-    dealt = [(*trainer.mine([image for image, _ in batch]), torch.tensor([label for _, label in batch])) for batch in batches]
-    batches = [(strips, labels[list(its)]) for strips, its, labels in dealt]
+    batches = [dealt(trainer, args, args.seed + batch * args.images) for batch in range(4)]
     held = torch.tensor(float(trainer.held(*batches[0], args.size)))
     dist.all_reduce(held, op=dist.ReduceOp.MAX)
     for step in range(args.steps):
@@ -186,6 +187,16 @@ def main():
             rate = args.images / (time.perf_counter() - start)
             tell(args, step=step + 1, loss=loss.item(), images_per_second=rate, fullest_rank_MB=held.item() / 1e6)
     ranks.leave()
+
+
+def dealt(trainer, args, first):
+    """(my strips of my copy's slides, their labels) of a batch, one slide at a time: a rank has no room for all, whole."""
+    strips, labels = [], []
+    for i in range(args.images)[trainer.copy :: args.data]:
+        image, label = slide(first + i, args.size)
+        strips.append(trainer.strip(image))
+        labels.append(label)
+    return strips, torch.tensor(labels)
 
 
 def tell(args, **what):

@@ -292,8 +292,8 @@ WRONG = {
         ("feedback * (u - unpack(message, len(u)))", "u - unpack(message, len(u))", "Without feedback"),
     ],
     "rouge1": [
-        ("2 * common / (a.total() + b.total())", "common / a.total()", "That is the recall"),
-        ("2 * common / (a.total() + b.total())", "common / b.total()", "That is the precision"),
+        ("2 * common / max(1, a.total() + b.total())", "common / a.total()", "That is the recall"),
+        ("2 * common / max(1, a.total() + b.total())", "common / b.total()", "That is the precision"),
         ("(a & b).total()", "len(a & b)", "has to be"),
     ],
     "oracle": [

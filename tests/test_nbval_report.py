@@ -1,7 +1,10 @@
 """The account of nbval: a broken cell is named, and what is never compared or asserted is a failure."""
 
+import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import nbformat
@@ -120,3 +123,28 @@ def test_what_measures_runs_alone(monkeypatch):
     assert measure and measure <= set(budgets.ALONE)
     assert set(paths) == set(budgets.NOTEBOOKS) >= set(budgets.ALONE)
     assert set(sorted(paths, key=budgets.turn)[: len(budgets.ALONE)]) == set(budgets.ALONE)
+
+
+def test_who_waits_to_be_alone_is_next(tmp_path, monkeypatch):
+    """Not after the long notebook that another lane takes up meanwhile."""
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    import nbval_account
+
+    monkeypatch.setenv(nbval_account.DOOR, str(tmp_path))
+    ran, first = [], nbval_account.enter(alone=False)
+
+    def run(name, alone):
+        door = nbval_account.enter(alone)
+        ran.append(name)
+        os.close(door)
+
+    lanes = []
+    for name, alone in (("alone", True), ("long", False)):
+        lanes.append(threading.Thread(target=run, args=(name, alone), daemon=True))
+        lanes[-1].start()
+        time.sleep(0.2)
+    assert ran == []
+    os.close(first)
+    for lane in lanes:
+        lane.join(timeout=10)
+    assert ran == ["alone", "long"]

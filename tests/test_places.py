@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pi2zero.hosts import in_job, place, seal, site, slurm
+from pi2zero.hosts import address, in_job, place, seal, site, slurm
 from pi2zero.hosts.find import find
 from pi2zero.hosts.place import Place, PlaceError
 from pi2zero.ranks import meeting
@@ -222,6 +222,15 @@ def test_the_interface_that_is_named_gives_the_address():
     assert Place({socket.gethostname(): 2}).address() == "", "this machine alone"
 
 
+def test_a_launcher_on_a_node_without_the_sites_interface_takes_the_way_to_the_others(tmp_path, monkeypatch):
+    (tmp_path / "site.toml").write_text('interface = "ib7"\n')  # as the login node has it
+    monkeypatch.setenv("PI2ZERO_SITE", str(tmp_path / "site.toml"))
+    assert address.main(["127.0.0.2"]) == "127.0.0.1"
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "ib7")  # named for these ranks
+    with pytest.raises(PlaceError, match="no network interface 'ib7'"):
+        address.main(["127.0.0.2"])
+
+
 def test_the_way_to_the_hosts_is_one_or_has_to_be_named(monkeypatch):
     assert place.facing("127.0.0.1") == "127.0.0.1"
     with pytest.raises(PlaceError, match=r"no-such-host\.invalid has no address that this machine reaches"):
@@ -240,7 +249,7 @@ def test_mpirun_keeps_to_the_hosts_network_and_to_the_clusters_folder(monkeypatc
 
 
 @pytest.mark.parametrize(("inside", "kept"), [("7", True), ("8", False), (None, False)])
-def test_srun_gets_neither_another_jobs_wishes_nor_this_machines_temporary_folder(monkeypatch, inside, kept):
+def test_srun_gets_neither_another_jobs_wishes_nor_this_machines_temporary_folder(tmp_path, monkeypatch, inside, kept):
     for name, value in {"SLURM_NTASKS": "9", "SLURM_CONF": "/etc/s.conf", "IPP_CLUSTER_ID": "x", "TMPDIR": "/tmp/mine"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("SLURM_JOB_ID", inside) if inside else None
@@ -249,7 +258,10 @@ def test_srun_gets_neither_another_jobs_wishes_nor_this_machines_temporary_folde
         in_job.os, "execvp", lambda program, words: started.update({program: words, "environment": dict(os.environ)})
     )
     monkeypatch.setattr(sys, "argv", ["in_job", "--job=7", "node1", "echo", "here"])
+    (tmp_path / "site.toml").write_text('lines = ["export A=1"]\n')
+    monkeypatch.setenv("PI2ZERO_SITE", str(tmp_path / "site.toml"))
     in_job.main()
-    assert started["srun"] == in_job.command("7", "node1", "echo here")
+    line = "echo here" if kept else "export A=1\necho here"  # what the kernel in the job has prepared, srun hands over
+    assert started["srun"] == in_job.command("7", "node1", "echo here", kept) and started["srun"][-1] == line
     left = {name for name in started["environment"] if name.startswith(("SLURM_", "IPP_", "TMPDIR"))}
     assert left == {"SLURM_CONF"} | ({"TMPDIR"} if kept else set())

@@ -66,9 +66,8 @@ class Lane:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item, nextitem):
         if self.door is None:
-            self.door = os.open(os.environ[DOOR], os.O_RDONLY)
             alone = name(item.path) in budgets.ALONE
-            fcntl.flock(self.door, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+            self.door = enter(alone)
             self.shared = mock.patch.dict(os.environ, {} if alone else budgets.SHARED_CORES)
             self.shared.start()
         result = yield
@@ -85,6 +84,19 @@ class Lane:
             error = call.excinfo.value
             report.user_properties.append(("why", str(error) if isinstance(error, NbCellError) else repr(error)))
         return report
+
+
+def enter(alone):
+    """The lock of a notebook that runs, once nobody stands in its way; closing it lets others in.
+
+    First come, first served: else a lane whose notebook has just ended would go on with a long one, while the other waits for all
+    of it to be alone.
+    """
+    turn, door = (os.open(f"{os.environ[DOOR]}/{part}", os.O_RDONLY | os.O_CREAT) for part in ("turn", "door"))
+    fcntl.flock(turn, fcntl.LOCK_EX)
+    fcntl.flock(door, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+    os.close(turn)
+    return door
 
 
 class Account:

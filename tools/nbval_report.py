@@ -23,7 +23,7 @@ from notebooks import THIS_HOST, named
 ROOT = Path(__file__).resolve().parent.parent
 CELL_SECONDS = 900  # a hang's limit, not a budget: the longest cell takes 180 s alone on an idle machine, and 300 were too few
 # beside another notebook on a busy one. nbval's own is 2000.
-DOOR = "PI2ZERO_NBVAL_DOOR"  # names the file through whose lock the lanes let a notebook be alone
+DOOR = "PI2ZERO_NBVAL_DOOR"  # names the folder of the locks by which the lanes let a notebook be alone
 LANES = 2  # a rank that waits spins, so not more than two MPI jobs on two cores
 
 
@@ -43,10 +43,10 @@ def main():
     workers = ["-n", str(lanes), "--dist", "loadfile", "--no-loadscope-reorder"] if lanes > 1 else []
     limits = ["--nbval-cell-timeout", str(options.timeout), "--timeout", str(options.timeout + 120)]
     quiet = ["-q", "--tb=short", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
-    with tempfile.NamedTemporaryFile() as door, tempfile.NamedTemporaryFile("w") as same:
+    with tempfile.TemporaryDirectory() as door, tempfile.NamedTemporaryFile("w") as same:
         same.write(f"regex: {named(socket.gethostname())}\nreplace: {THIS_HOST}\n")  # as it is called where outputs are stored
         same.flush()
-        os.environ[DOOR] = door.name
+        os.environ[DOOR] = door
         os.environ["PI2ZERO_LIVE"] = "0"  # lines for a person who watches are not compared
         nbval = ["--nbval", "--nbval-sanitize-with", same.name, "-p", "nbval_account"]
         sys.exit(pytest.main([*nbval, *workers, *limits, *quiet, *more, *map(str, paths)]))

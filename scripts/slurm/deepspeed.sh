@@ -10,7 +10,7 @@
 # From the clone's folder, which all nodes have to see.
 set -eu
 : "${SLURM_JOB_ID:?Submit this script: sbatch $0 PROGRAM.py OPTIONS}"
-export PATH="$PWD/.venv/bin:$PATH" OMP_NUM_THREADS=1
+export PATH="$PWD/.venv/bin:$PATH" OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 unset PYTHONPATH PYTHONHOME # modules set them for another Python
 
 # One launcher on each node: more tasks would be several worlds that do the same
@@ -20,6 +20,12 @@ unset PYTHONPATH PYTHONHOME # modules set them for another Python
   exit 1
 }
 each=${SLURM_GPUS_ON_NODE:-$SLURM_CPUS_PER_TASK}
+# deepspeed gives its ranks the GPUs 0, 1, ...: another job's, where this job was given others and can see all
+given=${CUDA_VISIBLE_DEVICES:-}
+[ -z "$given" ] || [ "$given" = "$(seq -s, 0 $((each - 1)))" ] || {
+  echo "This job has the GPUs $given, but deepspeed's launcher counts from 0. Submit it with --exclusive, or take torchrun.sh." >&2
+  exit 1
+}
 [ -n "${SLURM_GPUS_ON_NODE:-}" ] || export DS_ACCELERATOR=cpu
 hosts="deepspeed-$SLURM_JOB_ID.hosts"
 trap 'rm -f "$hosts"' EXIT

@@ -9,7 +9,7 @@
 # From the clone's folder, which all nodes have to see. Where ssh is closed: scripts/slurm/mpirun.sh starts the same program.
 set -eu
 : "${SLURM_JOB_ID:?Submit this script: sbatch $0 PROGRAM.py OPTIONS}"
-export PATH="$PWD/.venv/bin:$PATH" OMP_NUM_THREADS=1
+export PATH="$PWD/.venv/bin:$PATH" OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 unset PYTHONPATH PYTHONHOME # modules set them for another Python
 unset JUPYTERHUB_API_TOKEN JPY_API_TOKEN JUPYTER_TOKEN HF_TOKEN # horovodrun writes its environment on a command line
 

@@ -9,7 +9,7 @@
 # From the clone's folder, which all nodes have to see.
 set -eu
 : "${SLURM_JOB_ID:?Submit this script: sbatch $0 PROGRAM.py OPTIONS}"
-export PATH="$PWD/.venv/bin:$PATH" OMP_NUM_THREADS=1
+export PATH="$PWD/.venv/bin:$PATH" OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 unset PYTHONPATH PYTHONHOME # modules set them for another Python
 
 world=$(mpirun -n "$SLURM_NTASKS" python -c "from mpi4py import MPI; print(MPI.COMM_WORLD.size)" | sort -u)

@@ -10,7 +10,7 @@
 # From the clone's folder, which all nodes have to see. The ranks are one world because all torchruns meet at the same address.
 set -eu
 : "${SLURM_JOB_ID:?Submit this script: sbatch $0 PROGRAM.py OPTIONS}"
-export PATH="$PWD/.venv/bin:$PATH" OMP_NUM_THREADS=1
+export PATH="$PWD/.venv/bin:$PATH" OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 unset PYTHONPATH PYTHONHOME # modules set them for another Python
 
 # One launcher on each node: more tasks would be several worlds that do the same

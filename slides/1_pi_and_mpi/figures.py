@@ -19,8 +19,9 @@ FULL, HALF = (11.8, 4.9), (6.4, 5.0)  # inches of 96 px: the width of a slide, a
 # Seconds for π with 10^8 samples, one process and six spawned ones.
 # Source: the ODSC article on MPI in Jupyter that this workshop grew out of (slide "Sources").
 ODSC = {"ranks": [1, 6], "seconds": [59.8, 9.79]}
-# Seconds for Monte Carlo π with 5 x 10^6 samples on a node of Polaris. Source: argonne-lcf/ai-science-training-series,
-# 01_intro_AI_on_Supercomputer/parallel_computing.md, there with all digits.
+# Seconds for Monte Carlo π with 5 x 10^6 samples. Source: argonne-lcf/ai-science-training-series,
+# 01_intro_AI_on_Supercomputer/parallel_computing.md, there with all digits, on a page for Polaris (2023); the same digits stand
+# on one for ThetaGPU (2022), so which machine it was is not said here.
 ALCF = {"ranks": [1, 2, 4, 8], "seconds": [8.029, 4.213, 2.094, 1.061]}
 
 

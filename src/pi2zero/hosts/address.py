@@ -6,13 +6,16 @@ It is that of the interface which GLOO_SOCKET_IFNAME or the site file names; els
 import os
 import sys
 
+import psutil
+
 from pi2zero.hosts import site
 from pi2zero.hosts.place import Place, PlaceError
 
 
 def main(others: list[str]) -> str:
     """This host's address on the way to the others; 127.0.0.1 if there are none. Raises PlaceError."""
-    named = os.environ.get("GLOO_SOCKET_IFNAME") or site.load().interface
+    of_site = site.load().interface  # the way from where notebooks run, often a login node: a node may have none of that name
+    named = os.environ.get("GLOO_SOCKET_IFNAME") or (of_site if of_site in psutil.net_if_addrs() else "")
     return Place(dict.fromkeys(others, 1), interface=named).address() or "127.0.0.1"
 
 
