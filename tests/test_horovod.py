@@ -52,6 +52,7 @@ train("fp16", train_horovod, "--epochs", 2, "--fp16")
 train("first half", train_horovod, "--epochs", 1, "--checkpoint", folder / "digits.pt")
 train("second half", train_horovod, "--epochs", 2, "--checkpoint", folder / "digits.pt", "--resume")
 train("at no rate", train_horovod, "--epochs", 3, "--checkpoint", folder / "digits.pt", "--resume", "--lr", 1e-30)
+train("without momentum", train_horovod, "--epochs", 4, "--checkpoint", folder / "digits.pt", "--resume", "--momentum", 0)
 train("batch of 63", train_horovod, "--batch-size", 63)
 train("adam", horovod_adam, "--epochs", 2)
 train("adam, serial", single_adam, "--epochs", 2)
@@ -128,6 +129,7 @@ def test_resumed_run_ends_as_the_whole_one(runs, two):
     assert runs["first half"]["records"][:1] == two[:1]
     assert runs["second half"]["records"] == two[1:]
     assert runs["at no rate"]["records"][-1] == two[-1], "it learns at its own rate: a step of 1e-30 moves no weight"
+    assert len(runs["without momentum"]["records"]) == 2, "no rank waits for a momentum that the others do not have"
 
 
 @needs_horovod

@@ -8,7 +8,9 @@ import subprocess
 import sys
 from unittest import mock
 
+import numpy as np
 import pytest
+import torch
 from many_runs import SCRIPTS, many_runs
 
 import pi2zero
@@ -68,6 +70,19 @@ def test_torchrun():
     check_report(json.loads(done.stdout), "ddp", 2)
 
 
+def test_independent_runs_wait_for_nobody(monkeypatch, capsys):
+    """The ceiling of all methods is what the ranks did, not what they would have done in step."""
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    import synthetic_benchmark
+
+    seconds = np.array([[0.1, 0.3, 0.2, 0.0], [0.3, 0.1, 0.2, 0.0]])  # two ranks, three steps, and what the processor worked
+    for method, images, step in (("single", 4 / 0.1 + 4 / 0.3, 0.15), ("ddp", 8 / 0.3, 0.3)):
+        monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--method", method, "--batch-size", "4", "--json"])
+        synthetic_benchmark.tell(synthetic_benchmark.parse(), seconds[:, [0, 1, 3]], 1000, torch.device("cpu"))
+        report = json.loads(capsys.readouterr().out)
+        assert report["images_per_second"] == pytest.approx(images) and report["step_seconds"] == pytest.approx(step)
+
+
 def test_alone_in_words():
     done = run(sys.executable, str(SCRIPT), *SMALL)
     assert done.returncode == 0, done.stderr
@@ -80,6 +95,7 @@ def test_alone_in_words():
     [
         (["--batch-size", "0"], "--batch-size has to be 1 or more; got 0"),
         (["--image-size", "8"], "--image-size has to be 32 or more"),
+        (["--threads", "1000"], "of the cores: mpirun --bind-to none"),
         (["--iterations", "0"], "--iterations has to be 1 or more"),
         (["--method", "magic"], "invalid choice: 'magic'"),
     ],

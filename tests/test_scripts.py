@@ -67,7 +67,7 @@ def test_cpi_with_mpirun_gives_pi(ranks, n):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("script", ["cpi.py", "allreduce_bench.py"])
+@pytest.mark.parametrize("script", ["cpi.py", "cpi_compiled.py", "allreduce_bench.py"])
 def test_a_world_of_one_under_srun_is_refused(monkeypatch, script):
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
     done = run(sys.executable, CPI.with_name(script))

@@ -46,6 +46,7 @@ for stage in (0, 1, 3):
     resume(f"second half {stage}", f"saved {stage}", stage)
     resume(f"as stage {(stage + 1) % 4}", f"saved {stage}", (stage + 1) % 4)
     resume(f"at no rate {stage}", f"saved {stage}", stage, "--lr", 1e-30)
+    found[f"folders {stage}"] = sorted(path.name for path in (folder / f"saved {stage}").iterdir() if path.suffix != ".py")
     copy(f"host 0, {stage}", f"saved {stage}")
     if comm.rank:  # on a host of its own, with other folders
         (folder / f"host {comm.rank}").mkdir(exist_ok=True)
@@ -156,6 +157,7 @@ def test_resumed_run_ends_as_the_whole_one(two, stage):
     whole = two[f"stage {stage}"]["records"]
     assert two[f"first half {stage}"]["records"][:2] == whole[:2]
     assert two[f"second half {stage}"] == {"records": whole[2:], "said": [None, None]}
+    assert two[f"folders {stage}"] == ["epoch2", "latest"], "former checkpoints would fill the disk"
 
 
 @pytest.mark.long
