@@ -4,7 +4,11 @@ RIGHT: {blank: [(piece, other piece)]}, still right. WRONG: {blank: [(piece, oth
 """
 
 RIGHT = {
-    "pi_array": [("rng.random((2, samples))", "rng.random((samples, 2)).T"), ("< 1)", "<= 1)")],
+    "pi_array": [
+        ("x, y = rng.random((2, samples))", "x, y = (rng.random(samples) for _ in range(2))"),
+        ("rng.random((2, samples))", "rng.random((samples, 2)).T"),
+        ("< 1)", "<= 1)"),
+    ],
     "error_bar": [("4 * np.sqrt(share * (1 - share) / n)", "float(np.sqrt(16 * share * (1 - share) / n))")],
     "pi_midpoint": [("(np.arange(slices) + 0.5) / slices", "np.linspace(0.5, slices - 0.5, slices) / slices")],
     "break_even": [("start_up / saved", "start_up * ranks / ((ranks - 1) * per_slice)")],
@@ -43,7 +47,10 @@ RIGHT = {
     "read_own_part": [("if size < end", "if end > size")],
     "step_seconds": [("compute + max(0, ring - overlap * compute)", "max(compute, compute + ring - overlap * compute)")],
     "lars_gradient": [("gradient * trust * long / short", "trust * long * gradient / short")],
-    "efficiency_range": [("return lowest, highest", "return [lowest, highest]")],
+    "efficiency_range": [
+        ("return lowest, highest", "return np.array([lowest, highest])"),
+        ("return lowest, highest", "return [lowest, highest]"),
+    ],
     "three_numbers": [
         ("total // (passes * ranks)", "int(total / passes / ranks)"),
         ("return total, micro, passes", "return [total, micro, passes]"),
@@ -57,7 +64,10 @@ RIGHT = {
     "mfu": [("needed / seconds / peak", "needed / (peak * seconds)")],
     "held": [("hsdp = 16 * psi / g", "hsdp = stage3 * hosts")],
     "first_fit": [("(memory[start : start + size] == FREE).all()", "not memory[start : start + size].any()")],
-    "zero1_step": [("reduce_scatter(gradient) / me.world_size", "reduce_scatter(gradient / me.world_size)")],
+    "zero1_step": [
+        ("adam.step()", "adam.step()\n    adam.zero_grad()"),
+        ("reduce_scatter(gradient) / me.world_size", "reduce_scatter(gradient / me.world_size)"),
+    ],
     "compress": [("v + error", "error + v")],
     "rouge1": [("(a & b).total()", "sum(min(a[word], b[word]) for word in a)")],
     "oracle": [
@@ -65,7 +75,13 @@ RIGHT = {
         ("max(parts,", "max(parts[::-1],"),  # where two sentences are equally good, the later one
         ('return "\\n".join(chosen)', 'return "\\n".join(sorted(chosen, key=article.index))'),
     ],
-    "loss_of": [("* mine * me.world_size / total", "* (mine / total) * dist.get_world_size()")],
+    "loss_of": [
+        (
+            "dist.all_reduce(total := mine.float())",
+            "total = torch.tensor([float(mine)], device=mine.device)\n    dist.all_reduce(total)",
+        ),
+        ("* mine * me.world_size / total", "* (mine / total) * dist.get_world_size()"),
+    ],
     "backward_once": [("dist.send(x.grad, dst=before)", "dist.send(x.grad.clone(), before)")],
     "bubble": [("(p - 1) / whole", "1 - m / whole")],
     "one_f_one_b": [("min(stages - 1 - stage, micro)", "sorted([0, stages - 1 - stage, micro])[1]")],
@@ -109,10 +125,17 @@ WRONG = {
         ("4 / (1", "1 / (1", "a quarter of it"),
     ],
     "break_even": [
+        ("start_up / saved", "start_up / (per_slice * (ranks - 1))", "With p ranks, the time saved is 1 - 1/p"),
         (" * (1 - 1 / ranks)", "", "the ranks need time for theirs"),
         ("per_slice * (1 - 1 / ranks)", "per_slice / ranks", "Compare with one rank"),
     ],
     "partial_pi": [
+        (
+            "slices = np.arange(rank, n, size)\n    x = (slices + 0.5) / n\n    return np.sum(4 / (1 + x * x)) / n",
+            "x = (np.arange(n) + 0.5) / n\n    return np.sum(4 / (1 + x * x)) / n / size",
+            "Every rank computes all slices",
+        ),
+        ("np.sum(4 / (1 + x * x)) / n", "np.mean(4 / (1 + x * x))", "Is the sum divided by this rank's number of slices?"),
         ("np.arange(rank, n, size)", "np.arange(n)", "Every rank computes all slices"),
         (" / n\n    return np.sum(4 / (1 + x * x)) / n", " / n\n    return np.sum(4 / (1 + x * x))", "divide by n"),
         ("np.arange(rank, n, size)", "np.arange(rank * (n // size), (rank + 1) * (n // size))", "the last ones are lost"),
@@ -128,6 +151,7 @@ WRONG = {
         ),
     ],
     "naive_allreduce": [
+        ("np.sum(everything, axis=0, out=x)", "x = everything.sum(axis=0)", "`x = ...` names another array"),
         ("comm.Bcast(x, root=0)", "", "does it reach the others"),
         ("comm.Gather(x, everything, root=0)", "comm.Allreduce(x.copy(), x)", "Allreduce is what you are to replace"),
         ("out=x)", ")", "No rank has the sum"),
@@ -161,6 +185,11 @@ WRONG = {
         ("return server, ring", "return ring, server", "The server comes first"),
     ],
     "ranks_differ_by": [
+        (
+            "comm.allreduce(abs(weights - of_rank_0).max(), op=MPI.MAX)",
+            "comm.reduce(abs(weights - of_rank_0).max(), op=MPI.MAX)",
+            "allreduce",
+        ),
         ("weights.copy()", "weights", "Give it a copy"),
         (
             "comm.allreduce(abs(weights - of_rank_0).max(), op=MPI.MAX)",
@@ -203,6 +232,7 @@ WRONG = {
         ("order[rank::size]", "order", "10 each are due"),
     ],
     "accumulate": [
+        ("zip(images.chunk(parts), labels.chunk(parts))", "[(images, labels)]", "the network saw [32] images at a time"),
         ("i < parts - 1", "False", "4 all-reduces were made"),
         ("i < parts - 1", "True", "no all-reduce was made"),
         (" / parts)", ")", "divide each loss by their number"),
@@ -213,6 +243,7 @@ WRONG = {
         ("Read_at_all(comm.rank * mine.nbytes", "Read_at_all(0 * mine.nbytes", "it read from at number 0"),
     ],
     "step_seconds": [
+        ("max(0, ring - overlap * compute)", "(1 - overlap) * ring", "overlap is a share of the computing"),
         ("max(0, ring - overlap * compute)", "ring - overlap * compute", "max(0, ...)"),
         ("2 * (p - 1) * alpha + 2 *", "(p - 1) * alpha +", "A ring goes round twice"),
         ("nbytes * beta", "nbytes * beta * p", "one chunk"),
@@ -243,6 +274,8 @@ WRONG = {
         ("(gradient * scale).half()", "gradient.half() * scale", "scale, .half(), .float(), divide"),
     ],
     "adam_step": [
+        ("(np.sqrt(v_hat) + eps)", "(np.sqrt(v) + eps) * np.sqrt(1 - beta2**t)", "not to sqrt(v)"),
+        ("(np.sqrt(v_hat) + eps)", "np.sqrt(v_hat + eps)", "not under the root"),
         ("m[:] =", "m =", "has to be"),
         ("m / (1 - beta1**t), v / (1 - beta2**t)", "m, v", "bias correction is missing"),
         ("np.sqrt(v_hat)", "v_hat", "square root of v"),
@@ -253,6 +286,11 @@ WRONG = {
         (" + eps", " + 1e-8", "eps is an argument"),
     ],
     "bytes_on_a_rank": [
+        (
+            "    parameters = 2 * psi / (n if stage >= 3 else 1)",
+            "    stage -= 1\n    parameters = 2 * psi / (n if stage >= 3 else 1)",
+            "That is one stage less",
+        ),
         (" / (n if stage >= 1 else 1)", "", "has to be"),
         ("12 * psi", "8 * psi", "12 bytes"),
         ("stage >= 1", "stage >= 2", "has to be"),
@@ -292,6 +330,11 @@ WRONG = {
         ("feedback * (u - unpack(message, len(u)))", "u - unpack(message, len(u))", "Without feedback"),
     ],
     "rouge1": [
+        (
+            "2 * common / max(1, a.total() + b.total())",
+            "2 * len(a & b) / (len(a) + len(b))",
+            "A word that comes twice in both counts twice",
+        ),
         ("2 * common / max(1, a.total() + b.total())", "common / a.total()", "That is the recall"),
         ("2 * common / max(1, a.total() + b.total())", "common / b.total()", "That is the precision"),
         ("(a & b).total()", "len(a & b)", "has to be"),
@@ -303,6 +346,7 @@ WRONG = {
         ("< 3", "< 9", "Three sentences at most"),
     ],
     "loss_of": [
+        ("dist.all_reduce(total := mine.float())", "total = mine\n    dist.all_reduce(total)", "has overwritten `mine`"),
         (" * mine * me.world_size / total", "", "weight it by its share"),
         (" * me.world_size", "", "once more, so times me.world_size"),
         ("loss, int(mine + inputs", "loss.item(), int(mine + inputs", "no .item()"),
@@ -350,11 +394,26 @@ WRONG = {
         ("frames * payload", "frames * frame", "Not all of a frame is payload"),
     ],
     "on_the_wire": [
+        (
+            "most = max((leaves.count(host) for host in hosts), default=0)",
+            "most = sum(leaves.count(host) for host in set(hosts)) / len(set(hosts))",
+            "That is the mean over the hosts",
+        ),
         ("hosts[:1]", "hosts[-1:]", "The ring closes"),
         ("2 * (len(order) - 1)", "(len(order) - 1)", "two halves"),
         ("max((leaves.count(host) for host in hosts), default=0)", "len(leaves)", "a wire of its own"),
     ],
     "two_level_allreduce": [
+        (
+            "host.Reduce_scatter(x, mine, sizes)\n    ring_allreduce(between, mine)\n    host.Allgatherv(mine, [x, sizes])",
+            "comm.Allreduce(MPI.IN_PLACE, x)",
+            "not by way of `between`",
+        ),
+        (
+            "    host.Reduce_scatter(x, mine, sizes)\n    ring_allreduce(between, mine)",
+            "    host.Allreduce(MPI.IN_PLACE, x)\n    ring_allreduce(between, x)\n    return",
+            "over the wire; 4 are its part",
+        ),
         ("ring_allreduce(between, mine)", "pass", "between the hosts, is missing"),
         ("host.Allgatherv(mine, [x, sizes])", "host.Barrier()", "does Allgatherv"),
     ],

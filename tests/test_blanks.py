@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import functools
 import importlib
 import re
 import sys
@@ -17,6 +18,7 @@ from blank_mistakes import RIGHT, WRONG
 from notebook_blanks import BLANKS, BOOKS, PARTS, ROOT, TAUGHT, code, tags
 
 from pi2zero.checks import blanks
+from pi2zero.checks.blanks import compare
 from pi2zero.checks.framework.base import CheckFailed
 
 sys.path.insert(0, str(ROOT / "tools"))
@@ -95,6 +97,24 @@ def test_a_wrong_answer_is_told_its_mistake(blank, piece, other, words):
         check(blank, replaced(blank, piece, other))
     assert str(refused.value).startswith(f"{blank.name} is not right yet.\n")
     assert words in str(refused.value)
+
+
+@pytest.mark.parametrize("blank", IN_KERNEL, ids=repr)
+def test_each_mistake_that_a_check_knows_is_told_in_its_own_words(blank, monkeypatch):
+    """In the first case that it gets wrong, it may give the same value as another one that is asked before."""
+    module, tried = importlib.import_module(f"pi2zero.checks.blanks.{blank.module}"), []
+
+    def with_each_mistake(function, right, cases, mistakes=(), **options):
+        for wrong, words in mistakes:
+            if wrong is not function:  # but the answer itself: whether it uses an argument
+                compared = functools.partial(compare.compare, right=right, cases=cases, mistakes=mistakes, **options)
+                tried.append((lambda *case, wrong=wrong: wrong(*case), words, compared))
+
+    monkeypatch.setattr(module, "compare", with_each_mistake, raising=False)
+    check(blank, blank.kits)
+    for wrong, words, compared in tried:
+        with pytest.raises(CheckFailed, match=re.escape(words)):
+            compared(wrong)
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,12 @@ def shares_to_the_rounding(comm, rows, n):
     assert (times == 1).all()
 
 
+@wrong(5, "The second half is read by nobody, and your assertion passed.\nCount up to n.")
+def counted_up_to_the_last_that_is_read(comm, rows, n):
+    times = np.bincount(np.concatenate(comm.allgather(rows)))
+    assert times.max() <= 1 and (times == 0).sum() < comm.size
+
+
 @wrong(5, "p images are read by nobody, and your assertion passed.\nFewer than p may be left out")
 def one_more_left_out(comm, rows, n):
     times = np.bincount(np.concatenate(comm.allgather(rows)), minlength=n)
@@ -206,6 +212,12 @@ def rank_0_decides(comm, own, used):
 def verdicts_kept(comm, own, used):
     means = [comm.allreduce(gradient) / comm.size for gradient in own]
     assert all(torch.allclose(mean, given, atol=1e-5) for mean, given in zip(means, used, strict=True))
+
+
+@wrong(6, "allreduce with LAND")
+def until_the_first_that_differs(comm, own, used):
+    ok = all(torch.allclose(comm.allreduce(o) / comm.size, u, atol=1e-5) for o, u in zip(own, used, strict=True))
+    assert comm.allreduce(ok, op=MPI.LAND)
 
 
 @wrong(6, "with float32's rounding, and your assertion raised: that is right, and has to pass.")

@@ -361,6 +361,11 @@ def ddp_on_all_images(model, batches):
     return ddp(model, batches, all_images=True)
 
 
-@wrong(3, "returned the losses")
+@wrong(3, "That is the sum over the ranks: divide by them.")
 def sum_of_losses(model, batches):
     return ddp(model, batches, mean_loss=False)
+
+
+@wrong(3, "hold on to their graph, and its memory: loss.item()")
+def losses_that_could_go_backward(model, batches):
+    return [torch.ones((), requires_grad=True) * mean for mean in ddp(model, batches)]

@@ -242,6 +242,23 @@ def single_words(train, test):
     return {index for index, one in enumerate(test) if any(2 * len(runs_of(one, 1) & k) >= len(runs_of(one, 1)) for k in known)}
 
 
+@wrong(3, "It is in the training set half of it: 8 of its 16 runs")
+def more_than_half(train, test):
+    known = [runs_of(one) for one in train]
+    return {index for index, one in enumerate(test) if any(2 * len(runs_of(one) & k) > len(runs_of(one)) for k in known)}
+
+
+@wrong(3, "it has 8 words, so one run")
+def without_the_last_run(train, test):
+    def but_one(text):
+        words = re.findall(r"\w+", text.lower())
+        return {tuple(words[at : at + 8]) for at in range(len(words) - 8)}
+
+    known = [but_one(one) for one in train]
+    own = [but_one(one) for one in test]
+    return {index for index, mine in enumerate(own) if mine and any(2 * len(mine & one) >= len(mine) for one in known)}
+
+
 @wrong(3, "Asked are places in test")
 def places_in_training(train, test):
     own = [runs_of(one) for one in test]

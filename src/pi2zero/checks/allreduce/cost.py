@@ -70,6 +70,8 @@ def _why_step(seconds, right):
         return "That is less than any step took: is the message waited for before the clock stops? Divided once too often?"
     if seconds >= right + 0.9 * late:
         return "That is all steps together: the time of one is due."
+    if 1.5 * SLOW_ALPHA < seconds - right < 2.5 * SLOW_ALPHA:
+        return "Is Barrier timed, too? Let the clock start after it."
     return "The first message and one more came late, as happens. A disturbance only adds: take the smallest time, not the mean."
 
 

@@ -43,6 +43,10 @@ def on_the_wire(function):
             of(lambda order, per_host: len(leaving(order, per_host))),
             "That is what all hosts send together; each has a wire of its own.",
         ),
+        (
+            of(lambda order, per_host: len(leaving(order, per_host)) / len({rank // per_host for rank in order})),
+            "That is the mean over the hosts; the busiest one has more.",
+        ),
         (of(lambda order, per_host: len(order)), "A link between two ranks of one host is no wire."),
         (of(busiest, halves=1), "A ring all-reduce has two halves: each link carries 2 (p - 1)/p of n."),
         (

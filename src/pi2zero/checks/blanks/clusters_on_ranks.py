@@ -8,15 +8,11 @@ from pi2zero.checks.blanks.compare import shown
 from pi2zero.checks.blanks.names import with_names
 from pi2zero.checks.framework.agree import agree
 from pi2zero.checks.framework.base import CheckFailed, answer
+from pi2zero.checks.framework.bytecode import global_names
 
 
 def _part_of(rank, length):
     return 2.0**rank * (np.arange(length) % 3 + 1)
-
-
-def _ring(comm, x):
-    """Stands for the notebook's ring_allreduce, and is known to be right."""
-    comm.Allreduce(MPI.IN_PLACE, x)
 
 
 @blank
@@ -28,25 +24,40 @@ def two_level_allreduce(function):
     between = world.Split(host.rank)
 
     def run(length):
-        x = _part_of(world.rank, length)
-        with with_names(function, host=host, between=between, ring_allreduce=_ring):
+        x, sent = _part_of(world.rank, length), []
+
+        def ring(comm, part):
+            """Stands for the notebook's ring_allreduce, and is known to be right."""
+            sent.append(part.size)
+            comm.Allreduce(MPI.IN_PLACE, part)
+
+        with with_names(function, host=host, between=between, ring_allreduce=ring):
             returned = answer(function, x)
-        return x, returned
+        return x, returned, sum(sent)
 
     try:
         for length in (8, 1001, 3, 1):
-            _judge(length, hosts, world.allgather(agree(run, length)))
+            _judge(length, hosts, host.size, world.allgather(agree(run, length)))
+        if "between" not in global_names(function):
+            raise CheckFailed(
+                "the sum is right, but not by way of `between`: in step 2 only ranks of the same place exchange parts."
+            )
     finally:
         host.Free()
         between.Free()
     return "All ranks have the sum, of 1, 3, 8 and 1,001 numbers."
 
 
-def _judge(length, hosts, results):
-    parts = [_part_of(rank, length) for rank in range(len(hosts))]
-    for rank, (x, returned) in enumerate(results):
-        if np.array_equal(x, sum(parts)):
+def _judge(length, hosts, per_host, results):
+    parts, most = [_part_of(rank, length) for rank in range(len(hosts))], -(-length // per_host)
+    for rank, (x, returned, sent) in enumerate(results):
+        if np.array_equal(x, sum(parts)) and sent <= most:
             continue
+        if np.array_equal(x, sum(parts)):
+            raise CheckFailed(
+                f"{length} numbers: the sum is right, but rank {rank} takes {sent} of them over the wire; {most} are its part. "
+                "Each rank of a host carries its own part only: Reduce_scatter first, inside the host."
+            )
         mine = sum(part for part, host in zip(parts, hosts, strict=True) if host == hosts[rank])
         why = ""
         if np.array_equal(x, mine):

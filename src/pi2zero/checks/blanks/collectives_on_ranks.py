@@ -39,8 +39,13 @@ def naive_allreduce(function):
             if isinstance(returned, np.ndarray) and np.array_equal(returned, total):
                 raise CheckFailed(f"rank {rank} returned the sum, but its x is as it was. Write into x: x[:] = ..., or out=x.")
             if size > 1 and np.array_equal(x, part_of(rank, 5)):
-                who = "No rank has the sum" if rank == 0 else "Rank 0 has the sum; does it reach the others"
-                raise CheckFailed(f"x of rank {rank} is as it was. {who}{'.' if rank == 0 else '?'}")
+                if not any(np.array_equal(other, total) for other, _ in results):
+                    why = "No rank has the sum."
+                elif rank:
+                    why = "Rank 0 has the sum; does it reach the others?"
+                else:
+                    why = "Others have the sum: `x = ...` names another array; write into this one, x[:] = ... or out=x."
+                raise CheckFailed(f"x of rank {rank} is as it was. {why}")
             raise CheckFailed(f"x of rank {rank} is {shown(x)}; the sum over the ranks is {shown(total)}.")
 
     sizes = on_ranks(named(function, run), lambda rank, size: (part_of(rank, 5),), judge)

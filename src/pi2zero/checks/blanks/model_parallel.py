@@ -1,5 +1,7 @@
 """The checks of the blanks in notebooks 11 and 11a that stay in the notebook's kernel."""
 
+import inspect
+
 import numpy as np
 
 from pi2zero import costs
@@ -38,6 +40,8 @@ def _complete(called, row, stage, micro):
     """Each micro-batch once forward, then once backward."""
     if row is None:
         raise CheckFailed(f"{called} returned None. Is the `return` missing?")
+    if inspect.isgenerator(row):
+        raise CheckFailed(f"{called} gives a generator, which can be read only once: return a list of the actions.")
     try:
         row = [(number, kind, i) for number, kind, i in row]
     except (TypeError, ValueError):

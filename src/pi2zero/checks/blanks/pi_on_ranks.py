@@ -17,17 +17,21 @@ def partial_pi(function):
         if bad := [share for share in shares if number(share) is None]:
             missing = " Is the `return` missing?" * (bad[0] is None)
             raise CheckFailed(f"partial_pi({n}, rank, {size}) gives {shown(bad[0])}; a number is due.{missing}")
+        if size > 1 and len(set(map(number, shares))) == 1:
+            raise CheckFailed(
+                f"Every rank computes all slices: all {size} return {number(shares[0]):.8f}. Rank r's slices are r, r + size, "
+                "r + 2 size, ..."
+            )
         total, due = sum(map(number, shares)), midpoint(n)
         if close(total, due):
             continue
         whole, x = n // size * size, (np.arange(n) + 0.5) / n
         lost = np.sum((4 / (1 + x * x))[:whole]) / n
         known = [
-            (size * due, "Every rank computes all slices: rank r's are r, r + size, r + 2 size, ..."),
             (due * n, "Each slice is 1 / n wide: divide by n."),
             (lost, f"{n} slices do not divide by {size} ranks, and the last ones are lost."),
             (midpoint(n, 0), "These are the heights at the left edges; the middle of slice i is (i + 0.5) / n."),
-            (due * size * size, "Is the sum divided by this rank's number of slices? The width is 1 / n for all ranks."),
+            (due * size, "Is the sum divided by this rank's number of slices? The width is 1 / n for all ranks."),
         ]
         why = hint(total, known, same=same)
         raise CheckFailed(f"{size} ranks, {n:,} slices: the shares add up to {total:.8f}; they have to make {due:.8f}.\n{why}")

@@ -49,7 +49,7 @@ def rouge1(function):
         (lambda reference, text: (share(0)(reference, text) + share(1)(reference, text)) / 2, "The harmonic mean is due."),
         (lambda reference, text: _rouge1(reference, text) / 2, "Twice the common words, over the words of both."),
     ]
-    cases = [("the cat sat on the mat", "the dog saw the cat by the door today"), ("A fire, a fire!", "a fire"), ("yes", "no")]
+    cases = [("the cat sat on the mat", "the dog saw the cat by the door"), ("A fire, a fire!", "a fire"), ("yes", "no")]
     compare(named(function, run), _rouge1, cases, mistakes)
     return "It is the harmonic mean of precision and recall, in words with their counts."
 

@@ -16,8 +16,8 @@ from pi2zero.checks.framework.base import CheckFailed, answer, hint
 def loss_of(function):
     """loss_of(engine, inputs) -> (this rank's loss, whose mean over the ranks is that of all tokens; tokens read and written)."""
     comm, device = MPI.COMM_WORLD, ranks.join().device
-    tokens = [2 + 3 * rank for rank in range(comm.size)]  # of each rank
-    labels = torch.full((1, 3 * comm.size), -100)
+    tokens = [5 + 4 * rank for rank in range(comm.size)]  # of each rank
+    labels = torch.full((1, tokens[-1]), -100)
     labels[0, : tokens[comm.rank]] = 7
     inputs = {"input_ids": torch.ones(1, 5, dtype=int), "attention_mask": torch.ones(1, 5, dtype=int), "labels": labels}
     inputs = {name: tensor.to(device) for name, tensor in inputs.items()}
@@ -39,12 +39,15 @@ def _judge(result, own, tokens):
     due = own * tokens[rank] * size / total
     if not isinstance(loss, torch.Tensor) or not loss.requires_grad:
         raise CheckFailed("the loss has to stay a tensor with a gradient: no .item() on it.")
-    if not same(loss.detach().cpu(), due):
+    if not same(loss.detach().cpu().squeeze(), due):
         known = [
             (own, "That is the mean of this rank's tokens: weight it by its share of all tokens."),
             (due / size, "DeepSpeed divides by the ranks once more, so times me.world_size."),
             (own * tokens[rank], "That is the sum over this rank's tokens; divide by the tokens of all ranks."),
-            (own * size, "Its share of the tokens, mine / total, is missing."),
+            (
+                own * size,
+                "Its share, mine / total, is missing. Or all_reduce, which works in place, has overwritten `mine`.",
+            ),
         ]
         why = hint(float(loss), known, same=same)
         raise CheckFailed(

@@ -110,6 +110,8 @@ def _judge_difference(apart, size, results):
     for rank, (mine, weights) in enumerate(results):
         if number(mine) is None:
             why = "Is the `return` missing?" if mine is None else "One number is due."
+            if mine is None and number(said[0]) is not None:
+                why = "reduce gives the result to rank 0 only; allreduce to all."
             raise CheckFailed(f"rank {rank} returned {shown(mine)}. {why}")
         if not np.array_equal(weights, _weights(rank * apart)):
             raise CheckFailed(f"rank {rank}'s weights have changed: Bcast fills the array that it gets. Give it a copy.")
@@ -198,7 +200,8 @@ def accumulate(function):
     whole = _gradient(model, images, labels, np.arange(len(images)), "mean")
 
     device = ranks.join().device
-    calls, net = [], DistributedDataParallel(_problem(1)[0].to(device))
+    calls, seen, net = [], [], DistributedDataParallel(_problem(1)[0].to(device))
+    net.module.register_forward_pre_hook(lambda module, given: seen.append(len(given[0])))
 
     def hook(state, bucket):
         calls.append(bucket.index())
@@ -209,18 +212,21 @@ def accumulate(function):
     rows = slice(dist.get_rank(), None, dist.get_world_size())
     agree(lambda: answer(function, net, images[rows].to(device), labels[rows].to(device), 4))
     gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in net.parameters()]
-    agree(_judge_accumulated, len(calls), torch.cat([gradient.flatten() for gradient in gradients]).cpu().numpy(), whole)
+    agree(_judge_accumulated, len(calls), seen, torch.cat([gradient.flatten() for gradient in gradients]).cpu().numpy(), whole)
     return "One all-reduce for 4 micro-batches, and the gradient of all images."
 
 
-def _judge_accumulated(calls, gradient, whole):
+def _judge_accumulated(calls, seen, gradient, whole):
     if not np.any(gradient):
         raise CheckFailed("there is no gradient: is backward called?")
+    if seen != [8] * 4:
+        raise CheckFailed(f"the network saw {seen} images at a time; parts = 4 micro-batches of this rank's 32 are [8, 8, 8, 8].")
     if calls == 0:
         raise CheckFailed("no all-reduce was made: no_sync is for all micro-batches but the last, which sends the sum.")
     if calls > 1:
         raise CheckFailed(
-            f"{calls} all-reduces were made; one is enough: `with ddp.no_sync():` around all but the last micro-batch."
+            f"{calls} all-reduces were made; one is enough: `with ddp.no_sync():` around forward and backward, "
+            "of all micro-batches but the last."
         )
     if not np.allclose(gradient, whole, rtol=0, atol=1e-6):
         known = [

@@ -10,11 +10,16 @@ from pi2zero.checks.blanks.compare import compare, shown
 from pi2zero.checks.framework.base import CheckFailed, answer
 
 
-def _adam(w, gradient, m, v, t, lr=0.1, beta1=0.9, beta2=0.999, eps=1e-8, corrected=True, root=True):
+def _adam(w, gradient, m, v, t, lr=0.1, beta1=0.9, beta2=0.999, eps=1e-8, corrected=True, root=True, added="after"):
     m[:] = beta1 * m + (1 - beta1) * gradient
     v[:] = beta2 * v + (1 - beta2) * gradient**2
     m_hat, v_hat = (m / (1 - beta1**t), v / (1 - beta2**t)) if corrected else (m, v)
-    w -= lr * m_hat / ((np.sqrt(v_hat) if root else v_hat) + eps)
+    below = (np.sqrt(v_hat) if root else v_hat) + eps
+    if added == "inside":
+        below = np.sqrt(v_hat + eps)
+    elif added == "early":  # as in Kingma and Ba's shorter form, whose eps is another one
+        below = (np.sqrt(v) + eps) / np.sqrt(1 - beta2**t)
+    w -= lr * m_hat / below
 
 
 @blank
@@ -56,7 +61,12 @@ def adam_step(function):
     for name, other in {"lr": 0.5, "beta1": 0.5, "beta2": 0.9, "eps": 1.0}.items():
         given = (3, *(numbers | {name: other}).values())
         why = f"{name} is an argument: it need not be {numbers[name]:g}."  # for all else was right up to here
-        compare(after(function), after(_adam), [given], [(after(function), why)], tolerance=1e-9)
+        asked = after(function)
+        known = [(asked, why)]
+        if name == "eps":
+            known.insert(0, (mistaken(added="inside"), "eps is added to the root of v_hat, not under the root."))
+            known.insert(0, (mistaken(added="early"), "eps is added to the corrected root, sqrt(v_hat), not to sqrt(v)."))
+        compare(asked, after(_adam), [given], known, tolerance=1e-9)
     return "Parameters and both moments are Adam's, in steps 1 and 7."
 
 
@@ -85,7 +95,7 @@ def bytes_on_a_rank(function):
         ),
         (lambda psi, n, stage: right(psi, n, stage) * (n if stage else 1), "That is on all ranks together."),
     ]
-    cases = [(7.5e9, 64, stage) for stage in (1, 2, 3, 0)] + [(60.5e6, 1, 3), (1e6, 4, 2)]
+    cases = [(7.5e9, 64, stage) for stage in (2, 3, 1, 0)] + [(60.5e6, 1, 3), (1e6, 4, 2)]
     compare(function, right, cases, mistakes)
     return "It agrees with the paper's formula at every stage, and with one rank."
 

@@ -60,6 +60,8 @@ def _three_steps(function, device):
     nn.utils.vector_to_parameters(flat, net.parameters())
     mine = nn.Parameter(flat.chunk(comm.size)[comm.rank].clone())
     adam, firsts, began = torch.optim.Adam([mine], lr=1e-3), {}, flat.cpu().numpy().copy()
+    noted = []  # with what it steps: an answer may set the gradient to None afterwards
+    adam.register_step_pre_hook(lambda *given: noted.append(mine.grad))
     for images, labels in _batches(comm.size):
         net.zero_grad()
         images, labels = images[comm.rank :: comm.size].to(device), labels[comm.rank :: comm.size].to(device)
@@ -68,7 +70,8 @@ def _three_steps(function, device):
         own = F.pad(own, (0, flat.numel() - own.numel())).cpu().numpy().copy()
         with with_names(function, net=net, flat=flat, mine=mine, adam=adam):
             answer(function)
-        stepped = None if mine.grad is None else mine.grad.cpu().numpy().copy()
+        used = noted[0] if noted else mine.grad
+        stepped = None if used is None else used.cpu().numpy().copy()
         firsts = firsts or {"own": own, "stepped": stepped}
     return firsts | {"began": began, "flat": flat.cpu().numpy()}
 

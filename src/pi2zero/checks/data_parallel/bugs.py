@@ -150,6 +150,7 @@ def task5(assert_shared):
             "Fewer than p may be left out.",
             lambda rank, size: (_order(24)[:12][rank::size], 24),
         ),
+        ("The second half is read by nobody", "Count up to n.", lambda rank, size: (np.arange(12)[rank::size], 24)),
         (
             "p images are read by nobody",
             "Fewer than p may be left out: of p images each rank could have read one more.",

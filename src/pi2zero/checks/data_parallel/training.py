@@ -90,8 +90,12 @@ def _judge(size, reports):
             losses = np.array(report["losses"], dtype=float).ravel()
         except (TypeError, ValueError):
             raise CheckFailed(f"rank {rank} returned {type(report['losses']).__name__!r}; the list of losses is due.") from None
+        except RuntimeError:  # torch does not turn them into numbers while they could go backward
+            raise CheckFailed(f"rank {rank} returned losses that hold on to their graph, and its memory: loss.item().") from None
         if losses.shape != (STEPS,) or not np.allclose(losses, right_losses, rtol=1e-4):
             reason = "That is the loss of its own share: the mean over the ranks is due." if size > 1 else ""
+            if size > 1 and losses.shape == (STEPS,) and np.allclose(losses, size * np.array(right_losses), rtol=1e-4):
+                reason = "That is the sum over the ranks: divide by them."
             raise CheckFailed(
                 f"rank {rank} returned the losses {_few(losses)}; the whole batches have {_few(right_losses)}.\n{reason}"
             )

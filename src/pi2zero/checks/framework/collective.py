@@ -27,6 +27,9 @@ _COLLECTIVES = {
     **{"Ibcast": 1, "Ireduce": 3, "Igather": 2, "Iscatter": 2},
 }
 _COMBINE = {"allreduce", "reduce", "scan", "exscan"}
+# Where `op` stands among the arguments, and what is written of it; nothing of SUM, the default.
+_OP_AT = dict.fromkeys(_COMBINE, 1) | dict.fromkeys(["Allreduce", "Reduce", "Scan", "Exscan", "Iallreduce", "Ireduce"], 2)
+_OPS = {getattr(MPI, name).handle: f" with {name}" for name in ("MAX", "MIN", "PROD", "LAND", "LOR", "LXOR", "BAND", "BOR")}
 
 
 class _Parted(BaseException):
@@ -100,7 +103,9 @@ def _watched(name: str, root_at: int | None):
             sent = MPI.pickle.dumps(given)  # what cannot be sent raises here, not while the others wait for it inside MPI
         if name in _COMBINE:  # nor what cannot be combined: None, or the larger of two arrays. (An operation may change its own.)
             (args[1] if len(args) > 1 else options.get("op", MPI.SUM))(MPI.pickle.loads(sent), MPI.pickle.loads(sent))
-        self.meet(name if root == 0 else f"{name} with root {root}")
+        at = _OP_AT.get(name)
+        op = options.get("op", args[at] if at and len(args) > at else MPI.SUM) if at else MPI.SUM
+        self.meet(name + (_OPS.get(op.handle, "") if isinstance(op, MPI.Op) else "") + (f" with root {root}" if root else ""))
         return real(self, *args, **options)
 
     return call

@@ -21,7 +21,10 @@ KINDS = {
     "begins": "only its first sentences: another story goes on from there",
     "pieces": "only a third of it here and a third there, in different stories",
     "short": "all of it, but it has fewer than 8 words, so no run that could be shared",
+    "eight": "word for word; it has 8 words, so one run",
+    "half": "half of it: 8 of its 16 runs",
 }
+WORDS = {"short": 5, "eight": 8, "half": 23}  # of such a test story
 
 
 def runs(text):
@@ -75,6 +78,11 @@ class _Training:
     def short(self, article, other):
         self.stories.append(article)
 
+    eight = short
+
+    def half(self, article, other):
+        self.stories.append(f"{_first(15, article)} {' '.join(other)}")
+
     def shuffled(self):
         whole = self.stories + [" ".join(self.long)] * bool(self.long)
         self.draw.shuffle(whole)
@@ -89,10 +97,16 @@ def seeded(seed, count=240, kinds=tuple(KINDS), each=4):
     kind_of = [kind for kind in kinds for _ in range(each)]
     draw.shuffle(kind_of)
     for place, kind in enumerate(kind_of):
-        article = test[place] = " ".join(test[place].split()[:5]) if kind == "short" else test[place]
+        article = test[place] = _first(WORDS[kind], test[place]) if kind in WORDS else test[place]
         other = lab.sentences(draw.choice(training.stories[: count // 2]))
         getattr(training, kind)(article, other)
     return training.shuffled(), test, kind_of
+
+
+def _first(count, text):
+    """Its first words, as runs() counts them."""
+    ends = [word.end() for word in re.finditer(r"\w+", text)]
+    return text[: ends[count - 1]]
 
 
 def _beginning(parts):

@@ -158,6 +158,8 @@ def _judge_losses(every):
             values = np.asarray(losses, dtype=float).ravel()
         except (TypeError, ValueError):
             values = np.empty(0)
+        except RuntimeError:  # torch does not turn them into numbers while they could go backward
+            raise CheckFailed(f"rank {rank} returned losses that hold on to their graph, and its memory: loss.item().") from None
         if values.size < FEWEST or not np.isfinite(values).all():
             raise CheckFailed(f"rank {rank} returned {str(losses)[:60]}; a list of numbers is due: the loss of each step.")
 
