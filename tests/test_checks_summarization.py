@@ -69,10 +69,13 @@ def test_enough_answers_are_kept():
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_no_seeded_story_is_a_matter_of_taste(seed):
-    """Each is far from half: another reading of "word" (o'clock, a hyphen) decides the same."""
+    """Each is far from half, or exactly half and without marks: another reading of "word" (o'clock, a hyphen) decides the same."""
     train, test, kinds = leaks.seeded(seed)
     for share, kind in zip(leaks.shares(train, test), kinds, strict=True):
-        assert share >= 0.7 if kind in ("exact", "case", "marks", "added", "digest") else share <= 0.4, (kind, share)
+        if kind == "half":
+            assert share == 0.5, "the task says at least half"
+        else:
+            assert share >= 0.7 if kind in ("exact", "case", "marks", "added", "digest", "eight") else share <= 0.4, (kind, share)
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def two_level_allreduce(function):
             _judge(length, hosts, host.size, world.allgather(agree(run, length)))
         if "between" not in global_names(function):
             raise CheckFailed(
-                "the sum is right, but not by way of `between`: in step 2 only ranks of the same place exchange parts."
+                "the sum is right, but not by way of `between`, ranks of one place on each host: step 2 goes over these."
             )
     finally:
         host.Free()
