@@ -69,7 +69,7 @@ def test_enough_answers_are_kept():
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_no_seeded_story_is_a_matter_of_taste(seed):
-    """Each is far from half, or exactly half and without marks: another reading of "word" (o'clock, a hyphen) decides the same."""
+    """Far from half, or exactly half and without marks: another reading of "word" (o'clock, a hyphen) decides the same."""
     train, test, kinds = leaks.seeded(seed)
     for share, kind in zip(leaks.shares(train, test), kinds, strict=True):
         if kind == "half":
