@@ -170,6 +170,7 @@ def tell(args, seconds, parameters, device):
         **vars(args), "ranks": len(seconds), "device": device.type, "parameters": parameters,
         "idle": float(1 - worked.sum() / seconds.sum()),  # of a processor's time for each rank, what it left
         "step_seconds": statistics.median(steps.tolist()),
+        "slowest_seconds": statistics.median(seconds.max(axis=0).tolist()),  # of the ranks in each step
         "images_per_second": mean, "images_per_second_sd": sd,
         "per_rank": [{"images_per_second": m, "sd": s} for m, s in rates],
     }  # fmt: skip
