@@ -215,7 +215,7 @@ def parse():
     check(args.pause >= 0, f"--pause has to be 0 or more; got {args.pause}")
     check(args.warmup >= 0, f"--warmup has to be 0 or more; got {args.warmup}")
     check(args.image_size >= 32, f"--image-size has to be 32 or more (a ResNet halves it five times); got {args.image_size}")
-    cores = len(os.sched_getaffinity(0))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()  # macOS binds nothing
     check(args.threads <= cores, f"--threads {args.threads}, but this rank may use {cores} of the cores: mpirun --bind-to none")
     check(args.batch_size > 1 or args.image_size > 32, "BatchNorm needs 2 values a channel: --batch-size 2, or larger images")
     return args

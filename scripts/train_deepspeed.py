@@ -97,8 +97,9 @@ def save(path, epochs, order, engine):  # NEW
     if dist.get_rank() == 0:  # NEW (save_checkpoint returns when all ranks have written)
         Path(f"{path}.part").write_text(f"epoch{epochs}")  # NEW
         Path(f"{path}.part").replace(path)  # NEW
-        for former in set(Path(path).parent.glob("epoch[0-9]*")) - {Path(path).with_name(f"epoch{epochs}")}:  # NEW
-            shutil.rmtree(former, ignore_errors=True)  # NEW (or a long run fills the disk)
+        for former in Path(path).parent.glob("epoch*"):  # NEW
+            if former.name[5:].isdigit() and former.name != f"epoch{epochs}":  # NEW (not what you have put aside)
+                shutil.rmtree(former, ignore_errors=True)  # NEW (or a long run fills the disk)
 
 
 def load(path, order, engine):  # NEW

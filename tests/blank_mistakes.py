@@ -66,6 +66,7 @@ RIGHT = {
     "first_fit": [("(memory[start : start + size] == FREE).all()", "not memory[start : start + size].any()")],
     "zero1_step": [
         ("adam.step()", "adam.step()\n    adam.zero_grad()"),
+        ("adam.step()", "adam.step()\n    mine.grad.zero_()"),
         ("reduce_scatter(gradient) / me.world_size", "reduce_scatter(gradient / me.world_size)"),
     ],
     "compress": [("v + error", "error + v")],

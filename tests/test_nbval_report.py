@@ -1,5 +1,6 @@
 """The account of nbval: a broken cell is named, and what is never compared or asserted is a failure."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -125,6 +126,19 @@ def test_what_measures_runs_alone(monkeypatch):
     assert set(sorted(paths, key=budgets.turn)[: len(budgets.ALONE)]) == set(budgets.ALONE)
 
 
+def until_waited_for(turn):
+    """Until somebody holds this lock."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        with turn.open("w") as mine:
+            try:
+                fcntl.flock(mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return
+        time.sleep(0.02)
+    raise TimeoutError
+
+
 def test_who_waits_to_be_alone_is_next(tmp_path, monkeypatch):
     """Not after the long notebook that another lane takes up meanwhile."""
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
@@ -142,7 +156,7 @@ def test_who_waits_to_be_alone_is_next(tmp_path, monkeypatch):
     for name, alone in (("alone", True), ("long", False)):
         lanes.append(threading.Thread(target=run, args=(name, alone), daemon=True))
         lanes[-1].start()
-        time.sleep(0.2)
+        until_waited_for(tmp_path / "turn")
     assert ran == []
     os.close(first)
     for lane in lanes:

@@ -223,6 +223,7 @@ def test_the_interface_that_is_named_gives_the_address():
 
 
 def test_a_launcher_on_a_node_without_the_sites_interface_takes_the_way_to_the_others(tmp_path, monkeypatch):
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
     (tmp_path / "site.toml").write_text('interface = "ib7"\n')  # as the login node has it
     monkeypatch.setenv("PI2ZERO_SITE", str(tmp_path / "site.toml"))
     assert address.main(["127.0.0.2"]) == "127.0.0.1"

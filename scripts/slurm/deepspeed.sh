@@ -21,9 +21,10 @@ unset PYTHONPATH PYTHONHOME # modules set them for another Python
 }
 each=${SLURM_GPUS_ON_NODE:-$SLURM_CPUS_PER_TASK}
 # deepspeed gives its ranks the GPUs 0, 1, ...: another job's, where this job was given others and can see all
-given=${CUDA_VISIBLE_DEVICES:-}
+given=
+[ -z "${SLURM_GPUS_ON_NODE:-}" ] || given=${CUDA_VISIBLE_DEVICES:-}
 [ -z "$given" ] || [ "$given" = "$(seq -s, 0 $((each - 1)))" ] || {
-  echo "This job has the GPUs $given, but deepspeed's launcher counts from 0. Submit it with --exclusive, or take torchrun.sh." >&2
+  echo "This job has the GPUs $given, and deepspeed's launcher would take 0 to $((each - 1)). Submit it with --exclusive, or take torchrun.sh." >&2
   exit 1
 }
 [ -n "${SLURM_GPUS_ON_NODE:-}" ] || export DS_ACCELERATOR=cpu

@@ -60,8 +60,8 @@ def _three_steps(function, device):
     nn.utils.vector_to_parameters(flat, net.parameters())
     mine = nn.Parameter(flat.chunk(comm.size)[comm.rank].clone())
     adam, firsts, began = torch.optim.Adam([mine], lr=1e-3), {}, flat.cpu().numpy().copy()
-    noted = []  # with what it steps: an answer may set the gradient to None afterwards
-    adam.register_step_pre_hook(lambda *given: noted.append(mine.grad))
+    noted = []  # with what it steps: an answer may clear the gradient afterwards
+    adam.register_step_pre_hook(lambda *given: noted.append(None if mine.grad is None else mine.grad.detach().clone()))
     for images, labels in _batches(comm.size):
         net.zero_grad()
         images, labels = images[comm.rank :: comm.size].to(device), labels[comm.rank :: comm.size].to(device)

@@ -50,6 +50,8 @@ def read(path: str | Path, counts: dict[str, int] | None = None) -> tuple[str, d
     with contextlib.ExitStack() as kept:
         folder = kept.enter_context(marks.temporary_folder(marks.STORIES))
         stores = {split: _Store(Path(folder) / f"{split}.arrow", counts.get(split)) for split in PREFIX}
+        for store in stores.values():
+            kept.callback(store.close)  # an error's traceback would keep it open, and the disk would stay full
         skipped = _fill(stores, parts)
         if empty := [split for split, store in stores.items() if not store.size]:
             raise ValueError(_nothing_left(path, empty, skipped))
@@ -128,7 +130,8 @@ class _Store:
 
         self.path, self.limit, self.size, self._waiting = path, limit, 0, []
         self._schema = pa.schema({name: pa.string() for name in ("id", "article", "highlights")})
-        self._writer = pa.ipc.new_stream(str(path), self._schema)
+        self._file = pa.OSFile(str(path), "wb")
+        self._writer = pa.ipc.new_stream(self._file, self._schema)
 
     @property
     def full(self) -> bool:
@@ -148,11 +151,15 @@ class _Store:
             self._writer.write_batch(pa.RecordBatch.from_pylist(self._waiting, self._schema))
             self._waiting = []
 
+    def close(self) -> None:
+        self._file.close()
+
     def dataset(self):
         from datasets import Dataset
 
         self._flush()
         self._writer.close()
+        self.close()
         return Dataset.from_file(str(self.path))
 
 
