@@ -51,9 +51,10 @@ def two_level_allreduce(function):
 def _judge(length, hosts, per_host, results):
     parts, most = [_part_of(rank, length) for rank in range(len(hosts))], -(-length // per_host)
     for rank, (x, returned, sent) in enumerate(results):
-        if np.array_equal(x, sum(parts)) and sent <= most:
+        right = np.array_equal(x, sum(parts))
+        if right and sent <= most:
             continue
-        if np.array_equal(x, sum(parts)):
+        if right:
             raise CheckFailed(
                 f"{length} numbers: the sum is right, but rank {rank} takes {sent} of them over the wire; {most} are its part. "
                 "Each rank of a host carries its own part only: Reduce_scatter first, inside the host."
