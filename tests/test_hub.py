@@ -6,8 +6,10 @@ import runpy
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 from traitlets.config import Config
@@ -47,10 +49,14 @@ def test_a_number_that_another_process_has_by_now_is_not_the_proxy_s(tmp_path, m
     proxy = ROOT / "hub" / "node_modules" / ".bin" / "configurable-http-proxy"
     for command, stays in ((["sleep", "60"], False), (["bash", "-c", "sleep 60; :", proxy], True)):
         with subprocess.Popen(command) as process:
-            (tmp_path / "proxy.pid").write_text(str(process.pid))
-            runpy.run_path(str(ROOT / "hub" / "both.py"), {"get_config": Config})
-            assert (tmp_path / "proxy.pid").exists() is stays
-            process.kill()
+            try:
+                while not psutil.Process(process.pid).cmdline():  # for a moment after exec, its words are not there yet
+                    time.sleep(0.01)
+                (tmp_path / "proxy.pid").write_text(str(process.pid))
+                runpy.run_path(str(ROOT / "hub" / "both.py"), {"get_config": Config})
+                assert (tmp_path / "proxy.pid").exists() is stays
+            finally:
+                process.kill()
 
 
 def test_nobody_s_work_is_overwritten(tmp_path):

@@ -22,11 +22,14 @@ from pi2zero import ranks
 me = ranks.join()
 T = {SECONDS}
 def sized(work, small, power):
-    # The size at which work(size) takes T seconds and some more, from a small one: time grows as size**power.
-    work(small)
-    start = time.perf_counter()
-    work(small)
-    return int(small * (1.6 * T / (time.perf_counter() - start)) ** (1 / power))
+    # The size at which work(size) takes T seconds and some more, from the best of six small ones (other work disturbs
+    # some): time grows as size**power.
+    took = []
+    for _ in range(6):
+        start = time.perf_counter()
+        work(small)
+        took.append(time.perf_counter() - start)
+    return int(small * (1.6 * T / min(took)) ** (1 / power))
 def square(n):
     a = np.ones((n, n), dtype=np.float32)
     a @ a
