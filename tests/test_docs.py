@@ -1,5 +1,7 @@
 """What the pages and notebooks point to is there, and the README names every notebook, lab and make target that it promises."""
 
+import ast
+import difflib
 import getpass
 import re
 import socket
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from IPython.display import Code
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
@@ -104,3 +107,26 @@ def test_what_is_told_would_be_noticed():
     assert [telling.search(lost) is not None for telling in TELLING] == [True, True]
     (kept,) = {nameless({"text": lost}, "box-7")["text"], nameless({"data": {"text/plain": lost}}, "box-7")["data"]["text/plain"]}
     assert kept.startswith("on this-host, ~/kit/a.py")
+
+
+SHOWS = re.compile(r'Path\(f?"\.\./scripts/[^"]+"\)\.read_text\(\)')  # cells that show a program of the kit
+SHOWN = [
+    pytest.param(cell, id=f"{name}, cell {number}")
+    for name, cells in BOOKS.items()
+    for number, cell in enumerate(cells, 1)
+    if cell.cell_type == "code" and SHOWS.search(cell.source)
+]
+
+
+@pytest.mark.parametrize("cell", SHOWN)
+def test_a_program_is_shown_as_it_is(cell, monkeypatch, capsys):
+    """A change to a program changes the notebooks that quote it: told here, not after an hour."""
+    monkeypatch.chdir(ROOT / "notebooks")
+    lines = ast.parse(cell.source).body
+    known = {"Path": Path, "difflib": difflib, "Code": Code}
+    exec(compile(ast.Module(lines[:-1], []), "cell", "exec"), known)
+    last = eval(compile(ast.Expression(lines[-1].value), "cell", "eval"), known)
+    printed = "".join(output.text for output in cell.outputs if output.output_type == "stream")
+    pages = [output.data["text/html"] for output in cell.outputs if "text/html" in output.get("data", {})]
+    again = f"`.venv/bin/python tools/notebooks.py` with that notebook writes what {SHOWS.search(cell.source).group()} is now"
+    assert capsys.readouterr().out == printed and pages == ([last._repr_html_()] if last else []), again
