@@ -48,6 +48,7 @@ On macOS, nothing was tried.
 """
 done: dict[str, tuple[str, str, str]] = {}  # by test: what came of it, seconds, processes left
 of_file: dict[str, list[str]] = {}  # by file: the command lines of processes left
+seen_after: dict[str, str] = {}  # by path in the temporary folder: the test at whose end it was first there
 before: set[Path] = set()
 told: list[str] = []  # at the end
 SHM = Path("/dev/shm")
@@ -79,6 +80,7 @@ def pytest_collection_modifyitems(config, items):
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item, nextitem):
     result = yield
+    item.user_properties.append(("files", [str(path) for path in files_left()]))
     if nextitem is None or nextitem.path != item.path:
         item.user_properties.append(("left", left(item.config)))
     return result
@@ -105,6 +107,10 @@ def left(config):
         time.sleep(0.2)
 
 
+def files_left():
+    return [path for path in Path(tempfile.gettempdir()).iterdir() if not path.name.startswith(NOT_OURS)]
+
+
 def shared_by_files(config):
     """The processes of tests/browser that live until the last of its files; its fixtures note the first of them."""
     yield getattr(config, "serves_all_files", 0)
@@ -117,9 +123,12 @@ def shared_by_files(config):
 
 
 def pytest_runtest_logreport(report):
-    for name, value in report.user_properties:
-        if name == "left" and report.when == "teardown":
+    for name, value in report.user_properties if report.when == "teardown" else ():
+        if name == "left":
             of_file[report.nodeid.partition("::")[0]] = value
+        if name == "files":
+            for path in value:
+                seen_after.setdefault(path, report.nodeid)
     if report.nodeid in FAULTS and (report.when == "call" or not report.passed):
         seconds = f"{report.duration:.1f}" if report.duration > SHARED else "-"
         done[report.nodeid] = ("passed" if report.passed else "skipped" if report.skipped else "FAILED", seconds, "")
@@ -134,14 +143,14 @@ def pytest_sessionfinish(session):
         return
     marks.remove_segments(age=0)  # as the end of a kernel does
     segments = [path for path in SHM.glob("*") if path not in before and path.exists() and not is_mapped(path)]
-    files = [path for path in Path(tempfile.gettempdir()).iterdir() if not path.name.startswith(NOT_OURS)]
+    files = files_left()
     processes = [f"{file}: {line[:200]}" for file, lines in of_file.items() for line in lines]
     counts = {state: sum(what == state for what, *_ in done.values()) for state in ("passed", "skipped", "FAILED")}
     end = f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {platform.system()}, one run: {counts['passed']} faults clear, "
     end += f"{counts['skipped']} skipped, {counts['FAILED']} FAILED; "
     end += f"left in the temporary folder: {len(files)}, in /dev/shm: {len(segments)}. Load at its end: {os.getloadavg()[0]:.0f}."
     PAGE.write_text(page(PAGE.read_text() if PAGE.exists() else "", end))
-    told.extend([end, *processes, *map(str, files), *map(str, segments)])
+    told.extend([end, *processes, *(f"{path}, seen after {seen_after.get(str(path))}" for path in files), *map(str, segments)])
     shutil.rmtree(tempfile.gettempdir(), ignore_errors=True)
     if len(told) > 1:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -3,16 +3,20 @@
 import importlib.util
 import inspect
 import json
+import os
 import re
+import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
 import pytest
 from leans import leans, python
 
-from pi2zero import mpi
+from pi2zero import marks, mpi
 from pi2zero.cluster.account import exit_reasons
 from pi2zero.cluster.calls import AUTOGRAD, MPI_WAITS, WAITING_FILES
 
@@ -94,6 +98,28 @@ MPI.COMM_WORLD.Barrier()
     assert name.startswith(("prte", "mpirun", "mpiexec"))
     ((rank, told),) = exit_reasons(said).items()
     assert rank == 1 and why.startswith(told), said
+
+
+@pytest.mark.long
+@leans('src/pi2zero/marks.py: ("ompi", "prte")')
+@pytest.mark.parametrize("command", [["mpirun", "-n", "1", "sleep", "60"], ["prte"]], ids=["mpirun", "prte"])
+def test_a_launcher_that_does_not_answer_is_killed_and_leaves_no_folder(command, tmp_path, monkeypatch):
+    mpi.mpi_env()
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv(marks.MARK, mark := marks.owner_mark() + "launcher/")
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 30
+        while not list(tmp_path.glob(f"*.{process.pid}/pmix*")):
+            assert time.monotonic() < deadline, list(tmp_path.iterdir())
+            time.sleep(0.1)
+        process.send_signal(signal.SIGSTOP)
+        marks.end_marked(mark)
+        left = [path for path in tmp_path.iterdir() if path.name != f"ompi.{socket.gethostname()}.{os.getuid()}"]
+    finally:
+        process.kill()
+        process.wait(30)
+    assert not left
 
 
 # --- torch ------------------------------------------------------------------------------------------------------------

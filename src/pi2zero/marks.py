@@ -142,9 +142,21 @@ def end_marked(prefix: str | None = None) -> int:
             break
         done.update(batch)
         # mpirun first: told to stop, it ends its ranks and takes their shared-memory files away.
-        end([p for p in batch if _name(p).startswith(("prte", "mpirun", "mpiexec"))], patience=5.0)
+        launchers = [p for p in batch if _name(p).startswith(("prte", "mpirun", "mpiexec"))]
+        folders = [(launcher, _session_folders(launcher)) for launcher in launchers]
+        end(launchers, patience=5.0)
+        for folder in chain(*(theirs for launcher, theirs in folders if not runs(launcher))):
+            shutil.rmtree(folder, ignore_errors=True)  # one that was killed did not come to that itself
         end([p for p in batch if runs(p)], patience=0.3)
     return len(done)
+
+
+def _session_folders(launcher: psutil.Process) -> list[Path]:
+    """Where an mpirun, or the prte that Spawn starts for one process, may keep its files while it runs."""
+    with contextlib.suppress(psutil.Error):
+        temporary = launcher.environ().get("TMPDIR") or "/tmp"
+        return [Path(temporary, f"{kind}.{launcher.pid}") for kind in ("ompi", "prte")]
+    return []
 
 
 def _name(process: psutil.Process) -> str:
