@@ -3,14 +3,17 @@ tests/hosts has a real one."""
 
 import os
 import signal
+import subprocess
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from pi2zero.hosts import place, site, slurm
 from pi2zero.hosts.place import Place, PlaceError
 
+ROOT = Path(__file__).parents[1]
 JOB = (
     "JobId=7 JobName=pi2zero JobState={state} Reason={reason} Restarts={restarts} PreemptTime={preempted} NumTasks=4 CPUs/Task=2"
 )
@@ -219,3 +222,16 @@ def test_mpiruns_words_for_a_job(monkeypatch):
     )
     by_ssh = Place({"node1": 2}, tuple(place.SSH)).mpi_args(1, variables, "run")
     assert [by_ssh[at + 1] for at, word in enumerate(by_ssh) if word == "-x"] == [*variables]
+
+
+def test_deepspeed_sh_takes_no_other_job_s_gpus():
+    """Slurm's words for a job that has GPUs 2 and 3 of a node where it can see all. (No GPU is here.)"""
+    job = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "2", "SLURM_JOB_NUM_NODES": "2", "SLURM_CPUS_PER_TASK": "4"}
+    gpus = {"SLURM_GPUS_ON_NODE": "2", "CUDA_VISIBLE_DEVICES": "2,3"}
+    command = ["bash", "scripts/slurm/deepspeed.sh", "scripts/train_deepspeed.py"]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | job | gpus, capture_output=True, text=True)
+    assert done.returncode == 1 and "This job has the GPUs 2,3, and deepspeed's launcher would take 0 to 1." in done.stderr
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | job | gpus | {"CUDA_VISIBLE_DEVICES": "0,1"}, capture_output=True, text=True
+    )
+    assert done.returncode and "would take" not in done.stderr, "it goes on, and finds no Slurm"

@@ -28,8 +28,11 @@ def run(*parts):
     return subprocess.run([str(part) for part in parts], capture_output=True, text=True, timeout=150)
 
 
+here = pytest.mark.skipif(not (BIN / "python").exists(), reason="TensorFlow is optional and not here: make tensorflow")
+
+
 @pytest.mark.long
-@pytest.mark.skipif(not (BIN / "python").exists(), reason="TensorFlow is optional and not here: make tensorflow")
+@here
 def test_two_ranks_follow_one():
     runs = []
     for launcher in ([], [BIN / "mpirun", "-n", 2]):
@@ -42,6 +45,14 @@ def test_two_ranks_follow_one():
     for ours, theirs in zip(two[:-1], one[:-1], strict=True):
         assert ours["loss"] == pytest.approx(theirs["loss"], abs=TOLERANCE)
         assert ours["accuracy"] == pytest.approx(theirs["accuracy"], abs=1.5 / 360), "at most one image on the edge"
+
+
+@pytest.mark.long
+@here
+def test_tasks_of_srun_that_do_not_meet_are_refused():
+    with mock.patch.dict(os.environ, SLURM_STEP_NUM_TASKS="2"):
+        done = run(BIN / "python", SCRIPT)
+    assert done.returncode == 1 and "Each task is a world of its own here" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_without_tensorflow_the_script_says_what_to_do():
