@@ -370,6 +370,25 @@ def test_a_collective_that_some_ranks_make_says_how_it_would_end():
     assert parted([("returned", "")] * 2) is None
 
 
+def test_what_failed_on_a_rank_is_told_before_the_others_come(cluster, capsys):
+    """They may never come, and then the cell's limit ends all ranks."""
+    program = """
+import time
+from mpi4py import MPI
+from pi2zero.checks.framework import agree, base
+agree.PATIENCE = 0.5
+def part():
+    if MPI.COMM_WORLD.rank == 2:
+        raise base.CheckFailed("a mistake")
+    time.sleep(2)
+agree.agree(part)
+"""
+    with pytest.raises(RankError, match="a mistake"):
+        cluster.run(program)
+    said = capsys.readouterr().out
+    assert said.count("On rank 2: a mistake\n") == 1 and "The other ranks are still at work, or wait for this one." in said
+
+
 def test_ranks_that_differ_are_told_and_those_that_do_not_pass(cluster):
     agree = "from pi2zero.checks.framework.agree import agree_on\n"
     cluster.run(f"{agree}agree_on(7, 'steps')")

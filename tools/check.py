@@ -138,7 +138,6 @@ def main():
     if set(WANT_BUILT) & set(names) and "built" not in names:
         names = ["built", *names]
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the kit's own modules and its tests are read a thousand times, too
-    os.environ.setdefault("PYTHONPATH", str(ROOT / "tools" / "short_end"))  # another's: make coverage counts by it
     os.environ["PI2ZERO_SCOPE"] = f"check-{os.getpid()}"  # `reset` in this clone and the checks leave each other alone
     results = {}
     for name in names:

@@ -103,6 +103,12 @@ def momentum_by_hand(comm, model, batches):
     return losses
 
 
+@wrong(1, "Reduce takes MPI.IN_PLACE on the root, 0, only")
+def in_place_everywhere(comm, model, batches):
+    for parameter in model.parameters():
+        comm.Reduce(MPI.IN_PLACE, parameter.data.numpy())
+
+
 @wrong(1, "Did all ranks start from rank 0's parameters?")
 def different_starts(comm, model, batches):
     return hand(comm, model, batches, start=False)
@@ -244,6 +250,12 @@ def the_sum_of_what_is_divided(model, batches):
     return losses
 
 
+@wrong(2, "optimizer_in_place_of_losses returned 'SGD' objects")
+def optimizer_in_place_of_losses(model, batches):
+    horovod(model, batches)
+    return hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))  # of a class that cannot be sent
+
+
 @wrong(2, "Did all ranks start from rank 0's parameters?")
 def no_broadcast(model, batches):
     return horovod(model, batches, start=False)
@@ -344,6 +356,17 @@ def no_wrapper_but_the_same_calls(model, batches):
 def the_model_in_place_of_losses(model, batches):
     ddp(model, batches)
     return model
+
+
+@wrong(3, "rank 0: mean_by_the_rank raised ZeroDivisionError")
+def mean_by_the_rank(model, batches):
+    """The others go on, into DDP's own communication."""
+    wrapped, losses = nn.parallel.DistributedDataParallel(model), []
+    for images, labels in batches:
+        loss = F.cross_entropy(wrapped(images), labels)
+        loss.backward()
+        losses.append(loss.item() / dist.get_rank())
+    return losses
 
 
 @wrong(3, "Did every rank step with the same gradient")

@@ -1,9 +1,14 @@
 """Run something on all ranks, and agree on how it ended: the same result for all, or the same exception."""
 
+from contextlib import contextmanager
+from threading import Timer
+
 from mpi4py import MPI
 
 from pi2zero.checks.framework.base import CheckFailed, TaskNotDone
 from pi2zero.mpi import name_ranks
+
+PATIENCE = 5  # s
 
 
 def agree(part, *args):
@@ -13,9 +18,24 @@ def agree(part, *args):
         result = part(*args)
     except (CheckFailed, TaskNotDone) as raised:
         error = raised
-    if failed := failure(MPI.COMM_WORLD.allgather(error)):
+    with _said_if_nobody_comes(error):
+        errors = MPI.COMM_WORLD.allgather(error)
+    if failed := failure(errors):
         raise failed
     return result
+
+
+@contextmanager
+def _said_if_nobody_comes(error):
+    """What failed here is told also if the others never come: they may wait for this rank in a call that is not watched."""
+    rank = MPI.COMM_WORLD.rank
+    late = Timer(PATIENCE, print, [f"On rank {rank}: {error}\nThe other ranks are still at work, or wait for this one."])
+    if error:
+        late.start()
+    try:
+        yield
+    finally:
+        late.cancel()
 
 
 def agree_on(value, what: str) -> None:

@@ -26,6 +26,7 @@ _COLLECTIVES = {
     **dict.fromkeys(["Ibarrier", "Iallreduce", "Iallgather", "Iallgatherv", "Ialltoall"]),
     **{"Ibcast": 1, "Ireduce": 3, "Igather": 2, "Iscatter": 2},
 }
+_ROOT_IN_PLACE = {"Reduce", "Ireduce", "Gather", "Gatherv", "Igather"}  # in place of what is sent
 _COMBINE = {"allreduce", "reduce", "scan", "exscan"}
 # Where `op` stands among the arguments, and what is written of it; nothing of SUM, the default.
 _OP_AT = dict.fromkeys(_COMBINE, 1) | dict.fromkeys(["Allreduce", "Reduce", "Scan", "Exscan", "Iallreduce", "Ireduce"], 2)
@@ -98,7 +99,9 @@ def _watched(name: str, root_at: int | None):
     def call(self, *args, **options):
         self.used = True
         root = options.get("root", args[root_at] if len(args) > root_at else 0) if root_at is not None else 0
-        given = args[0] if args else options.get("sendobj")
+        given = args[0] if args else options.get("sendobj", options.get("sendbuf"))
+        if name in _ROOT_IN_PLACE and given is MPI.IN_PLACE and self.rank != root:  # MPI refuses it, while the root waits in it
+            raise CheckFailed(f"{name} takes MPI.IN_PLACE on the root, {root}, only: the other ranks give their own.")
         if name.islower() and (name not in ("bcast", "scatter") or self.rank == root):
             sent = MPI.pickle.dumps(given)  # what cannot be sent raises here, not while the others wait for it inside MPI
         if name in _COMBINE:  # nor what cannot be combined: None, or the larger of two arrays. (An operation may change its own.)

@@ -76,15 +76,20 @@ def _watched(comm, sizes):
 
 @contextmanager
 def _watched_ddp(comm):
-    """DistributedDataParallel talks to the other ranks in C++: so the ranks agree upon its forward instead."""
-    real = DistributedDataParallel.forward
+    """DistributedDataParallel talks to the other ranks in C++: so the ranks agree upon making it, and upon its forward."""
+    real = {name: getattr(DistributedDataParallel, name) for name in ("__init__", "forward")}
 
-    def forward(self, *args, **options):
-        comm.meet("the model wrapped in DistributedDataParallel")
-        return real(self, *args, **options)
+    def watch(what, real):
+        def call(self, *args, **options):
+            comm.meet(what)
+            return real(self, *args, **options)
 
-    DistributedDataParallel.forward = forward
+        return call
+
+    DistributedDataParallel.__init__ = watch("DistributedDataParallel", real["__init__"])
+    DistributedDataParallel.forward = watch("the model wrapped in DistributedDataParallel", real["forward"])
     try:
         yield
     finally:
-        DistributedDataParallel.forward = real
+        for name, function in real.items():
+            setattr(DistributedDataParallel, name, function)
