@@ -18,6 +18,7 @@ from jupyter_core.paths import jupyter_runtime_dir
 from own_copy import own_copy
 
 from pi2zero.marks import is_private
+from pi2zero.mpi import mpi_settings
 
 ROOT = Path(__file__).resolve().parents[1]
 FIRST = "notebooks/00_start_here.ipynb"
@@ -28,9 +29,11 @@ SOCKET_NAME = len("/kernel-01234567-0123-0123-0123-0123456789ab-ipc-99")
 
 
 def environment():
-    """The environment of the server: the kit's own programs first, and a runtime folder that sockets fit into."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return dict(os.environ, PATH=path, JUPYTER_RUNTIME_DIR=runtime_dir())
+    """The environment of the server and its terminals: the kit's own programs first, MPI as kernels have it, and a runtime
+    folder that sockets fit into."""
+    env = dict(os.environ, JUPYTER_RUNTIME_DIR=runtime_dir())
+    mpi_settings(env)
+    return env
 
 
 def runtime_dir():

@@ -19,6 +19,7 @@ import socket
 import stat
 import tempfile
 import time
+from collections.abc import Collection
 from itertools import chain
 from pathlib import Path
 
@@ -26,6 +27,7 @@ import psutil
 
 MARK = "PI2ZERO_MARK"
 SCOPE = "PI2ZERO_SCOPE"
+SPAWNER = "prte"  # what Open MPI starts for a process that spawns and was not started by mpirun, as a kernel is
 
 
 def scope_mark() -> str:
@@ -133,9 +135,36 @@ def runs(process: psutil.Process) -> bool:
     return False
 
 
-def end_marked(prefix: str | None = None) -> int:
-    """End every process whose mark begins so (by default, of this scope), and those it started meanwhile; how many."""
-    done = set()
+def spawners(patience: float = 1.0) -> tuple[list[psutil.Process], list[psutil.Process]]:
+    """This scope's processes by which Open MPI spawns for kernels that live: (those in which something runs, idle ones).
+
+    patience: seconds that spawned processes get which are just ending.
+    """
+    everything, deadline = marked(), time.monotonic() + patience
+    found = [one for one in everything if _name(one) == SPAWNER and _parent(one) not in (None, *everything)]
+    while (busy := [one for one in found if _has_children(one)]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return busy, [one for one in found if one not in busy and runs(one)]
+
+
+def _parent(process: psutil.Process) -> psutil.Process | None:
+    with contextlib.suppress(psutil.Error):
+        return process.parent()
+    return None
+
+
+def _has_children(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return bool(process.children())
+    return False
+
+
+def end_marked(prefix: str | None = None, spare: Collection[psutil.Process] = ()) -> int:
+    """End every process whose mark begins so (by default, of this scope), and those it started meanwhile; how many.
+
+    spare: those that stay.
+    """
+    done = set(spare)
     for _ in range(5):
         batch = [p for p in marked(prefix) if p not in done]  # one in a file system that does not answer cannot even be killed
         if not batch:
@@ -148,7 +177,7 @@ def end_marked(prefix: str | None = None) -> int:
         for folder in chain(*(theirs for launcher, theirs in folders if not runs(launcher))):
             shutil.rmtree(folder, ignore_errors=True)  # one that was killed did not come to that itself
         end([p for p in batch if runs(p)], patience=0.3)
-    return len(done)
+    return len(done) - len(spare)
 
 
 def _session_folders(launcher: psutil.Process) -> list[Path]:

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import MutableMapping
 from pathlib import Path
 
 RUN_DIR = "PI2ZERO_RUN_DIR"  # on a cluster's ranks: its private folder
@@ -25,29 +26,29 @@ def mpi_env() -> None:
         os.environ[marks.MARK] = marks.owner_mark()
 
 
-def mpi_settings() -> None:
-    """Set in `os.environ` what Open MPI needs; every kernel of the kit's environment does so at its start.
+def mpi_settings(env: MutableMapping[str, str] = os.environ) -> None:
+    """Set in an environment what Open MPI needs; each kernel of the kit does so at its start, and JupyterLab for its terminals.
 
     Root is allowed, and so are more ranks than cores (Open MPI 5 reads the PRTE names, 4.x the OMPI ones; names that are
     not known are ignored). Values that are already set win. The environment's own `bin` comes first on the
     PATH, because a kernel may run without it, and `mpirun` has to be the one that mpi4py uses.
     """
     for family in ("OMPI", "PRTE"):
-        os.environ.setdefault(f"{family}_ALLOW_RUN_AS_ROOT", "1")
-        os.environ.setdefault(f"{family}_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+        env.setdefault(f"{family}_ALLOW_RUN_AS_ROOT", "1")
+        env.setdefault(f"{family}_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
     # "slot" also keeps a host's local ranks in the order of the ranks, which DeepSpeed asserts; with ":oversubscribe" alone
     # Open MPI 5 maps by package or NUMA domain, and numbers them across.
-    os.environ.setdefault("PRTE_MCA_rmaps_default_mapping_policy", "slot:oversubscribe")
-    os.environ.setdefault("OMPI_MCA_rmaps_base_oversubscribe", "1")
+    env.setdefault("PRTE_MCA_rmaps_default_mapping_policy", "slot:oversubscribe")
+    env.setdefault("OMPI_MCA_rmaps_base_oversubscribe", "1")
     # Where ranks share cores, one that waits gives its core away. Linux soon gives it back after sched_yield, and four ranks
     # on two busy cores spend most of their time so; asleep for a moment (some 60 us) it leaves the core to those who work.
-    os.environ.setdefault("OMPI_MCA_threads_pthreads_yield_strategy", "nanosleep")
+    env.setdefault("OMPI_MCA_threads_pthreads_yield_strategy", "nanosleep")
     if loopback := only_interface():  # Open MPI leaves it out, and a spawned process would have no way to its parent
-        os.environ.setdefault("OMPI_MCA_btl_tcp_if_include", loopback)
+        env.setdefault("OMPI_MCA_btl_tcp_if_include", loopback)
     bin_dir = str(Path(sys.executable).parent)
-    path = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    path = env.get("PATH", os.defpath).split(os.pathsep)
     if path[0] != bin_dir:
-        os.environ["PATH"] = os.pathsep.join([bin_dir, *path])
+        env["PATH"] = os.pathsep.join([bin_dir, *path])
 
 
 def only_interface() -> str | None:

@@ -163,7 +163,7 @@ def test_a_long_cell_is_stopped(tab):
     tab.wait_for_timeout(500)
     tab.evaluate(SHOW, cell)
     screenshot(tab, "walk_stopped")
-    assert "You interrupted the cell; so were the ranks." in tab.evaluate(TEXT, cell)
+    assert "You interrupted the cell; it has ended on the ranks, too." in tab.evaluate(TEXT, cell)
     assert "rank 3 of 4" in run(tab, "imports"), "and the ranks go on"
 
 

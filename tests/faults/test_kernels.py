@@ -124,6 +124,27 @@ def test_reset_from_a_cell_and_from_the_shell_spares_everybody_else(notebook):
     bystander.wait()
 
 
+SPAWN = """import sys
+from mpi4py import MPI
+child = MPI.COMM_SELF.Spawn(sys.executable, ["-c", {program!r}], maxprocs=2)
+print("spawned")"""
+MEETS, STAYS = "MPI.Comm.Get_parent().Disconnect()", "__import__('time').sleep(1000)"
+
+
+def test_reset_spares_what_a_kernel_spawns_by_unless_its_children_hang(notebook):
+    spawn = {program: SPAWN.format(program=f"from mpi4py import MPI; {program}") for program in (MEETS, STAYS)}
+    ready = "import os\nos.environ['OMPI_MCA_btl'] = 'self,sm,tcp'  # as notebook 02: children need TCP\n" + START
+    assert (reply := notebook.run(ready)).ok, reply.text
+    for _ in range(2):
+        assert (reply := notebook.run(f"{spawn[MEETS]}\nchild.Disconnect()")).ok, reply.text
+        reply = notebook.run("print(pi2zero.reset())")
+        assert "this kernel" not in reply.text
+    assert "Nothing of the kit was running." in reply.text and len(notebook.processes()) == 1
+    assert notebook.run(spawn[STAYS]).ok
+    assert "to spawn again, restart it (Kernel > Restart)." in notebook.run("print(pi2zero.reset())").text
+    assert not notebook.processes()
+
+
 def test_ranks_that_cannot_start_say_why(notebook):
     notebook.run("import os\nos.environ['OMPI_MCA_pml'] = 'nonsense'")
     reply = notebook.run(START)

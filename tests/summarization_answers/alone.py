@@ -350,6 +350,11 @@ def a_misspelt_name(references, tokenizer):
     return {"max_new_tokens": max(lengths_of(references, tokenizer)), "do_sample": False, "beams": 4}
 
 
+@wrong(4, "ZeroDivisionError")  # in the middle of the search
+def no_beams(references, tokenizer):
+    return {"max_new_tokens": max(lengths_of(references, tokenizer)), "do_sample": False, "num_beams": 0}
+
+
 @wrong(4, "the ranks have different settings")
 def another_on_each_rank(references, tokenizer):
     return {"max_new_tokens": max(lengths_of(references, tokenizer)) + int(os.environ["RANK"]), "do_sample": False}

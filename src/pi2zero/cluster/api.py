@@ -5,6 +5,7 @@ import os
 import threading
 import time
 
+import psutil
 from IPython import get_ipython
 
 from pi2zero import marks
@@ -55,7 +56,8 @@ class MPICluster:
         if not self._mended.is_set():
             return f"{self.n} ranks, being restarted"
         dead = self._engines.death_notes()
-        return f"{self.n} ranks, {f'{name_ranks(dead)} died; the next cell says why' if dead else 'ready'}"
+        who = "all" if len(dead) == self.n > 1 else name_ranks(dead)
+        return f"{self.n} ranks, {f'{who} died; the next cell says why' if dead else 'ready'}"
 
     @property
     def view(self):
@@ -271,18 +273,22 @@ def reset() -> str:
     """End every process that the kit started from this clone on this host, remove its files, and say how many there were.
 
     Other notebooks' ranks are ended too; they notice at their next `%%px` cell. So is whatever else was started from
-    a kernel after its first `pi2zero.start`. The kernels themselves stay. So do other clones' processes, and those of
-    other Slurm jobs; the environment variable PI2ZERO_SCOPE sets a name in place of the clone.
+    a kernel after its first `pi2zero.start`. The kernels themselves stay, and what Open MPI keeps beside one that has spawned,
+    if nothing runs in it. So do other clones' processes, and those of other Slurm jobs; the environment variable PI2ZERO_SCOPE
+    sets a name in place of the clone.
     """
-    count = len(marks.marked())
+    busy, idle = marks.spawners()
+    own = any(one in psutil.Process().children() for one in busy)
+    count = len(marks.marked()) - len(idle)
     if current():
         current().stop()
     for folder in marks.run_dirs():
         cancel_left(folder)
-    marks.end_marked()
+    marks.end_marked(spare=idle)
     marks.remove_run_dirs()
     marks.remove_segments()
-    return f"{count} processes ended, their files removed." if count else "Nothing of the kit was running."
+    told = f"{count} processes ended, their files removed." if count else "Nothing of the kit was running."
+    return told + " What this kernel had spawned is among them: to spawn again, restart it (Kernel > Restart)." * own
 
 
 @atexit.register

@@ -160,7 +160,7 @@ def render(outcome: Outcome, sources: CellSources, size: int, lost: History) -> 
         parts.append(f"{_capital(name_ranks(ranks))} raised {error.ename}:\n{_traceback(error)}")
     if outcome.interrupted:
         summaries.append("interrupted")
-        parts.append("You interrupted the cell; so were the ranks.")
+        parts.append("You interrupted the cell; it has ended on the ranks, too.")
     if outcome.stuck:
         if outcome.seconds_still:
             summaries.append(f"{name_ranks(outcome.stuck)} waited for ever")
@@ -195,7 +195,7 @@ def _consequence(outcome: Outcome, size: int, lost: History) -> str:
         are = "is" if len(missing) == 1 else "are"
         text = f"{' and '.join(missing)} {are} missing because the ranks are new: what earlier ones had is gone.\n{again}"
     else:
-        text = "The ranks kept their variables. Mend the cell and run it again."
+        text = "The ranks kept their variables." + " Mend the cell and run it again." * (not outcome.interrupted)
     if outcome.seconds_still:
         text += "\nIf they only needed more time, give them more seconds: %%px --timeout 300"
     return text

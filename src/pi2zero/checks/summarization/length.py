@@ -46,8 +46,8 @@ def _unlimited():
 def _generate(net, me, given):
     try:
         return lab.scored(net, JUDGED, me, **given)
-    except (TypeError, ValueError) as error:  # generate()'s own words; the same on all ranks
-        raise CheckFailed(f"generate() does not take {given}: {error}") from None
+    except Exception as error:  # generate()'s own words, whatever it trips over; the same on all ranks
+        raise CheckFailed(f"generate() does not take {given}: {type(error).__name__}: {error}") from None
 
 
 def _judge_settings(settings, references, where):
