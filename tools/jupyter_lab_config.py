@@ -1,6 +1,7 @@
 """JupyterLab as `make lab` starts it. `c` is Jupyter's configuration object."""
 
 import os
+import shutil
 from pathlib import Path
 
 c = get_config()  # noqa: F821
@@ -8,8 +9,11 @@ c = get_config()  # noqa: F821
 c.ServerApp.ip = "127.0.0.1"  # with a token: Jupyter's default
 # Kernels talk through sockets in a private folder. The default, TCP ports without encryption, is open to a node's other users.
 c.KernelManager.transport = "ipc"
-# No login shell (Jupyter's choice where its output goes to a file): that sets PATH anew, and another Python's programs come first
-c.ServerApp.terminado_settings = {"shell_command": [os.environ.get("SHELL") or "/bin/sh"]}
+# In a terminal the kit's python and mpirun come first, also where a login shell, or what conda and pyenv write into .bashrc, has
+# put others there.
+SHELL = os.environ.get("SHELL") or shutil.which("bash") or "/bin/sh"
+OURS = ["--rcfile", str(Path(__file__).parent / "lab_settings" / "bashrc")] if Path(SHELL).name == "bash" else []
+c.ServerApp.terminado_settings = {"shell_command": [SHELL, *OURS]}
 c.ServerApp.log_level = "WARN"  # the address is still printed
 # An attendee needs neither nbgrader's menus (only its preprocessors are used) nor ipyparallel's cluster tab, nor news.
 nbgrader = ["nbgrader"] + [f"nbgrader.server_extensions.{name}" for name in
