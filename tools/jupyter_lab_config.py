@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 c = get_config()  # noqa: F821
@@ -11,6 +12,7 @@ c.ServerApp.ip = "127.0.0.1"  # with a token: Jupyter's default
 c.KernelManager.transport = "ipc"
 # In a terminal the kit's python and mpirun come first, also where a login shell, or what conda and pyenv write into .bashrc, has
 # put others there.
+os.environ["PI2ZERO_BIN"] = str(Path(sys.executable).parent)  # lab_settings/bashrc reads it
 SHELL = os.environ.get("SHELL") or shutil.which("bash") or "/bin/sh"
 OURS = ["--rcfile", str(Path(__file__).parent / "lab_settings" / "bashrc")] if Path(SHELL).name == "bash" else []
 c.ServerApp.terminado_settings = {"shell_command": [SHELL, *OURS]}

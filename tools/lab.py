@@ -31,7 +31,7 @@ SOCKET_NAME = len("/kernel-01234567-0123-0123-0123-0123456789ab-ipc-99")
 def environment():
     """The environment of the server and its terminals: the kit's own programs first, MPI as kernels have it, and a runtime
     folder that sockets fit into."""
-    env = dict(os.environ, JUPYTER_RUNTIME_DIR=runtime_dir(), PI2ZERO_BIN=str(Path(sys.executable).parent))
+    env = dict(os.environ, JUPYTER_RUNTIME_DIR=runtime_dir())
     mpi_settings(env)
     return env
 
