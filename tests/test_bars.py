@@ -41,6 +41,8 @@ def test_a_cluster_says_in_which_state_it_is():
     assert repr(cluster) == "<MPICluster: 4 ranks, ready>"
     dead[2] = "signal SIGKILL"
     assert repr(cluster) == "<MPICluster: 4 ranks, rank 2 died; the next cell says why>"
+    dead.update(dict.fromkeys(range(4), "signal SIGKILL"))
+    assert repr(cluster) == "<MPICluster: 4 ranks, all died; the next cell says why>"
     cluster._mending_failed = RuntimeError("their job is over")
     assert repr(cluster) == "<MPICluster: stopped>"
     cluster._engines = cluster._mending_failed = None

@@ -56,8 +56,9 @@ class MPICluster:
         if not self._mended.is_set():
             return f"{self.n} ranks, being restarted"
         dead = self._engines.death_notes()
-        who = "all" if len(dead) == self.n > 1 else name_ranks(dead)
-        return f"{self.n} ranks, {f'{who} died; the next cell says why' if dead else 'ready'}"
+        if not dead:
+            return f"{self.n} ranks, ready"
+        return f"{self.n} ranks, {'all' if len(dead) == self.n > 1 else name_ranks(dead)} died; the next cell says why"
 
     @property
     def view(self):
