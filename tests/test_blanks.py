@@ -135,7 +135,7 @@ def test_a_blank_is_left_as_long_as_it_comes_to_its_raise(cell, left, monkeypatc
     ipython = SimpleNamespace(history_manager=SimpleNamespace(input_hist_raw=cells))
     monkeypatch.setattr(blanks, "get_ipython", lambda: ipython)
     blanks.blanks_left()
-    said = "Blanks of this notebook: 1. Left: f." if left else "You have written all 1 blanks of this notebook."
+    said = "Blanks of this notebook: 1. Still to be written: f." if left else "You have written all 1 blanks of this notebook."
     assert capsys.readouterr().out == f"{said}\n"
     with contextlib.suppress(SyntaxError):
         exec(cell.removeprefix("%%px\n"), names := {})
@@ -202,9 +202,9 @@ def test_left_right_wrong_and_misspelt_in_a_kernel():
     ]
     left, right, wrong, misspelt, (none, number, word, called) = (said[at : at + 4] for at in range(1, len(said), 4))
     kits = "The kit's pi_array is used from here on"
-    assert left[1].startswith("Left: pi_array is still to be written.") and left[2:] == [
+    assert left[1].startswith("pi_array is still to be written.") and left[2:] == [
         f"{kits}.\n",
-        "Blanks of this notebook: 1. Left: pi_array.\n",
+        "Blanks of this notebook: 1. Still to be written: pi_array.\n",
     ]
     assert right[1].startswith("pi_array is right.") and right[2] == "Your pi_array is used from here on.\n"
     assert right[3] == "You have written all 1 blanks of this notebook.\n"

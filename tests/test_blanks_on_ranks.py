@@ -70,7 +70,7 @@ def compiled(request):
 def test_left_it_is_the_kits(run, blank):
     printed = run(blank, code(blank.cells[0]), code(blank.cells[2]))
     assert printed.splitlines() == [
-        f"[stdout:0] Left: {blank.name} is still to be written. The next cell brings the kit's, so that the notebook goes on.",
+        f"[stdout:0] {blank.name} is still to be written. The next cell brings the kit's, so that the notebook goes on.",
         f"[stdout:0] The kit's {blank.name} is used from here on.",
     ]
 

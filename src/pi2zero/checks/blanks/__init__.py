@@ -37,7 +37,7 @@ def blank(judge):
         if is_left(function):
             if _speaks():
                 note(f"blank {name}", "open")
-            _say(f"Left: {name} is still to be written. The next cell brings the kit's, so that the notebook goes on.")
+            _say(f"{name} is still to be written. The next cell brings the kit's, so that the notebook goes on.")
             return
         try:
             with noted(f"blank {name}", _speaks()):
@@ -78,7 +78,7 @@ def blanks_left() -> None:
     if not still:
         print(f"You have written all {len(names)} blanks of this notebook.")
         return
-    print(f"Blanks of this notebook: {len(names)}. Left: {', '.join(still)}.")
+    print(f"Blanks of this notebook: {len(names)}. Still to be written: {', '.join(still)}.")
 
 
 def _last_written(cells, name) -> str:
