@@ -93,7 +93,7 @@ def draw(one_kernel, restarted):
     for ax, (name, words) in zip(axes, columns, strict=True):
         ax.plot([one[name] for one in every], ".-", lw=0.8, color=plots.rank_color(0))
         ax.axvline(len(one_kernel) - 0.5, color="0.4", ls="--")
-        ax.set_ylim(bottom=0)
+        ax.set_ylim(0, 1.1 * max(ax.get_ylim()))  # a flat line at the top is seen
         ax.set_ylabel(words)
     axes[0].set_title("Flat: after each of 200 breaks the kernel holds what it held before")
     axes[-1].set_xlabel("round (right of the dashed line, kernels are restarted, too)")

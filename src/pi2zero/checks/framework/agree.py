@@ -30,7 +30,7 @@ def _said_if_nobody_comes(error):
     """What failed here is told also if the others never come: they may wait for this rank in a call that is not watched."""
     rank = MPI.COMM_WORLD.rank
     late = Timer(PATIENCE, print, [f"On rank {rank}: {error}\nThe other ranks are still at work, or wait for this one."])
-    if error:
+    if isinstance(error, CheckFailed):
         late.start()
     try:
         yield
