@@ -8,7 +8,7 @@ from mpi4py import MPI
 from pi2zero.checks.framework.base import CheckFailed, TaskNotDone
 from pi2zero.mpi import name_ranks
 
-PATIENCE = 5  # s
+PATIENCE = 5  # s that the other ranks get, before one tells alone what failed on it
 
 
 def agree(part, *args):
