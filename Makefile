@@ -55,7 +55,7 @@ browser: set-up ## open every notebook in JupyterLab in a headless Chromium, run
 	@$(PY) -m pytest -q tests/browser
 
 bench: set-up   ## measure, write the pages in benchmarks/ and the one page of all, name what got worse (leave the machine alone)
-	@$(PY) benchmarks/figures.py --aside
+	@$(PY) benchmarks/pages.py --aside
 	@$(PY) benchmarks/bench_start.py --rounds 2
 	@$(PY) benchmarks/bench.py
 	@$(PY) benchmarks/bench_limits.py
@@ -66,11 +66,12 @@ bench: set-up   ## measure, write the pages in benchmarks/ and the one page of a
 	@$(PY) benchmarks/bench_plan.py --rounds 2 --steps 2
 	@$(PY) benchmarks/bench_parallel.py --rounds 3
 	@$(PY) benchmarks/bench_summaries.py --rounds 2 --seeds 1 --minutes
-	@$(PY) benchmarks/figures.py --compare
+	@$(PY) benchmarks/pages.py --compare
 
-soak: set-up    ## 200 rounds of start, break, go on, stop: does anything grow? (20 minutes); writes benchmarks/soak.md
+soak: set-up    ## 200 rounds of start, break, go on, stop: does anything grow? (a quarter of an hour); writes benchmarks/soak.md
+	@$(PY) benchmarks/pages.py --aside
 	@$(PY) benchmarks/bench_soak.py
-	@$(PY) benchmarks/figures.py
+	@$(PY) benchmarks/pages.py --compare
 
 hub: set-up     ## a room of people on this node: JupyterHub (root); CONFIG=slurm: each person in a Slurm job
 	@$(PY) tools/hub.py $(or $(CONFIG),one_node) $(ARGS)

@@ -64,12 +64,16 @@ class Person:
         return folder, seconds
 
     @contextlib.contextmanager
-    def lab(self, folder):
-        """`make lab`; gives the seconds until JupyterLab answers with its token, those of the processor, and the terminal."""
+    def lab(self, folder, bare=False):
+        """`make lab`; gives the seconds until JupyterLab answers with its token, those of the processor, and the terminal.
+
+        bare: JupyterLab alone, with nothing of the kit's around it.
+        """
         log, start = self.home / "terminal.log", time.monotonic()
+        alone = [str(folder / ".venv" / "bin" / "jupyter-lab"), "--no-browser", "--allow-root", f"--notebook-dir={self.home}"]
         with log.open("w") as out:
             process = subprocess.Popen(
-                [*self.words, "make", "-C", str(folder), "lab"],
+                [*self.words, *(alone if bare else ["make", "-C", str(folder), "lab"])],
                 env=self.env,
                 cwd=self.home,
                 stdin=subprocess.DEVNULL,
@@ -80,7 +84,7 @@ class Person:
         try:
             while not answers(log.read_text()):
                 if process.poll() is not None:
-                    sys.exit(f"make lab ended:\n{log.read_text()}")
+                    sys.exit(f"the server ended:\n{log.read_text()}")
                 time.sleep(0.1)
             yield time.monotonic() - start, processor_seconds(process.pid), log
         finally:
@@ -150,6 +154,8 @@ def measure(name, build, without_uv=False):
                 found["compiled"] = time.monotonic() - start
         with person.lab(clone) as (found["again"], found["processor, again"], _):
             pass
+        with person.lab(clone, bare=True) as (found["JupyterLab alone"], *_):
+            pass
         if build:
             second, cloning = person.clone("second")
             with person.lab(second) as (seconds, *_):
@@ -157,13 +163,15 @@ def measure(name, build, without_uv=False):
                 start = time.monotonic()
                 person.python(second, "-m", "pi2zero", "built", "--wait")
                 found["compiled, second clone"] = time.monotonic() - start
-        found["doctor, quick"] = quick_doctor(person, clone)
+        found["doctor, quick"] = clocked(person, clone, "-m", "pi2zero", "doctor", "--quick")
+        found["Python alone"] = clocked(person, clone, "-c", "pass")
     return found
 
 
-def quick_doctor(person, clone):
+def clocked(person, clone, *arguments):
+    """Seconds of the clone's Python with these arguments."""
     start = time.monotonic()
-    person.python(clone, "-m", "pi2zero", "doctor", "--quick")
+    person.python(clone, *arguments)
     return time.monotonic() - start
 
 
@@ -173,22 +181,33 @@ WORDS = {
     "processor": "computed meanwhile (processor's seconds, whatever else the machine does)",
     "again": "`make lab` again",
     "processor, again": "computed meanwhile",
+    "JupyterLab alone": "JupyterLab alone, without the kit",
     "second clone": "a second clone to JupyterLab",
     "doctor, quick": "the doctor's quick part",
+    "Python alone": "a Python that does nothing",
     "compiled": "until Horovod and DeepSpeed's operators are there, from then on",
     "compiled, second clone": "the same in the second clone",
 }
 
 
 WANTED = {"cold": 60, "again": 10, "doctor, quick": 3}  # s
-PACKAGES = "pip's time for the same packages is on the page"
-BESIDE = {"cold": PACKAGES, "again": "JupyterLab's own start is in it", "doctor, quick": "a person waits for it"}
+LIMITS = {"cold": None, "again": "JupyterLab alone", "doctor, quick": "Python alone"}  # what no start can be faster than
 
 
 def shown(values):
     if not values:
         return ""
     return f"{statistics.median(values):.1f}" + (f" ({min(values):.1f} to {max(values):.1f})" if len(values) > 1 else "")
+
+
+def kept(columns, what):
+    """A figure of the first person's, beside what no start can be faster than: the same packages by pip, or the bare program."""
+    first, limit = next(iter(columns.values())), LIMITS[what]
+    if limit:
+        beside = f"{WORDS[limit]}: {statistics.median(first[limit]):.2g} s"
+    else:
+        beside = f"the same packages by pip: {columns['pip'][what][0]:.0f} s" if "pip" in columns else "pip was not measured"
+    return of(WORDS[what], "s", first[what], wanted=WANTED[what], beside=beside)
 
 
 def main():
@@ -226,9 +245,7 @@ def main():
     ]
     args.output.write_text("\n".join(lines))
     if args.output.parent == HERE:
-        first = columns[people[0]]
-        kept = [of(WORDS[what], "s", first[what], wanted=most, beside=BESIDE[what]) for what, most in WANTED.items()]
-        figures.keep("start", kept, load)
+        figures.keep("start", [kept(columns, what) for what in WANTED], load)
     print(f"written to {args.output}")
 
 
