@@ -37,8 +37,10 @@ brackets: told in our words) or what holds afterwards does not. "s": the seconds
 test on two cores; "-": one start served many faults. "processes left": after all tests of the row's file. Not counted as left:
 torch's cache and torchrun's notes on a run that failed, and Open MPI's folder of a user. What Open MPI leaves in /dev/shm goes
 at the kernel's end. A machine's own lacks (no compiler, no MPI, another Python, a broken torch or Horovod) are made by a program
-or module of that name which fails as the real one does. Rows of "hosts and Slurm" are written by `PI2ZERO_FAULTS=all python
-tools/hosts.py -- python -m pytest -p tests.fault_page tests/hosts`; what is left there is looked for on all hosts by the tests.
+or module of that name which fails as the real one does. What a build does that is interrupted or damaged is tried with a small
+package in Horovod's place; beside disks that are really full, "too little space" is a need that is set above what there is.
+Rows of "hosts and Slurm" are written by `PI2ZERO_FAULTS=all python tools/hosts.py -- python -m pytest -p tests.fault_page
+tests/hosts`; what is left there is looked for on all hosts by the tests.
 The lines of counts are those of the last run as a whole; rows that came after it were run by themselves.
 """
 NOT_YET = """

@@ -36,7 +36,9 @@ ROOMS = {  # the folder, and the tests' files
     "blanks": ("checks/blanks", "blanks"),
     "framework": ("checks/framework", "checks_framework checks_allreduce"),
 }
-ON_RANKS = {"framework"}  # other processes than the tests'
+LABS = ("pi", "allreduce", "data_parallel", "zero_memory", "summarization", "pipeline", "tensor_and_space")
+ROOMS |= {lab: (f"checks/{lab}", f"checks_{lab}") for lab in LABS}
+ON_RANKS = {"framework", *LABS}  # other processes than the tests'
 ANOTHER_NAME = re.compile(r"[a-zA-Z_]\w* becomes [a-zA-Z_]\w*")  # most of all changes, and easily noticed: few are taken
 ELSEWHERE = "not a_file_that_is_not_there"  # asks another process, which has no mutant
 

@@ -32,7 +32,7 @@ Written by `python tests/pairs.py`: two or more are always running, by one user,
 cell that fails is named below the table.
 
 {cores} cores. {pairs} of the {all} pairs that there are have run at the same time, for {together} s or more; {twice} of {books}
-notebooks beside themselves. The others were not tried.
+notebooks beside themselves.
 
 | notebook | beside it | passed | failed | s | processes left | load |
 |---|---|---|---|---|---|---|
@@ -108,10 +108,16 @@ def written(page, row, failed, books):
 
 
 def next_beside(running, books, done, remain):
-    """The notebook that has run beside the fewest of those that run, then of all; None if what remains (s) is too short."""
+    """The notebook that has run beside the fewest of those that run, then of all.
+
+    None if what remains (s) is too short, or if it has met all of those.
+    """
     fit = [book for book in books if (len(running) + 1) * seconds(book) < remain]
+    others = [one.book for one in running] or books
+    fit = [book for book in fit if any(frozenset((book.stem, other.stem)) not in done for other in others)]
 
     def known(book):
+        """The more it has still to meet, the earlier."""
         here = sum(frozenset((book.stem, one.book.stem)) in done for one in running)
         return here, sum(book.stem in pair for pair in done), seconds(book)
 

@@ -1,11 +1,13 @@
 """What docs/security.md promises of the code, of the packages, and of what listens while the kit runs."""
 
+import importlib.util
 import re
 from pathlib import Path
 
 import nbformat
 import psutil
 import pytest
+import torch
 from faults.kernel import Notebook
 
 ROOT = Path(__file__).parents[1]
@@ -68,6 +70,9 @@ def test_every_threat_names_a_test_that_is_there():
 
 WHO = {  # the first of these words of a command line: what the page calls that process
     "prterun ": "prterun",
+    "prte ": "prte",
+    "Get_parent": "spawned rank",
+    "MPI.COMM_WORLD": "rank of mpirun",
     "ipykernel_launcher": "kernel",
     "ipyparallel.controller": "controller",
     "ipyparallel.engine.nanny": "nanny of a rank",
@@ -92,6 +97,30 @@ def listening(process):
     return found
 
 
+HOROVOD = "%%px\nimport torch, horovod.torch as hvd\nhvd.init()\nhvd.allreduce(torch.ones(1))"
+STAYS = "import time\ntime.sleep(60)"
+SPAWN = f"""pi2zero.mpi_env()
+import sys
+from mpi4py import MPI
+program = "from mpi4py import MPI\\nMPI.Comm.Get_parent().Barrier()\\n" + {STAYS!r}
+children = MPI.COMM_SELF.Spawn(sys.executable, ["-c", program], 2)
+children.Barrier()"""
+MPIRUN = f"""import subprocess
+program = "from mpi4py import MPI\\nMPI.COMM_WORLD.Barrier()\\nprint('met', flush=True)\\n" + {STAYS!r}
+run = subprocess.Popen(["mpirun", "-n", "2", sys.executable, "-c", program], stdout=subprocess.PIPE)
+print(run.stdout.readline())"""
+
+
+def all_that_listen(book):
+    """{(who, where)} of a notebook's kernel and all that it has started."""
+    found = set()
+    for process in (psutil.Process(book.pid), *book.processes()):
+        line = " ".join(process.cmdline())
+        who = next((name for words, name in WHO.items() if words in line), line)
+        found |= {(who, where) for where in listening(process)}
+    return found
+
+
 @pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/net/unix").exists(), reason="sockets are listed by Linux's /proc")
 def test_every_listening_socket_is_justified():
@@ -99,12 +128,15 @@ def test_every_listening_socket_is_justified():
     try:
         for cell in ("import pi2zero\ncluster = pi2zero.start(n=2)", JOIN):
             assert (reply := book.run(cell)).ok, reply.text
-        found = set()
-        for process in (psutil.Process(book.pid), *book.processes()):
-            line = " ".join(process.cmdline())
-            who = next((name for words, name in WHO.items() if words in line), line)
-            found |= {(who, where) for where in listening(process)}
+        found = all_that_listen(book)
+        assert found == {(who, where) for who, where, *_ in rows_of("What listens") if who not in ("JupyterLab", "room page")}
+        if torch.cuda.is_available() or not importlib.util.find_spec("horovod"):
+            return  # NCCL's own sockets are on the page of the GPU nodes
+        assert (reply := book.run(HOROVOD)).ok, reply.text
+        assert all_that_listen(book) == found, "Horovod's ranks meet by the cluster's MPI"
+        for cell in (SPAWN, MPIRUN):
+            assert (reply := book.run(cell)).ok, reply.text
+        more = {(who, where) for who, where, *_ in rows_of("What listens after Spawn and mpirun")}
+        assert all_that_listen(book) - found == more
     finally:
         book.close()
-    justified = {(who, where) for who, where, *_ in rows_of("What listens") if who not in ("JupyterLab", "room page")}
-    assert found == justified

@@ -15,7 +15,7 @@ from setup_uv import pip_settings, uv_environment
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, BILL = ROOT / "docs" / "licences.md", ROOT / "build" / "sbom.json"
-PIN = re.compile(r"^(?:# (?=horovod))?([\w.-]+)==(\S+)", re.M)  # Horovod's stands in a comment
+PIN = re.compile(r"^(?:# (?=horovod))?([\w.-]+)==([^\s;\\]+)", re.M)  # Horovod's stands in a comment
 HEAD = """# Licences of what the kit installs
 
 As each package declares it, of the pins in `requirements.txt`, installed on Linux. Written by `make audit`; a test holds it equal
@@ -52,10 +52,20 @@ def short(text):
     return text.strip().partition("\n")[0].replace("|", "or").replace("UNKNOWN", "not declared")
 
 
+def pins():
+    """A file with every version that the kit, its site and its hub install, torch's and Horovod's too."""
+    files = ("requirements.txt", "requirements.lock", "site/requirements.lock", "hub/requirements.lock")
+    found = {f"{name}=={version}" for file in files for name, version in PIN.findall((ROOT / file).read_text())}
+    every = ROOT / "build" / "audited.txt"
+    every.write_text("\n".join(sorted(found)) + "\n")
+    return every
+
+
 def vulnerabilities():
-    """What is known of the locked versions, in a sentence and the tool's own words; whether anything is bad."""
+    """What is known of these versions, in a sentence and the tool's own words; whether anything is bad."""
+    every = pins()
     for source in ("pypi", "osv"):
-        done = tool("pip-audit", "-r", ROOT / "requirements.lock", "--no-deps", "--disable-pip", "--strict", "-s", source)
+        done = tool("pip-audit", "-r", every, "--no-deps", "--disable-pip", "--strict", "-s", source)
         if done.returncode == 0:
             return False, f"Known vulnerabilities, by {source}: none."
         if re.search(r"^Found \d+ known vulnerabilit", done.stderr, re.M):

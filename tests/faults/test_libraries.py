@@ -52,6 +52,21 @@ FAULTS = {
     ),
     "MPI, broadcasts of different lengths": ("", "comm.Bcast(np.ones(4 - rank))", ["MPI_ERR_TRUNCATE"]),
     "gloo, shapes that differ": (TORCH, "dist.all_reduce(torch.ones(2 + rank * 1000))", ["died: signal SIGABRT"]),
+    "gloo, shapes that differ by one value": (  # the smallest one's call returns
+        TORCH,
+        "dist.all_reduce(torch.ones(2 + rank))",
+        ["waited for each other", "dist.all_reduce(torch.ones(2 + rank))"],
+    ),
+    "DDP, networks whose shapes differ": (
+        TORCH,
+        "DistributedDataParallel(torch.nn.Linear(4, 4 + rank))",
+        ["Rank 1 raised RuntimeError", "appears not to match sizes of the same param in process 0"],
+    ),
+    "DeepSpeed, networks whose shapes differ": (  # `initialize` takes them, and the first step ends the ranks
+        DEEPSPEED.replace("Linear(4, 4)", "Linear(4, 4 + rank)"),
+        "net.backward(net(torch.ones(1, 4)).sum())\nnet.step()",
+        ["died: signal SIGABRT"],
+    ),
     "DDP, a rank is lost in backward": (
         TORCH + "net = DistributedDataParallel(torch.nn.Linear(4, 4))\n",
         "if rank == 1:\n    net.module.bias.register_hook(lambda grad: os.kill(os.getpid(), signal.SIGKILL))\n"
@@ -133,12 +148,13 @@ NAN = {  # what makes it, a step, and what every rank has afterwards
         "net.backward(net(x[None]).sum())\nnet.step()",
         "net.skipped_steps == 1 and all(torch.equal(p, q) for p, q in zip(net.parameters(), before))",
     ),
+    "Horovod": (SETUP + HOROVOD, "net(x).sum().backward()\nstep.step()", "torch.isnan(net.weight).all()"),
 }
 
 
 @pytest.mark.parametrize("library", NAN)
 def test_nan_on_one_rank_is_everybodys_and_ends_nothing(book, library):
-    """Nothing raises: an all-reduce hands NaN on. DDP's parameters become NaN; ZeRO leaves the step out, and counts it."""
+    """Nothing raises: an all-reduce hands NaN on. Parameters become NaN; ZeRO leaves the step out, and counts it."""
     before, step, holds = NAN[library]
     assert (reply := book.run(before)).ok, reply.text
     spoilt = f"%%px\nx = torch.full((4,), float('nan') if rank == 1 else 1.0)\n{step}"

@@ -1,4 +1,4 @@
-"""The same three faults from every notebook that starts ranks, with what its own first cells have loaded on them."""
+"""The same three faults from every notebook and lab that starts ranks, with what its own first cells have loaded on them."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,8 @@ import pytest
 from .kernel import Notebook, wait_until_gone
 
 pytestmark = pytest.mark.slow  # `make faults` runs them; a few minutes
-FOLDER = Path(__file__).parents[2] / "notebooks"
+ROOT = Path(__file__).parents[2]
+PATHS = {path.stem: path for folder in ("notebooks", "labs") for path in sorted((ROOT / folder).glob("*.ipynb"))}
 
 
 def first_cells(path):
@@ -20,7 +21,7 @@ def first_cells(path):
     return cells[: on_ranks[1] + 1] if on_ranks else []
 
 
-BOOKS = {path.stem: cells for path in sorted(FOLDER.glob("*.ipynb")) if (cells := first_cells(path))}
+BOOKS = {name: cells for name, path in PATHS.items() if (cells := first_cells(path))}
 BEFORE = "%%px --timeout 2\nimport os, signal\nfrom mpi4py import MPI\nrank = MPI.COMM_WORLD.rank\n"
 FAULTS = {  # in the collective that the notebook has on its ranks: torch's, where they have joined it
     "Rank 1 raised ValueError": "if rank == 1:\n    raise ValueError('on one rank')\n{collective}",
@@ -35,13 +36,13 @@ JOINED = "%%px\nimport sys\nmodule = sys.modules.get('torch.distributed')\nprint
 
 
 def test_the_list_has_the_notebooks_that_start_ranks():
-    listed = (FOLDER.parent / "tests" / "faults.toml").read_text()
-    assert len(BOOKS) >= 16 and set(re.findall(r"test_faults_from_a_notebook\[(\w+)\]", listed)) == set(BOOKS)
+    listed = (ROOT / "tests" / "faults.toml").read_text()
+    assert len(BOOKS) >= 23 and set(re.findall(r"test_faults_from_a_notebook\[(\w+)\]", listed)) == set(BOOKS)
 
 
 @pytest.mark.parametrize("name", BOOKS)
 def test_faults_from_a_notebook(name):
-    book = Notebook(cwd=str(FOLDER))
+    book = Notebook(cwd=str(PATHS[name].parent))
     try:
         for cell in BOOKS[name]:
             assert (reply := book.run(cell)).ok, reply.text
