@@ -191,7 +191,7 @@ WORDS = {
 
 
 WANTED = {"cold": 60, "again": 10, "doctor, quick": 3}  # s
-LIMITS = {"cold": None, "again": "JupyterLab alone", "doctor, quick": "Python alone"}  # what no start can be faster than
+BESIDE = {"cold": None, "again": "JupyterLab alone", "doctor, quick": "Python alone"}  # what it is measured against
 
 
 def shown(values):
@@ -201,10 +201,10 @@ def shown(values):
 
 
 def kept(columns, what):
-    """A figure of the first person's, beside what no start can be faster than: the same packages by pip, or the bare program."""
-    first, limit = next(iter(columns.values())), LIMITS[what]
-    if limit:
-        beside = f"{WORDS[limit]}: {statistics.median(first[limit]):.2g} s"
+    """A figure of the first person's, beside the bare program, or the same packages by pip."""
+    first, bare = next(iter(columns.values())), BESIDE[what]
+    if bare:
+        beside = f"{WORDS[bare]}: {statistics.median(first[bare]):.2g} s"
     else:
         beside = f"the same packages by pip: {columns['pip'][what][0]:.0f} s" if "pip" in columns else "pip was not measured"
     return of(WORDS[what], "s", first[what], wanted=WANTED[what], beside=beside)

@@ -45,8 +45,8 @@ class Figure:
         return self.value <= self.wanted if self.less_is_better else self.value >= self.wanted
 
     def within(self, other, drift):
-        """Whether this median lies in the other run's spread, made wider on each side by drift, a share of the other's median."""
-        return other.low - drift * other.value <= self.value <= other.high + drift * other.value
+        """Whether this median lies in the other run's spread, made wider on each side by drift, a share."""
+        return other.low / (1 + drift) <= self.value <= other.high * (1 + drift)
 
     def worse_than(self, old, drift):
         """Whether it lies outside of that, on the wrong side."""

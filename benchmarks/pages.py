@@ -2,7 +2,7 @@
 
 `make bench` puts the former figures aside (`--aside`) and in the end names what got worse (`--compare`): the new median lies
 beyond the old spread, on the wrong side. Two runs differ by more than the repeats of one: how much more is measured, from the
-runs in machines/ that one processor made (`drift`). A whole run is kept there as NAME.json.
+runs in machines/ that one kind of computer made (`drift`). A whole run is kept there as NAME.json.
 """
 
 import argparse
@@ -52,9 +52,9 @@ def text(found):
         "[hosts.md](hosts.md), [room.md](room.md), [stories.md](stories.md) and [mpi.md](mpi.md) have programs of their own)."
         f"{minutes(found)} "
         "Each figure is a median, with the least and "
-        "the most of its repeats. A ratio is of runs that took turns, because the speed of a machine drifts. Of two runs on one "
-        f"machine nine figures in ten lie less than {drift(kept()):.0%} apart ([machines.md](machines.md)): a second run agrees, "
-        "and a figure has got worse, by the spread that is this much wider on each side. *Wanted* is what "
+        "the most of its repeats. A ratio is of runs that took turns, because the speed of a machine drifts. Between two runs on "
+        f"one kind of computer nine medians in ten differ by less than {drift(kept()):.0%} ([machines.md](machines.md)): a "
+        "second run agrees, and a figure has got worse, by a spread that is so much wider on each side. *Wanted* is what "
         "this kit asks of itself; *beside it*: what the machine can do, or what is measured against; *published*: the like of "
         "it, by others, mostly on GPUs; empty where we know of none. The load before is "
         "the mean of the minute before the start, so it has what the benchmark before it left.",
@@ -105,9 +105,9 @@ def flat(found):
     return {(page, figure.what): figure for page, (_, several) in found.items() for figure in several}
 
 
-def computer(found):
-    """On what `make bench` ran: processors and Pythons, in words. The soak is not of it."""
-    ran = [run for page, (run, _) in found.items() if page != "soak"]
+def computer(found, pages=None):
+    """On what these pages were measured, processors and Pythons in words. Without pages: `make bench`, which has no soak."""
+    ran = [run for page, (run, _) in found.items() if (page in pages if pages else page != "soak")]
     return " and ".join(sorted({f"{run.get('processor', '')}, {run['machine']}" for run in ran}))
 
 
@@ -117,40 +117,56 @@ def pairs(runs):
 
 
 def drift(runs):
-    """How far two runs on one computer lie apart: of all figures' medians, the share of the former that nine in ten stay below.
+    """How far two runs on one kind of computer lie apart: the share by which nine in ten medians differ at most.
 
-    0 where there are no two such runs.
+    One share for all figures: between two runs a figure of its own has too few values. 0 where there are no two such runs.
     """
     apart = []
     for one, other in pairs(runs):
         old, new = flat(runs[one]), flat(runs[other])
-        apart += [abs(new[key].value / old[key].value - 1) for key in old.keys() & new.keys() if old[key].value]
+        apart += [differ(old[key], new[key]) for key in old if key in new]
     return statistics.quantiles(apart, n=10)[-1] if len(apart) > 1 else 0.0
 
 
+def differ(one, other):
+    """By what share the larger of two medians is larger than the other, whichever was first; 0 if one of them is 0."""
+    low, high = sorted([one.value, other.value])
+    return high / low - 1 if low > 0 else 0.0
+
+
 def compare(before, now):
-    """Sentences on what got worse, and on what is no longer there."""
-    old, new, wider = flat(before), flat(now), drift(kept())
-    told = [
-        f"{key[0]}: {key[1]}: {number(figure.value)} {figure.unit}; before: {number(was.value)} ({number(was.low)} to "
+    """Sentences on what got worse. The soak's growths, most of them 0, are so by what is wanted alone."""
+    old, wider = flat(before), drift(kept())
+
+    def worse(page, figure, was):
+        return was.reached() and not figure.reached() if page == "soak" else figure.worse_than(was, wider)
+
+    return [
+        f"{page}: {what}: {number(figure.value)} {figure.unit}; before: {number(was.value)} ({number(was.low)} to "
         f"{number(was.high)})."
-        for key, figure in new.items()
-        if (was := old.get(key)) and figure.worse_than(was, wider)
+        for (page, what), figure in flat(now).items()
+        if (was := old.get((page, what))) and worse(page, figure, was)
     ]
-    return told + [f"{page}: {what}: is no longer measured." for page, what in old.keys() - new.keys()]
+
+
+def gone(before, now):
+    """Sentences on what is no longer there."""
+    new = flat(now)
+    return [f"{page}: {what}: is no longer measured." for page, what in flat(before) if (page, what) not in new]
 
 
 def other_computers(before, now):
-    """A sentence if the two were measured on different ones: then worse is no loss."""
-    old, new = computer(before), computer(now)
-    return [f"Not the same computer: {new}; before: {old}. Compare on one machine."] if old != new else []
+    """A sentence if a page was measured on different ones: then worse is no loss."""
+    other = [page for page in before if page in now and computer(before, [page]) != computer(now, [page])]
+    old, new, words = computer(before, other), computer(now, other), ", ".join(other)
+    return [f"Not the same computer ({words}): {new}; before: {old}. Compare on one machine."] if other else []
 
 
 def agreement(one, other, wider):
     """A sentence on two runs on one kind of computer: of which figures the second lies within the spread of the first."""
     old, new = flat(one), flat(other)
     both = [key for key in old if key in new]
-    out = {key: abs(new[key].value / old[key].value - 1) for key in both if not new[key].within(old[key], wider)}
+    out = {key: differ(old[key], new[key]) for key in both if not new[key].within(old[key], wider)}
     told = f"{len(both) - len(out)} of {len(both)} figures agree"
     rest = ", ".join(f"{key[1]} by {out[key]:.0%}" for key in sorted(out, key=out.get, reverse=True))
     return f"{told}; not: {rest}." if out else f"{told}."
@@ -186,11 +202,11 @@ def machines(found):
         "\n".join(lines),
         "## Does a second run agree?",
         "The repeats of a run lie minutes apart, two runs hours. So the spread of one run is not all: between two runs that one "
-        f"kind of computer made (processor, Python) the medians of nine figures in ten differ by less than {drift(kept()):.0%}. "
-        "A later run agrees with an earlier one if its median lies between the earlier one's least and most, made wider on each "
-        "side by such a share of its median. So that no run judges itself, two runs are judged by the share that the other "
-        "computers' runs show.",
-        "\n".join(agreements(runs)) or "There are no two runs of one computer.",
+        f"kind of computer made (processor, Python) nine medians in ten differ by less than {drift(kept()):.0%}; changes of the "
+        "kit between them are in it. A later run agrees with an earlier one if its median lies between the earlier one's least "
+        "and most, made wider on each side by such a share. So that no run judges itself, two runs are judged by the share that "
+        "the other computers' runs show.",
+        "\n".join(agreements(kept() | {"figures.json": found})) or "There are no two runs of one computer.",  # the latest is last
         "## The figures",
         table(["page", "figure", "unit", *names, "wanted"], rows),
     ]) + "\n"  # fmt: skip
@@ -209,17 +225,18 @@ def main():
     draw(found)
     (HERE / "README.md").write_text(text(found))
     (HERE / "machines.md").write_text(machines(found))
-    print("written: benchmarks/README.md, benchmarks/figures.png")
+    print("written: benchmarks/README.md, machines.md and figures.png")
     if args.compare and ASIDE.exists():
         print(f"{(time.time() - ASIDE.stat().st_mtime) / 60:.0f} minutes since the former figures were put aside.")
         before = read(ASIDE)
         worse = compare(before, found)
-        for line in other_computers(before, found):
-            print(line)
-        if worse:
-            print("Worse than before, beyond the spread of that run (was the machine idle?):", *worse, sep="\n")
-        else:
-            print("No figure got worse beyond the spread of the run before.")
+        print(*other_computers(before, found), *gone(before, found), sep="\n", end="\n")
+        beyond = f"beyond the spread of the run before, {drift(kept()):.0%} wider on each side"
+        print(
+            f"Worse than before, {beyond} (was the machine idle?):" if worse else f"No figure got worse {beyond}.",
+            *worse,
+            sep="\n",
+        )
 
 
 if __name__ == "__main__":

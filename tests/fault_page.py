@@ -31,14 +31,14 @@ SHARED = 0.05  # s: a test that is shorter reads what a start that many tests sh
 HEAD = """# Faults
 
 Each is injected for real, in real kernels, ranks, file systems and checkpoints: `tests/faults.toml` names it. `make faults`
-runs them and writes this page; `make test` runs them, too, but for those from every notebook, and `make cluster-test` most of
-those of "hosts and Slurm" (`tests/hosts/conftest.py` names what it leaves out). A test fails if the words are not seen (in
+runs them and writes this page; `make test` runs them, too, but of those from every notebook three, and `make cluster-test` most
+of those of "hosts and Slurm" (`tests/hosts/conftest.py` names what it leaves out). A test fails if the words are not seen (in
 brackets: told in our words) or what holds afterwards does not. "s": the seconds of the test, with the injection, beside another
 test on two cores; "-": one start served many faults. "processes left": after all tests of the row's file. Not counted as left:
 torch's cache and torchrun's notes on a run that failed, and Open MPI's folder of a user. What Open MPI leaves in /dev/shm goes
 at the kernel's end. A machine's own lacks (no compiler, no MPI, another Python, a broken torch or Horovod) are made by a program
 or module of that name which fails as the real one does. What a build does that is interrupted or damaged is tried with a small
-package in Horovod's place; beside disks that are really full, "too little space" is a need that is set above what there is.
+package in Horovod's place; "too little space" of the set-up is, beside disks that are really full, a need above what there is.
 Rows of "hosts and Slurm" are written by `PI2ZERO_FAULTS=all python tools/hosts.py -- python -m pytest -p tests.fault_page
 tests/hosts`; what is left there is looked for on all hosts by the tests.
 The lines of counts are those of the last run as a whole; rows that came after it were run by themselves.

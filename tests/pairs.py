@@ -113,7 +113,7 @@ def next_beside(running, books, done, remain):
     None if what remains (s) is too short, or if it has met all of those.
     """
     fit = [book for book in books if (len(running) + 1) * seconds(book) < remain]
-    others = [one.book for one in running] or books
+    others = [one.book for one in running] or [book for book in books if 2 * seconds(book) < remain]
     fit = [book for book in fit if any(frozenset((book.stem, other.stem)) not in done for other in others)]
 
     def known(book):
@@ -147,7 +147,7 @@ def main():
             running.remove(run)
             page = written(page, *run.over(), len(all_books))
             PAGE.write_text(page)
-            done |= met(page)
+            done = met(page) | {frozenset((one.book.stem, two.book.stem)) for one, two in combinations(running, 2)}
         while len(running) < args.at_once and (book := next_beside(running, all_books, done, end - time.monotonic())):
             done |= {frozenset((book.stem, run.book.stem)) for run in running}
             running.append(Run(book))

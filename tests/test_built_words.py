@@ -13,6 +13,8 @@ REASONS = [
     ("c++: fatal error: Killed signal terminated program cc1plus", "ran out of memory", "JOBS=1"),
     ("ok\n  a.cc:3:1: error: 'x' was not declared\nb.cc:1:1: error: y", "a.cc:3:1: error: 'x' was not", "read the log"),
     ("CMake Error at CMakeLists.txt:1: no MPI", "CMake Error at CMakeLists.txt:1: no MPI", "read the log"),
+    ("CMake Error at a/F.cmake:290 (message):\n  Could NOT find Z\n\n", "CMake Error: Could NOT find Z", "read the log"),
+    ("CMake Error at F:290 (message):\n  Could NOT find CUDAToolkit (missing: CUDA_CUDART)", "not found", "HOROVOD_CUDA_HOME"),
     ("", "no words", "read the log"),
 ]
 

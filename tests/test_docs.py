@@ -104,6 +104,19 @@ def test_no_output_tells_a_path_a_token_or_whose_machine_it_was(name):
     assert not found, "`make notebooks` writes them so that nobody's machine is named"
 
 
+FRAMES = (r"cell line \d+:  (.+)$", r"this cell, line \d+\n(?:.*\n)*?-+> \d+ (.+)$")  # where ranks waited, and where one raised
+
+
+def test_a_stored_error_quotes_the_cell_above_it():
+    """Where the output is not compared, a cell that was changed later keeps the error of the former one."""
+    told = {}
+    for name, cells in BOOKS.items():
+        for number, cell in enumerate(cells):
+            lines = [line.strip() for frame in FRAMES for line in re.findall(frame, said([cell]), re.M)]
+            told |= {(name, number): [line for line in lines if line not in cell.source]} if lines else {}
+    assert len(told) >= 15 and not {where: lines for where, lines in told.items() if lines}
+
+
 def test_what_is_told_would_be_noticed():
     """And what writes the notebooks takes the host's and the home's name away."""
     lost = f"on box-7, {Path.home()}/kit/a.py, http://127.0.0.1:1/lab?token=0123456789abcdef"

@@ -56,7 +56,7 @@ def test_a_benchmark_keeps_its_own_figures_only(folder):
 
 
 @pytest.mark.parametrize(
-    ("less", "value", "worse"), [(True, 13.1, True), (True, 12.9, False), (False, 13.1, False), (False, 6.9, True)]
+    ("less", "value", "worse"), [(True, 13.3, True), (True, 13.1, False), (False, 13.3, False), (False, 7.2, True)]
 )
 def test_worse_is_beyond_the_spread_of_the_run_before_and_what_two_runs_differ_by(monkeypatch, less, value, worse):
     monkeypatch.setattr(pages, "drift", lambda runs: 0.1)
@@ -68,8 +68,15 @@ def test_worse_is_beyond_the_spread_of_the_run_before_and_what_two_runs_differ_b
 
 
 def test_a_figure_that_was_not_there_before_is_not_worse_and_one_that_is_gone_is_named():
-    assert pages.compare({"pi": ({}, [])}, {"pi": ({}, [of("a", "s", [1])])}) == []
-    assert pages.compare({"pi": ({}, [of("a", "s", [1])])}, {"pi": ({}, [])}) == ["pi: a: is no longer measured."]
+    none, some = {"pi": ({}, [])}, {"pi": ({}, [of("a", "s", [1])])}
+    assert pages.compare(none, some) == pages.compare(some, none) == pages.gone(none, some) == []
+    assert pages.gone(some, none) == ["pi: a: is no longer measured."]
+
+
+def test_the_soaks_growths_are_worse_by_what_is_wanted_alone():
+    """Most were 0: any growth at all is beyond a spread of nothing."""
+    was, more, much = ({"soak": ({}, [of("growth", "", [value], wanted=2)])} for value in (0, 1, 3))
+    assert pages.compare(was, more) == [] and len(pages.compare(was, much)) == 1
 
 
 def test_the_kept_page_is_what_the_kept_figures_say():
@@ -114,7 +121,7 @@ def on(processor, value):
 
 def test_another_processor_is_named_before_anything_is_called_worse():
     told = pages.other_computers(on("Old", [1]), on("New", [2]))
-    assert told == ["Not the same computer: New, Linux; before: Old, Linux. Compare on one machine."]
+    assert told == ["Not the same computer (pi): New, Linux; before: Old, Linux. Compare on one machine."]
     assert pages.other_computers(on("Old", [1]), on("Old", [2])) == []
 
 

@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from no_network import CUT, cut_here
 from test_pins import pin_of
 
 from pi2zero.doctor.table import patience
@@ -80,9 +81,9 @@ def only_these(copy, conf):
     return kept | {"PIP_CONFIG_FILE": str(copy / "pip.conf"), "XDG_CONFIG_DIRS": str(copy), "HOME": str(copy)}
 
 
-def in_copy(copy, *options, conf="", **env):
-    """tools/setup.py of a copy, with these settings of pip."""
-    command = [sys.executable, str(copy / "tools" / "setup.py"), "--venv", str(copy / "venv"), *options]
+def in_copy(copy, *options, conf="", within=(), **env):
+    """tools/setup.py of a copy, with these settings of pip. within: the words of a command that starts it."""
+    command = [*within, sys.executable, str(copy / "tools" / "setup.py"), "--venv", str(copy / "venv"), *options]
     return subprocess.run(command, capture_output=True, text=True, env=only_these(copy, conf) | env, timeout=120)
 
 
@@ -96,6 +97,13 @@ NOWHERE = "index-url = http://127.0.0.1:9/simple\nretries = 1"
 @pytest.mark.long
 def test_no_network_for_pip_that_fetches_uv(copy):
     assert "a package index could not be reached" in sentences(in_copy(copy, conf=NOWHERE))
+
+
+@pytest.mark.long
+@cut_here
+def test_a_network_that_is_cut(copy):
+    """No refusal comes back from anywhere: no name is known, no host is reached."""
+    assert "a package index could not be reached" in sentences(in_copy(copy, conf="retries = 1", within=CUT))
 
 
 @pytest.fixture(scope="module")

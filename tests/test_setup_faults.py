@@ -14,6 +14,7 @@ import threading
 import time
 
 import pytest
+from mounts import mounted
 from test_setup import (  # noqa: F401  (fixtures)
     copy,
     in_copy,
@@ -76,17 +77,6 @@ def test_a_slow_network(copy, wheels):  # noqa: F811
         server.shutdown()
     assert "The environment is ready" in done.stdout, done.stderr + (copy / "venv" / "set-up.log").read_text()
     python_of(copy, "import alpha")
-
-
-@contextlib.contextmanager
-def mounted(folder, options):
-    """A file system of its own in a folder. Yields what changes its options."""
-    if os.getuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True).returncode:
-        pytest.skip("nothing can be mounted here")
-    try:
-        yield lambda other: subprocess.run(["mount", "-o", f"remount,{other}", folder], check=True)
-    finally:
-        subprocess.run(["umount", "-l", folder], check=True)
 
 
 def test_a_read_only_checkout(copy):  # noqa: F811

@@ -85,9 +85,9 @@ class Kit:
         env |= {"PATH": str(self.bin), "XDG_CACHE_HOME": str(self.cache), "PIP_CONFIG_FILE": os.devnull}
         return env | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.folder / "index"), "TOY_HOLD": str(self.hold)} | more
 
-    def built(self, *options: str, **env: str) -> tuple[int, str]:
-        """`python -m pi2zero built`: its exit status and what it says."""
-        command = [self.python, "-m", "pi2zero", "built", *options]
+    def built(self, *options: str, within=(), **env: str) -> tuple[int, str]:
+        """`python -m pi2zero built`: its exit status and what it says. within: the words of a command that starts it."""
+        command = [*within, self.python, "-m", "pi2zero", "built", *options]
         done = subprocess.run(command, capture_output=True, text=True, env=self.env(**env), timeout=100)
         assert "Traceback" not in done.stderr, done.stderr
         return done.returncode, done.stdout

@@ -1,4 +1,7 @@
-"""One notebook in two tabs, of two people or of one who forgot the first: who saves last is asked; both have the same ranks."""
+"""One notebook in two tabs, of two people or of one who forgot the first: who saves last is asked; both have the same ranks.
+
+And in one tab that is closed while a cell runs, and opened again.
+"""
 
 import json
 import shutil
@@ -6,7 +9,7 @@ import shutil
 import pytest
 
 from .conftest import wait_until_open
-from .test_lab import INSERT, open_notebook, screenshot, wait_until_run
+from .test_lab import INSERT, KERNEL, STATE, open_notebook, screenshot, wait_until_run
 
 NAME = "notebooks/two_tabs"
 FIRST = "window.jupyterapp.shell.currentWidget.content.widgets[0].model.sharedModel"
@@ -14,26 +17,56 @@ SAVE = "window.jupyterapp.commands.execute('docmanager:save') && null"
 CLEAN = "() => !window.jupyterapp.shell.currentWidget.context.model.dirty"
 SHUTDOWN = "async () => { await window.jupyterapp.serviceManager.sessions.shutdownAll(); }"
 BREAKS = "%%px\nfrom mpi4py import MPI\nif MPI.COMM_WORLD.rank == 1:\n    1 / 0\nMPI.COMM_WORLD.Barrier()"
+LONG = "import time\ntime.sleep(8)\nkept = 42"
 WORKS = "%%px\nfrom mpi4py import MPI\nprint(MPI.COMM_WORLD.allreduce(1))"
 
 
 @pytest.fixture
-def tabs(browser, lab):
-    """Two tabs with one notebook in front, and its file."""
+def file(lab):
+    """The notebook's file."""
     file = lab[1].parent / f"{NAME}.ipynb"
     shutil.copy(lab[1].parent / "notebooks" / "01_monte_carlo_pi.ipynb", file)
-    both = []
-    for _ in range(2):
-        tab = browser.new_page(viewport={"width": 1400, "height": 1000})
-        tab.goto(lab[0])
-        wait_until_open(tab, "notebooks/00_start_here")
-        open_notebook(tab, NAME)
-        both.append(tab)
+    yield file
+    file.unlink()
+
+
+def opened(browser, lab):
+    """A tab with the notebook in front."""
+    tab = browser.new_page(viewport={"width": 1400, "height": 1000})
+    tab.goto(lab[0])
+    wait_until_open(tab, "notebooks/00_start_here")
+    open_notebook(tab, NAME)
+    return tab
+
+
+@pytest.fixture
+def tabs(browser, lab, file):
+    """Two tabs with it."""
+    both = [opened(browser, lab) for _ in range(2)]
     yield *both, file
     both[0].evaluate(SHUTDOWN)  # both have one kernel; and notebook 00's, with which JupyterLab opened
     for tab in both:
         tab.close()
-    file.unlink()
+
+
+def test_the_browser_is_closed_in_mid_cell_and_opened_again(browser, lab, file):
+    """The cell goes on without it; what was saved is there, and so is what the kernel has."""
+    tab = opened(browser, lab)
+    try:
+        tab.evaluate(f"({INSERT})({LONG!r}) && null")
+        tab.wait_for_function(f"{KERNEL} === 'busy'")
+        tab.evaluate(SAVE)
+        tab.wait_for_function(CLEAN)
+        cells = len(tab.evaluate(STATE))
+        assert tab.evaluate(KERNEL) == "busy"
+        tab.close()
+        tab = opened(browser, lab)
+        assert len(tab.evaluate(STATE)) == cells
+        tab.evaluate(INSERT, "print(kept)")
+        assert wait_until_run(tab, 60)[-1]["text"] == "42\n"
+    finally:
+        tab.evaluate(SHUTDOWN)
+        tab.close()
 
 
 def test_a_notebook_edited_by_two(tabs):

@@ -8,7 +8,7 @@ import pytest
 
 from .kernel import Notebook, wait_until_gone
 
-pytestmark = pytest.mark.slow  # `make faults` runs them; a few minutes
+IN_CI = ("02_mpi_pi", "05_horovod", "08_deepspeed")  # MPI, Horovod, torch and DeepSpeed; `make faults` runs all, in some minutes
 ROOT = Path(__file__).parents[2]
 PATHS = {path.stem: path for folder in ("notebooks", "labs") for path in sorted((ROOT / folder).glob("*.ipynb"))}
 
@@ -40,7 +40,7 @@ def test_the_list_has_the_notebooks_that_start_ranks():
     assert len(BOOKS) >= 23 and set(re.findall(r"test_faults_from_a_notebook\[(\w+)\]", listed)) == set(BOOKS)
 
 
-@pytest.mark.parametrize("name", BOOKS)
+@pytest.mark.parametrize("name", [name if name in IN_CI else pytest.param(name, marks=pytest.mark.slow) for name in BOOKS])
 def test_faults_from_a_notebook(name):
     book = Notebook(cwd=str(PATHS[name].parent))
     try:

@@ -31,6 +31,11 @@ REASONS = (  # what the log says, what it means, what to do
         "pip could not reach a package index to fetch its source",
         "check the network",
     ),
+    (
+        "Could NOT find CUDAToolkit",
+        "torch is the build for CUDA and there is an nvcc, but its toolkit's libraries are not found",
+        "set HOROVOD_CUDA_HOME to its folder; where there is no GPU, take nvcc off the PATH",
+    ),
     (r"No matching distribution found for ([\w.-]+)", r"the package index that pip uses does not have \1", "check pip.conf"),
 )
 
@@ -208,6 +213,7 @@ def reason(log: str) -> tuple[str, str]:
     for pattern, why, remedy in REASONS:
         if found := re.search(pattern, log):
             return found.expand(why), remedy
+    log = re.sub(r"CMake Error at .*\(message\):\s*", "CMake Error: ", log)  # what is wrong is on the next line
     errors = re.findall(r"^.*(?:\berror: |CMake Error|Error: ).*$", log, re.M) or log.strip().splitlines()[-1:] or ["no words"]
     return f"the build says: {errors[0].strip()[:200]}", "read the log, mend what it says"
 
