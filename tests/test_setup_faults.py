@@ -193,6 +193,17 @@ def test_interrupted_at_random_moments(copy, wheels):  # noqa: F811
     python_of(copy, "import psutil, pi2zero")
 
 
+def test_half_of_pip_that_a_kill_has_left(copy, wheels):  # noqa: F811
+    """Its metadata are there, some of its files are not, and ensurepip would leave it so."""
+    subprocess.run([sys.executable, "-m", "venv", copy / "venv"], check=True)
+    (record,) = (copy / "venv").glob("lib/python3*/site-packages/pip-*.dist-info/RECORD")
+    record.unlink()
+    shutil.rmtree(record.parents[1] / "pip" / "_vendor" / "packaging")
+    done = in_copy(copy, conf=f"no-index = true\nfind-links = {wheels}")
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    python_of(copy, "import psutil, pi2zero, pip._internal.cli.main")
+
+
 def test_a_path_with_spaces_umlauts_and_quotes(copy, wheels):  # noqa: F811
     there = copy.with_name("Größe ' und π")
     copy.rename(there)

@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import errno
 import fcntl
+import glob
 import hashlib
 import os
 import re
@@ -19,7 +20,7 @@ import tempfile
 import time
 
 import setup_site
-from setup_packages import Packages, pins, temporary_folder
+from setup_packages import Packages, is_whole, pins, temporary_folder
 from setup_talk import is_full, say, stop, stop_full
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -146,6 +147,10 @@ def make_environment(python, venv):
     env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     env.update(TMPDIR=temporary)
     pip = [os.path.join(venv, "bin", "python"), "-Im", "ensurepip", "--upgrade", "--default-pip"]
+    # A kill may have left half of pip, and ensurepip leaves alone what calls itself installed.
+    for half in glob.glob(os.path.join(venv, "lib", "python3*", "site-packages", "pip-*.dist-info")):
+        if not is_whole(half):
+            shutil.rmtree(half)
     for command in ([python, "-m", "venv", "--without-pip", venv], pip):
         try:
             made = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env)
