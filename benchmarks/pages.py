@@ -230,7 +230,8 @@ def main():
         print(f"{(time.time() - ASIDE.stat().st_mtime) / 60:.0f} minutes since the former figures were put aside.")
         before = read(ASIDE)
         worse = compare(before, found)
-        print(*other_computers(before, found), *gone(before, found), sep="\n", end="\n")
+        for line in (*other_computers(before, found), *gone(before, found)):
+            print(line)
         beyond = f"beyond the spread of the run before, {drift(kept()):.0%} wider on each side"
         print(
             f"Worse than before, {beyond} (was the machine idle?):" if worse else f"No figure got worse {beyond}.",

@@ -138,6 +138,13 @@ def with_tuples(train, test):
     return found
 
 
+@wrong(3, "a little less than half of it: 7 of its 16 runs")
+def from_a_third_on(train, test):
+    """A mutant of the one above."""
+    known = [runs_of(article) for article in train]
+    return {at for at, own in enumerate(map(runs_of, test)) if own and any(3 * len(own & one) >= len(own) for one in known)}
+
+
 @right(3)
 def joined_to_texts(train, test):
     def runs(text):

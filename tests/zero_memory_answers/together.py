@@ -133,6 +133,17 @@ def each_owner_broadcasts(flat, gradient, adam):
         dist.broadcast(part, owner)
 
 
+@wrong(5, "ank 0 calls dist.broadcast")
+def each_broadcasts_its_own(flat, gradient, adam):
+    """All wait for one another: no root is the same. A mutant of the one above."""
+    size, rank = dist.get_world_size(), dist.get_rank()
+    mine = torch.empty(len(flat) // size)
+    dist.reduce_scatter_tensor(mine, gradient)
+    adam(flat.chunk(size)[rank], mine / size)
+    for part in flat.chunk(size):
+        dist.broadcast(part, rank)
+
+
 @wrong(5, "that is the sum over the ranks; the mean is due. Adam hides it")
 def sum_for_mean(flat, gradient, adam):
     stage1(flat, gradient, adam, divide=1)

@@ -17,6 +17,7 @@ from pi2zero.checks.framework.collective import WatchedComm
 
 COLLECTIVES = """all_reduce reduce broadcast all_gather all_gather_into_tensor reduce_scatter reduce_scatter_tensor gather scatter
 barrier all_to_all all_to_all_single all_gather_object broadcast_object_list""".split()  # noqa: SIM905 - easier to read
+ROOT_AT = {"broadcast": 1, "reduce": 1, "gather": 2, "scatter": 2, "broadcast_object_list": 1}  # among the arguments: src or dst
 
 
 def on_torch_ranks(function, learners, sizes=False, seconds=None) -> list:
@@ -58,8 +59,10 @@ def _watched(comm, sizes):
         def call(*args, **options):
             comm.used = True
             comm.called.append(name)
+            root = options.get("src", options.get("dst", (*args, *[None] * 4)[ROOT_AT.get(name, 3)]))
             values = next((one.numel() for one in args if isinstance(one, torch.Tensor)), None) if sizes else None
-            comm.meet(f"dist.{name}" + ("" if values is None else f" with {values:,} value{'s' * (values != 1)}"))
+            of_root = f" with root {root}" if root and name in ROOT_AT else ""
+            comm.meet(f"dist.{name}{of_root}" + ("" if values is None else f" with {values:,} value{'s' * (values != 1)}"))
             return real(*args, **options)
 
         return call

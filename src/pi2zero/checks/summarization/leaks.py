@@ -23,8 +23,9 @@ KINDS = {
     "short": "all of it, but it has fewer than 8 words, so no run that could be shared",
     "eight": "word for word; it has 8 words, so one run",
     "half": "half of it: 8 of its 16 runs",
+    "less": "a little less than half of it: 7 of its 16 runs",
 }
-WORDS = {"short": 5, "eight": 8, "half": 23}  # of such a test story
+WORDS = {"short": 5, "eight": 8, "half": 23, "less": 23}  # of such a test story
 
 
 def runs(text):
@@ -82,6 +83,9 @@ class _Training:
 
     def half(self, article, other):
         self.stories.append(f"{_first(15, article)} {' '.join(other)}")
+
+    def less(self, article, other):
+        self.stories.append(f"{_first(14, article)} {' '.join(other)}")
 
     def shuffled(self):
         whole = self.stories + [" ".join(self.long)] * bool(self.long)
