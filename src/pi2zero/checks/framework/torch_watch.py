@@ -59,9 +59,10 @@ def _watched(comm, sizes):
         def call(*args, **options):
             comm.used = True
             comm.called.append(name)
-            root = options.get("src", options.get("dst", (*args, *[None] * 4)[ROOT_AT.get(name, 3)]))
+            at = ROOT_AT.get(name)
+            root = at and options.get("src", options.get("dst", args[at] if len(args) > at else None))
             values = next((one.numel() for one in args if isinstance(one, torch.Tensor)), None) if sizes else None
-            of_root = f" with root {root}" if root and name in ROOT_AT else ""
+            of_root = f" with root {root}" if root else ""
             comm.meet(f"dist.{name}{of_root}" + ("" if values is None else f" with {values:,} value{'s' * (values != 1)}"))
             return real(*args, **options)
 
