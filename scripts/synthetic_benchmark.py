@@ -161,15 +161,16 @@ def tell(args, seconds, parameters, device):
     """
     seconds, worked = seconds[:, :-1], seconds[:, -1]
     rates = [mean_sd(args.batch_size / own) for own in seconds]
-    steps = slowest = seconds.max(axis=0)
-    if args.method == "single":  # nobody waits: a step that is slow on one rank delays no other
-        steps = len(seconds) / (1 / seconds).sum(axis=0)
-    mean, sd = mean_sd(args.batch_size * len(seconds) / steps)
+    if args.method == "single":  # nobody waits: each rank goes at its own pace
+        mean, sd = sum(mean for mean, _ in rates), sum(sd**2 for _, sd in rates) ** 0.5
+        step = len(seconds) / sum(1 / statistics.median(own.tolist()) for own in seconds)
+    else:
+        mean, sd = mean_sd(args.batch_size * len(seconds) / seconds.max(axis=0))
+        step = statistics.median(seconds.max(axis=0).tolist())
     report = {
         **vars(args), "ranks": len(seconds), "device": device.type, "parameters": parameters,
         "idle": float(1 - worked.sum() / seconds.sum()),  # of a processor's time for each rank, what it left
-        "step_seconds": statistics.median(steps.tolist()),
-        "slowest_seconds": statistics.median(slowest.tolist()),  # of the ranks in each step
+        "step_seconds": step,
         "images_per_second": mean, "images_per_second_sd": sd,
         "per_rank": [{"images_per_second": m, "sd": s} for m, s in rates],
     }  # fmt: skip

@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SRC = ROOT / "src" / "pi2zero"
 LONGEST = 120  # s of one mutant
 ROOMS = {  # the folder, and the tests' files
-    "costs": ("costs", "costs collectives_costs zero_costs pipelines plan plan_by_hand scaling"),
+    "costs": ("costs", "costs collectives_costs zero_costs pipelines plan plan_by_hand plan_edges scaling"),
     "blanks": ("checks/blanks", "blanks"),
     "framework": ("checks/framework", "checks_framework checks_allreduce"),
 }

@@ -76,7 +76,7 @@ def test_independent_runs_wait_for_nobody(monkeypatch, capsys):
     import synthetic_benchmark
 
     seconds = np.array([[0.1, 0.3, 0.2, 0.0], [0.3, 0.1, 0.2, 0.0]])  # two ranks, three steps, and what the processor worked
-    for method, images, step in (("single", 4 / 0.1 + 4 / 0.3, 0.15), ("ddp", 8 / 0.3, 0.3)):
+    for method, images, step in (("single", 4 / 0.1 + 4 / 0.3, 0.2), ("ddp", 8 / 0.3, 0.3)):
         monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--method", method, "--batch-size", "4", "--json"])
         synthetic_benchmark.tell(synthetic_benchmark.parse(), seconds[:, [0, 1, 3]], 1000, torch.device("cpu"))
         report = json.loads(capsys.readouterr().out)
