@@ -2,8 +2,8 @@
 
 The independent runs (--method single on two ranks) do not communicate: what they lose, the machine takes (memory bandwidth,
 caches, clock), and no method can do better. Where a method loses the rest, training_explained.md says.
-Each of ROUNDS rounds runs all variants, and one rank alone before and after each, because a machine's pace drifts within
-minutes: a variant is compared with the mean of its two neighbours. A ratio is the median of the rounds' ratios.
+A machine's pace drifts within seconds, so all programs are there at once, and take turns of STEPS steps; the others are stopped
+(SIGSTOP). A rate is all steps of a round's turns by all their seconds; a ratio is of one round.
 """
 
 import argparse
@@ -15,9 +15,14 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
+import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import figures
+import numpy as np
+import psutil
 import torch
 from figures import of
 
@@ -25,45 +30,90 @@ from pi2zero.hosts import limits
 from pi2zero.mpi import mpi_env
 
 HERE = Path(__file__).parent
-SCRIPT = HERE.parent / "scripts" / "synthetic_benchmark.py"
+WORKER = HERE / "training_worker.py"
+STEPS, TURNS = 3, 4  # that are counted in a turn; turns of each program in a round
+LONGEST = 120  # s of a turn, or of a start
 MPIRUN, HOROVODRUN = ["mpirun", "-n", "{ranks}", "--bind-to", "none"], ["horovodrun", "--gloo", "-np", "{ranks}"]
-VARIANTS = {  # name in the page: method, launcher, environment
-    "two independent runs (ceiling)": ("single", MPIRUN, {}),
-    "by hand": ("hand", MPIRUN, {}),
-    "DDP": ("ddp", MPIRUN, {}),
-    "Horovod, MPI": ("horovod", MPIRUN, {}),
-    "Horovod, MPI that yields": ("horovod", MPIRUN, {"OMPI_MCA_mpi_yield_when_idle": "1"}),
-    "Horovod, gloo": ("horovod", HOROVODRUN, {}),
-}
-CEILING = next(iter(VARIANTS))
+ALONE, CEILING = "one rank", "two independent runs (ceiling)"
 LOCKSTEP = "the same, if each step waited for the slower rank"  # what every method does that keeps the ranks together
-TOGETHER = ("by hand", "DDP", "Horovod, MPI that yields")  # of whom 95 % of the ceiling is wanted
+YIELDS = "Horovod, MPI that yields, a cycle of 10 ms"
+# Memory that a step has freed stays with the process (mallopt(3)). Else each step asks the kernel for it again, page by page.
+KEPT_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**34)}
+VARIANTS = {  # name in the page: method, ranks, launcher, environment
+    ALONE: ("single", 1, MPIRUN, {}),
+    CEILING: ("single", 2, MPIRUN, {}),
+    "by hand": ("hand", 2, MPIRUN, {}),
+    "DDP": ("ddp", 2, MPIRUN, {}),
+    "Horovod, MPI": ("horovod", 2, MPIRUN, {}),
+    YIELDS: ("horovod", 2, MPIRUN, {"OMPI_MCA_mpi_yield_when_idle": "1", "HOROVOD_CYCLE_TIME": "10"}),
+    "Horovod, gloo": ("horovod", 2, HOROVODRUN, {}),
+}
+TOGETHER = ("by hand", "DDP", YIELDS)  # of whom 95 % of the ceiling is wanted
 
 
-def measure(variant, ranks, args):
-    """The script's report for one run."""
-    method, launcher, settings = VARIANTS[variant]
-    command = [part.format(ranks=ranks) for part in launcher] + [sys.executable, str(SCRIPT), "--json", "--threads", "1"]
-    command += ["--method", method, "--model", args.model, "--batch-size", str(args.batch_size)]
-    command += ["--image-size", str(args.image_size), "--iterations", str(args.iterations), "--warmup", "2"]
-    environment = dict(os.environ, **settings)
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=600, env=environment)
-    if done.returncode:
-        sys.exit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr}")
-    return json.loads(done.stdout[done.stdout.index("{") :])  # horovodrun writes [0]<stdout>: before it
+class Program:
+    """The ranks of one variant; stopped but for its turns."""
+
+    def __init__(self, variant, args):
+        method, self.ranks, launcher, settings = VARIANTS[variant]
+        self.variant, self.turn, self.own = variant, 0, tempfile.TemporaryDirectory()
+        self.folder = Path(self.own.name)
+        command = [part.format(ranks=self.ranks) for part in launcher] + [sys.executable, "-W", "ignore", str(WORKER)]
+        command += [str(self.folder), "--method", method, "--model", args.model, "--ranks", str(self.ranks)]
+        command += ["--batch-size", str(args.batch_size), "--image-size", str(args.image_size), "--steps", str(STEPS)]
+        self.said = (self.folder / "said").open("w")
+        self.started = psutil.Popen(command, stdout=self.said, stderr=subprocess.STDOUT, env=os.environ | KEPT_MEMORY | settings)
+
+    def __enter__(self):
+        try:
+            self.steps()  # a first turn, that does not count, before others are there
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def steps(self):
+        """Seconds, (ranks, STEPS), of its next turn."""
+        self.signal("resume")
+        (self.folder / f"go{self.turn}").touch()
+        told = [self.folder / f"{self.turn}.{rank}" for rank in range(self.ranks)]
+        end = time.monotonic() + LONGEST
+        while not all(path.exists() for path in told):
+            if self.started.poll() is not None or time.monotonic() > end:
+                sys.exit(f"{self.variant}: no steps came:\n{(self.folder / 'said').read_text()[-2000:]}")
+            time.sleep(0.02)
+        self.turn += 1
+        time.sleep(0.1)  # the last step of all, if nobody waits for it
+        self.signal("suspend")
+        return np.array([json.loads(path.read_text()) for path in told])
+
+    def signal(self, what):
+        for process in [*self.started.children(recursive=True), self.started]:
+            with suppress(psutil.NoSuchProcess):
+                getattr(process, what)()
+
+    def __exit__(self, *_):
+        self.signal("resume")
+        (self.folder / "end").touch()
+        try:
+            self.started.wait(30)
+        except psutil.TimeoutExpired:
+            self.signal("kill")
+        self.said.close()
+        self.own.cleanup()
 
 
-def one_round(variants, args):
-    """{variant: ratio of images/s of 2 ranks to 1}, and the step of one rank in s. Rates by the median step."""
-    alone = [measure(CEILING, 1, args)["step_seconds"]]
-    ratios = {}
-    for variant in variants:
-        report = measure(variant, 2, args)
-        alone.append(measure(CEILING, 1, args)["step_seconds"])
-        ratios[variant] = (alone[-2] + alone[-1]) / report["step_seconds"]
-        if variant == CEILING:
-            ratios[LOCKSTEP] = (alone[-2] + alone[-1]) / report["slowest_seconds"]
-    return ratios, statistics.median(alone)
+def one_round(programs):
+    """{variant: steps of two ranks a second / those of one}, and the step of one rank in s."""
+    seconds = {program.variant: [] for program in programs}
+    for turn in range(TURNS):
+        for program in programs[:: -1 if turn % 2 else 1]:
+            seconds[program.variant].append(program.steps())
+    seconds = {variant: np.concatenate(turns, axis=1) for variant, turns in seconds.items()}  # (ranks, steps)
+    alone = seconds.pop(ALONE).mean()
+    ratios = {CEILING: float((alone / seconds[CEILING].mean(axis=1)).sum())}  # each at its own pace: nobody waits
+    ratios[LOCKSTEP] = float(2 * alone / seconds.pop(CEILING).max(axis=0).mean())
+    return ratios | {variant: float(2 * alone / own.max(axis=0).mean()) for variant, own in seconds.items()}, float(alone)
 
 
 def page(rounds, args, load):
@@ -74,9 +124,9 @@ def page(rounds, args, load):
         "",
         f"{datetime.date.today()}, {platform.system()}, {limits.cores():.0f} cores, torch {torch.__version__.split('+')[0]}, "
         f"1 thread a rank. Load of the machine before the start: {load:.1f} (0 is idle).",
-        f"`scripts/synthetic_benchmark.py --model {args.model} --image-size {args.image_size} --batch-size {args.batch_size}` "
-        f"(per rank), {args.iterations} steps, {len(rounds)} rounds; a step on one rank: {statistics.median(steps):.0f} ms "
-        f"({min(steps):.0f} to {max(steps):.0f}).",
+        f"The steps of `scripts/synthetic_benchmark.py --model {args.model} --image-size {args.image_size} "
+        f"--batch-size {args.batch_size}` (per rank), {len(rounds)} rounds of {TURNS} turns of {STEPS} steps; "
+        f"a step on one rank: {statistics.median(steps):.0f} ms ({min(steps):.0f} to {max(steps):.0f}).",
         "",
         "| 2 ranks | times 1 rank: median | min | max | efficiency | share of the ceiling |",
         "|---|---|---|---|---|---|",
@@ -106,10 +156,9 @@ def kept(rounds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="small", help="as in synthetic_benchmark.py (default: small)")
-    parser.add_argument("--batch-size", type=int, default=96, help="per rank (default: 96)")
+    parser.add_argument("--batch-size", type=int, default=192, help="per rank (default: 192)")
     parser.add_argument("--image-size", type=int, default=96, help="pixels (default: 96)")
-    parser.add_argument("--iterations", type=int, default=6, help="steps that are counted (default: 6)")
-    parser.add_argument("--rounds", type=int, default=5, help="(default: 5)")
+    parser.add_argument("--rounds", type=int, default=4, help="(default: 4)")
     parser.add_argument("--output", type=Path, default=HERE / "training.md", help="(default: benchmarks/training.md)")
     args = parser.parse_args()
     if args.rounds < 1:
@@ -117,8 +166,10 @@ def main():
     load = os.getloadavg()[0]
     mpi_env()
     there = importlib.util.find_spec("horovod")
-    variants = [name for name, (method, *_) in VARIANTS.items() if there or method != "horovod"]
-    rounds = [one_round(variants, args) for _ in range(args.rounds)]
+    with ExitStack() as all_of_them:
+        variants = [name for name, (method, *_) in VARIANTS.items() if there or method != "horovod"]
+        programs = [all_of_them.enter_context(Program(variant, args)) for variant in variants]
+        rounds = [one_round(programs) for _ in range(args.rounds)]
     args.output.write_text(page(rounds, args, load))
     if args.output.parent == HERE:
         figures.keep("training", kept(rounds), load)

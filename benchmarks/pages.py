@@ -197,8 +197,9 @@ def machines(found):
     return "\n\n".join([
         "# The same figures on other machines",
         "Written by `python benchmarks/pages.py`. Medians, with the least and the most of the repeats. The packages are the "
-        "same. The pages of the benchmarks explain the first run. In the four Xeon runs the shares of two independent runs are "
-        "of a ceiling that was told too low ([training.md](training.md)).",
+        "same. The pages of the benchmarks explain the first run. The shares of two independent runs are measured "
+        "otherwise since the end of 2026-11-28: those of the other runs are of 96 images and of ceilings that were told wrongly "
+        "([training.md](training.md)).",
         "\n".join(lines),
         "## Does a second run agree?",
         "The repeats of a run lie minutes apart, two runs hours. So the spread of one run is not all: between two runs that one "
