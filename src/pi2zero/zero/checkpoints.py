@@ -11,6 +11,8 @@ from pathlib import Path
 
 SPECIAL = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}  # numbers 0, 1, 2, as T5 has them
 MOMENTS = ("exp_avg", "exp_avg_sq")  # Adam's
+MOST_LAYERS = 1000  # of T5 with 11 billion parameters: 24
+LONGEST = 300  # characters of what a library says
 
 __all__ = ["Unreadable", "find", "fresh", "load", "restore", "save", "set_rate"]
 
@@ -34,16 +36,37 @@ def load(start: str | Path):
     try:
         if is_ours and not Path(start).is_dir():
             raise ValueError("there is no such folder")
+        if is_ours:
+            _describes_what_is_there(Path(start))
         tokenizer = AutoTokenizer.from_pretrained(start, trust_remote_code=False)
         model, found = T5ForConditionalGeneration.from_pretrained(
             start, use_safetensors=True, dtype=torch.float32, output_loading_info=True, local_files_only=is_ours
         )
         if lacking := sorted(found["missing_keys"]):
             raise ValueError(f"model.safetensors lacks {lacking[0]}")
+        if other := sorted(found["mismatched_keys"]):
+            raise ValueError(f"model.safetensors has {other[0][0]} in another shape than config.json describes")
     except Exception as error:  # each of three libraries has its own
-        why = str(error).strip().partition("\n")[0]
+        why = str(error).strip().partition("\n")[0][:LONGEST]
+        why = "".join(sign if sign.isprintable() else "?" for sign in why)
         raise Unreadable(f"{start} is damaged ({why})" if is_ours else f"There is no model {start} ({why})") from error
     return tokenizer, model
+
+
+def _describes_what_is_there(folder):
+    """ValueError if config.json describes a model that the weights beside it cannot be: a large number in it would take all of
+    the memory, or many layers all of the time, before anybody looks at the weights."""
+    import torch
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    config = T5Config.from_pretrained(folder)
+    if (layers := max(config.num_layers, config.num_decoder_layers)) > MOST_LAYERS:
+        raise ValueError(f"config.json: at most {MOST_LAYERS} layers; got {layers:,}")
+    with torch.device("meta"):  # shapes, and no memory
+        numbers = sum(parameter.numel() for parameter in T5ForConditionalGeneration(config).parameters())
+    held = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    if numbers > held > 0:
+        raise ValueError(f"config.json describes {numbers:,} numbers, in all {held:,} bytes of weights are there")
 
 
 def fresh(stories, words: int = 1000):
