@@ -61,7 +61,7 @@ bench: set-up   ## measure, write the pages in benchmarks/ and the one page of a
 	@$(PY) benchmarks/bench_limits.py
 	@$(PY) benchmarks/bench_cells.py
 	@$(PY) benchmarks/bench_collectives.py
-	@$(PY) benchmarks/bench_training.py --rounds 2
+	@$(PY) benchmarks/bench_training.py
 	@$(PY) benchmarks/bench_zero.py --rounds 2
 	@$(PY) benchmarks/bench_plan.py --rounds 2 --steps 2
 	@$(PY) benchmarks/bench_parallel.py --rounds 3

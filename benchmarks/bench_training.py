@@ -88,9 +88,10 @@ class Program:
         return np.array([json.loads(path.read_text()) for path in told])
 
     def signal(self, what):
-        for process in [*self.started.children(recursive=True), self.started]:
-            with suppress(psutil.NoSuchProcess):
-                getattr(process, what)()
+        with suppress(psutil.NoSuchProcess):  # it has ended
+            for process in [*self.started.children(recursive=True), self.started]:
+                with suppress(psutil.NoSuchProcess):
+                    getattr(process, what)()
 
     def __exit__(self, *_):
         self.signal("resume")
@@ -114,6 +115,17 @@ def one_round(programs):
     ratios = {CEILING: float((alone / seconds[CEILING].mean(axis=1)).sum())}  # each at its own pace: nobody waits
     ratios[LOCKSTEP] = float(2 * alone / seconds.pop(CEILING).max(axis=0).mean())
     return ratios | {variant: float(2 * alone / own.max(axis=0).mean()) for variant, own in seconds.items()}, float(alone)
+
+
+def enough_memory(program, more, parser):
+    """All programs are in the memory at the same time."""
+    rank = max(psutil.Process(process.pid).memory_info().rss for process in program.started.children(recursive=True))
+    free = psutil.virtual_memory().available
+    if more * rank > free:
+        parser.error(
+            f"{more} more ranks of {rank / 1e9:.1f} GB each need {more * rank / 1e9:.0f} GB, {free / 1e9:.0f} GB are free: "
+            "take a smaller --batch-size"
+        )
 
 
 def page(rounds, args, load):
@@ -168,7 +180,9 @@ def main():
     there = importlib.util.find_spec("horovod")
     with ExitStack() as all_of_them:
         variants = [name for name, (method, *_) in VARIANTS.items() if there or method != "horovod"]
-        programs = [all_of_them.enter_context(Program(variant, args)) for variant in variants]
+        programs = [all_of_them.enter_context(Program(ALONE, args))]
+        enough_memory(programs[0], sum(VARIANTS[variant][1] for variant in variants[1:]), parser)
+        programs += [all_of_them.enter_context(Program(variant, args)) for variant in variants[1:]]
         rounds = [one_round(programs) for _ in range(args.rounds)]
     args.output.write_text(page(rounds, args, load))
     if args.output.parent == HERE:

@@ -53,10 +53,11 @@ def runner(cluster, capsys):
 
 
 def assert_right(check, number, answer):
-    """The check accepts the answer, in two lines from rank 0 only."""
+    """The check accepts the answer, in two lines from rank 0 only; the second says what was verified."""
     printed = check(number, answer, timeout=200)  # a cell that takes longer says where its ranks are: a third line
     assert printed.startswith(f"[stdout:0] Task {number} is right.\n[stdout:0] ")
     assert printed.count("\n") == 2
+    assert len(printed.split("\n")[1]) > len("[stdout:0] ") + 20
 
 
 def assert_wrong(cluster, check, number, answer, seconds=120):

@@ -293,6 +293,26 @@ def no_loss(comm, stage, images, labels, micro):
     gpipe(comm, stage, images, labels, micro)
 
 
+@wrong(3, "That is the last micro-batch's alone: add them up.")
+def only_the_last_loss(comm, stage, images, labels, micro):
+    sent = []
+    held = [forward(comm, stage, x, sent) for x in images.tensor_split(micro)]
+    for one, y in zip(held, labels.tensor_split(micro), strict=True):
+        total = backward(comm, *one, y, len(images), sent)
+    MPI.Request.waitall(sent)
+    return total
+
+
+@wrong(3, "That is the mean of the micro-batches' means.")
+def the_mean_of_the_means(comm, stage, images, labels, micro):
+    sent, total = [], 0.0
+    held = [forward(comm, stage, x, sent) for x in images.tensor_split(micro)]
+    for one, y in zip(held, labels.tensor_split(micro), strict=True):
+        total += backward(comm, *one, y, len(images), sent) * len(images) / len(y) / micro
+    MPI.Request.waitall(sent)
+    return total
+
+
 @wrong(3, "Only the last micro-batch is in it")
 def gradients_set_to_zero(comm, stage, images, labels, micro):
     sent, total = [], 0.0
