@@ -138,7 +138,36 @@ def test_a_column_that_unfolds_is_not_read(tmp_path):
     """Each row is its own, so that the file itself says how large they are."""
     table = pa.table({"article": [f"{row}{'a' * 8_000_000}" for row in range(40)], "highlights": ["x"] * 40})
     said, megabytes = refused(tmp_path, table, use_dictionary=False, write_statistics=False)
-    assert "article would unfold from" in said and said.endswith("It is not read.") and megabytes < 100, (said[:500], megabytes)
+    assert "would unfold from" in said and said.endswith("It is not read.") and megabytes < 100, (said[:500], megabytes)
+
+
+EACH_BYTE = """
+import sys
+from pathlib import Path
+from pi2zero.summaries.data import readers
+
+path = Path(sys.argv[1])
+whole, read, refused = path.read_bytes(), 0, 0
+for at in range(len(whole)):
+    for new in (0, 24, 41, 255):
+        path.write_bytes(whole[:at] + bytes([new]) + whole[at + 1 :])
+        try:
+            read += bool(list(readers.items("parquet", [path], path.parent)))
+        except ValueError:
+            refused += 1
+print(read, refused)
+"""
+
+
+@pytest.mark.long
+def test_no_damaged_byte_of_a_table_ends_the_process(tmp_path):
+    """Some did: pyarrow's description of a column, asked for its size, aborts where its reader raises."""
+    path = tmp_path / "stories.parquet"
+    parquet.write_table(pa.table({"article": ["One ship. Two."] * 9, "highlights": ["One."] * 9}), path, compression="none")
+    done = subprocess.run([sys.executable, "-c", EACH_BYTE, path], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+    read, refused = map(int, done.stdout.split())
+    assert read > 100 and refused > 100
 
 
 @pytest.mark.parametrize("form", ["jsonl", "json", "csv", "parquet"])

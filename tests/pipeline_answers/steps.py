@@ -283,6 +283,16 @@ def the_first_rank_goes_backwards(comm, stage, images, labels, micro):
     return total
 
 
+@wrong(3, "or has them in what it returned: return values")
+def its_requests(comm, stage, images, labels, micro):
+    sent = []
+    held = [forward(comm, stage, x, sent) for x in images.tensor_split(micro)]
+    for one, y in zip(held, labels.tensor_split(micro), strict=True):
+        backward(comm, *one, y, len(images), sent)
+    MPI.Request.waitall(sent)
+    return sent
+
+
 @wrong(3, "1 forwards; 5 are due")
 def the_batch_is_not_cut(comm, stage, images, labels, micro):
     return gpipe(comm, stage, images, labels, 1)

@@ -19,6 +19,9 @@ class Request(MPI.Request):
         self.comm, self.what, self.nbytes, self.pickled, self.obj = comm, what, nbytes, pickled, None
         self.began = time.perf_counter()
 
+    def __reduce__(self):  # of one that is over, mpi4py makes what no rank can read
+        raise TypeError("a request belongs to its rank")
+
     def Wait(self, status=None):
         self.comm.wait_for([self], [status])
         return True
