@@ -263,6 +263,13 @@ def in_place(comm, x):
     return flat.reshape(x.shape).copy()
 
 
+@wrong(3, "returned None. Is the `return` missing?")
+def no_return(comm, x):
+    total = x.flatten()
+    reduce_scatter(comm, total)
+    all_gather(comm, total)
+
+
 @wrong(3, "returned the mean; the sum is due")
 def mean_where_sum_is_due(comm, x):
     total = x.flatten().astype(float)

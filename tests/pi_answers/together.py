@@ -296,6 +296,17 @@ def four_forgotten_in_the_error(comm, throw, target, batch):
     return 4 * p, error, darts
 
 
+@wrong(6, "you say 0 darts; 4 ranks with")
+def darts_not_counted(comm, throw, target, batch):
+    inside, darts, error = 0, 0, 1.0
+    while error >= target:
+        inside += comm.allreduce(throw(batch))
+        darts += comm.size * batch
+        p = inside / darts
+        error = 4 * np.sqrt(p * (1 - p) / darts)
+    return 4 * p, error, 0
+
+
 @wrong(6, "error of one rank's darts alone")
 def own_darts_in_the_error(comm, throw, target, batch):
     inside, darts, error = 0, 0, 1.0
