@@ -8,6 +8,7 @@ runs in machines/ that one kind of computer made (`drift`). A whole run is kept 
 import argparse
 import re
 import statistics
+import textwrap
 import time
 import tomllib
 from itertools import combinations
@@ -76,7 +77,7 @@ def draw(found):
     A growth of nothing is no multiple of anything: it stands in the table only.
     """
     bounded = [figure for _, several in found.values() for figure in several if figure.wanted and figure.low > 0]
-    fig, ax = plt.subplots(figsize=(9, 0.42 * len(bounded) + 1.2))
+    fig, ax = plt.subplots(figsize=(11, 0.42 * len(bounded) + 1.2))
     for at, figure in enumerate(bounded):
         shares = [
             figure.wanted / x if figure.less_is_better else x / figure.wanted for x in (figure.low, figure.value, figure.high)
@@ -87,7 +88,7 @@ def draw(found):
     ax.set_xscale("log")
     ax.set_xticks([0.5, 1, 2, 5, 10], ["0.5", "1", "2", "5", "10"])
     ax.minorticks_off()
-    ax.set_yticks(range(len(bounded)), [figure.what.replace("`", "") for figure in bounded])
+    ax.set_yticks(range(len(bounded)), [textwrap.fill(figure.what.replace("`", ""), 52) for figure in bounded])
     ax.invert_yaxis()
     ax.set_xlabel("times as good as wanted (a cross: missed)")
     ax.set_title("Right of the line: what the kit asks of itself is reached", loc="left")
