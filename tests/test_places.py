@@ -161,7 +161,13 @@ def test_only_friends_get_through_the_filter(friends):
     with socket.create_server(("127.0.0.1", 0)) as server:
         code = seal.filter_for(friends)
         kept = ctypes.create_string_buffer(code)
-        server.setsockopt(socket.SOL_SOCKET, seal.SO_ATTACH_FILTER, struct.pack("HP", len(code) // 8, ctypes.addressof(kept)))
+        program = struct.pack("HP", len(code) // 8, ctypes.addressof(kept))
+        try:
+            server.setsockopt(socket.SOL_SOCKET, seal.SO_ATTACH_FILTER, program)
+        except PermissionError:
+            if os.getuid() == 0:
+                raise
+            pytest.skip("this system lets only root attach a filter: docs/shared_host.md, and the doctor says it")
         for source in ("127.0.0.2", "127.0.0.3"):
             try:
                 socket.create_connection(server.getsockname(), 0.3, source_address=(source, 0)).close()
