@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 import torch
-from transformers import ResNetConfig, ResNetForImageClassification
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 import synthetic_benchmark as script
@@ -29,35 +28,25 @@ def main():
     rank, ranks, device = script.join(args.method)
     if ranks != args.ranks:
         sys.exit(f"{args.ranks} ranks were asked for, this is a world of {ranks}")
-    step = training(args, rank, device)
+    train, _ = script.training(args, rank, device)
+    train()
     for turn in itertools.count():
         while not (args.folder / f"go{turn}").exists():
             if (args.folder / "end").exists():
                 return script.leave(args.method)
             time.sleep(0.01)
-        seconds = [step() for _ in range(1 + args.steps)][1:]  # the first brings caches and threads back
+        seconds = [timed(train) for _ in range(1 + args.steps)][1:]  # the first brings caches and threads back
         told(args.folder / f"{turn}.{rank}", seconds)
         if args.method == "single":  # a rank that stops early would leave the machine to the others
             while not all((args.folder / f"{turn}.{other}").exists() for other in range(ranks)):
-                step()
+                train()
 
 
-def training(args, rank, device):
-    """step() -> seconds of one step."""
-    torch.manual_seed(0)  # the same weights on every rank
-    model = ResNetForImageClassification(ResNetConfig(num_labels=1000, **script.MODELS[args.model])).to(device)
-    train = script.stepper(args.method, model, torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9))
-    torch.manual_seed(1 + rank)  # other images on every rank
-    images = torch.randn(args.batch_size, 3, args.image_size, args.image_size, device=device)
-    labels = torch.randint(1000, (args.batch_size,), device=device)
-
-    def step():
-        start = time.perf_counter()
-        train(images, labels)
-        return time.perf_counter() - start
-
-    step()
-    return step
+def timed(train):
+    """Seconds of one step."""
+    start = time.perf_counter()
+    train()
+    return time.perf_counter() - start
 
 
 def told(path, seconds):

@@ -39,6 +39,27 @@ def main():
     args = parse()
     torch.set_num_threads(args.threads)
     rank, ranks, device = join(args.method)
+    step, parameters = training(args, rank, device)
+    seconds = torch.zeros(args.iterations, dtype=torch.float64)
+    for number in range(-args.warmup, args.iterations):
+        if number == 0:
+            worked = time.process_time()
+        start = time.perf_counter()
+        time.sleep(args.pause / 1e3)
+        step()
+        if device.type == "cuda":
+            torch.cuda.synchronize()  # a GPU call only starts the work
+        if number >= 0:
+            seconds[number] = time.perf_counter() - start
+    mine = torch.tensor([*seconds, time.process_time() - worked], dtype=torch.float64)
+    everyone = gather(args.method, mine, ranks)  # (ranks, iterations + 1)
+    if rank == 0:
+        tell(args, everyone.numpy(), parameters, device)
+    leave(args.method)
+
+
+def training(args, rank, device):
+    """step(), one step of args.method on this rank's own images; and the number of parameters."""
     torch.manual_seed(0)  # the same weights on every rank
     model = ResNetForImageClassification(ResNetConfig(num_labels=1000, **MODELS[args.model])).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
@@ -47,22 +68,7 @@ def main():
     torch.manual_seed(1 + rank)  # other images on every rank
     images = torch.randn(args.batch_size, 3, args.image_size, args.image_size, device=device)
     labels = torch.randint(1000, (args.batch_size,), device=device)
-    seconds = torch.zeros(args.iterations, dtype=torch.float64)
-    for number in range(-args.warmup, args.iterations):
-        if number == 0:
-            worked = time.process_time()
-        start = time.perf_counter()
-        time.sleep(args.pause / 1e3)
-        step(images, labels)
-        if device.type == "cuda":
-            torch.cuda.synchronize()  # a GPU call only starts the work
-        if number >= 0:
-            seconds[number] = time.perf_counter() - start
-    mine = torch.tensor([*seconds, time.process_time() - worked], dtype=torch.float64)
-    everyone = gather(args.method, mine, ranks)  # (ranks, iterations + 1)
-    if rank == 0:
-        tell(args, everyone.numpy(), sum(p.numel() for p in model.parameters()), device)
-    leave(args.method)
+    return lambda: step(images, labels), sum(p.numel() for p in model.parameters())
 
 
 def join(method):

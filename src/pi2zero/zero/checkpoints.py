@@ -34,9 +34,9 @@ def load(start: str | Path):
 
     is_ours = Path(start).is_dir() or isinstance(start, Path)
     try:
-        if is_ours and not Path(start).is_dir():
-            raise ValueError("there is no such folder")
         if is_ours:
+            if not Path(start).is_dir():
+                raise ValueError("there is no such folder")
             _describes_what_is_there(Path(start))
         tokenizer = AutoTokenizer.from_pretrained(start, trust_remote_code=False)
         model, found = T5ForConditionalGeneration.from_pretrained(
