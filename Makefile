@@ -22,9 +22,9 @@ test-fast: set-up ## lint, labs in step and the package tests that start no rank
 cluster-test: set-up ## ranks on several hosts: makes two hosts and a Slurm on this machine (root, Linux), tests, removes them
 	@$(PY) tools/check.py hosts
 
-faults: set-up  ## every named fault of tests/faults.toml, injected for real; writes docs/faults.md (about a quarter of an hour)
+faults: set-up  ## every named fault of tests/helpers/faults.toml, injected for real; writes docs/faults.md (about a quarter of an hour)
 	@$(PY) -m pi2zero built --wait
-	@$(PY) -m pytest -q -p tests.fault_page -n2 --dist=loadfile --no-loadscope-reorder tests --ignore=tests/hosts
+	@$(PY) -m pytest -q -p tests.helpers.fault_page -n2 --dist=loadfile --no-loadscope-reorder tests --ignore=tests/several_hosts
 
 two-hosts: set-up ## JupyterLab at notebook 12, amid two hosts and a Slurm made on this machine (root, Linux)
 	@$(PY) tools/two_hosts.py

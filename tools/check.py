@@ -49,7 +49,7 @@ STEPS = {
 WANT_BUILT = [*STEPS][[*STEPS].index("built") + 1 :]  # while Horovod is compiled, tests of theirs would be skipped
 ASKED_FOR = {"hosts"}  # runs if it is named (or by `make cluster-test`): nine minutes of its own
 # Each pair of hosts is a world of its own: three of them at a time keep two cores 91 % busy. The first lane has what is left.
-MORE_LANES = {"hosts": [["tests/hosts/test_notebooks.py"], ["tests/hosts/test_slurm.py", "tests/hosts/test_batch_scripts.py"]]}
+MORE_LANES = {"hosts": [["tests/several_hosts/test_notebooks.py"], ["tests/several_hosts/test_slurm.py", "tests/several_hosts/test_batch_scripts.py"]]}
 # Steps of one command of pytest's, and where their tests lie
 TESTS = {
     "fast": ["tests"],
@@ -57,7 +57,7 @@ TESTS = {
     "faults": ["tests/faults"],
     "browser": ["tests/browser"],
     "notebooks": ["notebooks", "solutions"],
-    "hosts": ["tests/hosts"],
+    "hosts": ["tests/several_hosts"],
 }
 TOO_MANY = 12  # failures: no chance, and a second try would only take time
 CACHE = ROOT / "build" / "pytest"

@@ -25,12 +25,12 @@ LIMIT = 1200  # s for one row of one library
 PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider"]
 NBVAL = ["tools/nbval_report.py", "--timeout", "60"]
 ROWS = {
-    "02: `scripts/cpi.py`, by mpirun and spawned": [*PYTEST, "tests/test_scripts.py"],
+    "02: `scripts/cpi.py`, by mpirun and spawned": [*PYTEST, "tests/scripts/test_scripts.py"],
     "02: the notebook, cell by cell": [*NBVAL, "notebooks/02_mpi_pi.ipynb"],
-    "03: the ring on 1 to 5 ranks": [*PYTEST, "tests/test_collectives.py"],
-    "03: `scripts/allreduce_bench.py`": [*PYTEST, "tests/test_collectives_bench.py"],
+    "03: the ring on 1 to 5 ranks": [*PYTEST, "tests/notebooks/test_collectives.py"],
+    "03: `scripts/allreduce_bench.py`": [*PYTEST, "tests/scripts/test_collectives_bench.py"],
     "03: the notebook, cell by cell": [*NBVAL, "notebooks/03_collectives.ipynb"],
-    "05: `scripts/train_horovod.py` and others": [*PYTEST, "tests/test_horovod.py"],
+    "05: `scripts/train_horovod.py` and others": [*PYTEST, "tests/scripts/test_horovod.py"],
     "05: the notebook, cell by cell": [*NBVAL, "notebooks/05_horovod.ipynb"],
 }
 

@@ -17,7 +17,7 @@ from .test_lab import FOLDED, INSERT, KERNEL, ROOT, STATE, run_all, screenshot, 
 pytestmark = pytest.mark.slow
 LAB = "labs/01_pi"
 SOLUTIONS = {cell.id: cell.source for cell in nbformat.read(ROOT / "solutions" / "01_pi.ipynb", as_version=4).cells}
-# An answer of tests/pi_answers/alone.py that looks right.
+# An answer of tests/checks/pi_answers/alone.py that looks right.
 WRONG = "%%px\ndef count_inside(n, rng):\n    x, y = rng.random(n), rng.random(n)\n    return int(np.sum(x + y < 1))"
 CELL = "id => window.jupyterapp.shell.currentWidget.content.widgets.findIndex(w => w.model.id === id)"
 SHOW = f"""async id => {{

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[3]  # the clone
 BUDGET = 28.0  # s for all checks together
 PYTHONS = ((3, 11), (3, 12), (3, 13), (3, 14))
 TRIED_MPI = "Open MPI 5"
-CANNOT = {  # what the kit misses under others (tests/test_mpi_libraries.py, docs/mpi_libraries.md)
+CANNOT = {  # what the kit misses under others (tests/tools/test_mpi_libraries.py, docs/mpi_libraries.md)
     "Open MPI 4": "start ranks on other hosts, or mpirun from a program that has started MPI itself",
     "MPICH": "start ranks on other hosts, or say which rank died first, and why",
 }

@@ -1,0 +1,192 @@
+"""The labs: in step with the solutions, and plain about what is still to do. (tools/nbval_report.py runs the solutions.)"""
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from pi2zero import RankError
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMES = sorted(path.name for path in (ROOT / "solutions").glob("*.ipynb"))
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@pytest.fixture
+def labs(monkeypatch, capsys):
+    """Run tools/labs.py's program here, for its imports take longer than its work; its exit status and what it said."""
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    import labs as program
+
+    def run(*options):
+        monkeypatch.setattr(sys, "argv", ["labs.py", *options])
+        try:
+            program.main()
+            status = 0
+        except SystemExit as end:
+            status, said = (1, f"{end}\n") if isinstance(end.code, str) else (end.code, "")
+            sys.stderr.write(said)
+        return status, "".join(capsys.readouterr())
+
+    return run
+
+
+def read(folder, name):
+    return nbformat.read(ROOT / folder / name, as_version=4)
+
+
+def tags(cell):
+    return cell.metadata.get("tags", [])
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """A folder with copies of solutions/ and labs/, to be spoilt."""
+    for folder in ("solutions", "labs"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    return tmp_path
+
+
+def test_generating_again_changes_nothing(labs):
+    status, said = labs("--check")
+    assert status == 0, said
+    assert f"{len(NAMES)} lab" in said
+
+
+def test_an_edited_lab_is_noticed(labs, copy):
+    path = copy / "labs" / NAMES[0]
+    path.write_text(path.read_text().replace("raise NotImplementedError", "return 42 #", 1))
+    status, said = labs("--check", "--root", str(copy))
+    assert status == 1
+    assert f"labs/{NAMES[0]} is out of step with solutions/{NAMES[0]}. Run: make labs" in said
+    assert labs("--root", str(copy))[0] == 0
+    assert labs("--check", "--root", str(copy))[0] == 0
+
+
+def test_a_lab_without_solution_is_noticed(labs, copy):
+    (copy / "solutions" / "99_new.ipynb").write_text((ROOT / "solutions" / NAMES[0]).read_text())
+    (copy / "solutions" / NAMES[0]).unlink()
+    status, said = labs("--check", "--root", str(copy))
+    assert status == 1
+    assert f"labs/{NAMES[0]} has no solutions/{NAMES[0]}" in said
+
+
+@pytest.mark.parametrize(
+    ("source", "kept_tags", "words"),
+    [
+        ("def f(x):\n    ### BEGIN SOLUTION\n    return x", ["task-1"], "come in pairs"),
+        ("def f(x):\n    ### BEGIN SOLUTION\n    return x\n    ### END SOLUTION", [], "needs a tag like task-3"),
+        ("### BEGIN SOLUTION\nx = 1\n### END SOLUTION", ["task-1"], "stands in a function"),
+        ("x = 1", [], "what should be left out?"),
+    ],
+    ids=["no end", "no tag", "no function", "no solution"],
+)
+def test_a_broken_solution_is_named(labs, tmp_path, source, kept_tags, words):
+    (tmp_path / "solutions").mkdir()
+    cell = nbformat.v4.new_code_cell(source, metadata={"tags": kept_tags})
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), tmp_path / "solutions" / "07_x.ipynb")
+    status, said = labs("--root", str(tmp_path))
+    assert status == 1
+    assert words in said and "07_x.ipynb" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_lab_gives_nothing_away(name):
+    text = (ROOT / "labs" / name).read_text()
+    assert "SOLUTION" not in text and "solution-only" not in text
+    code = [cell for cell in read("labs", name).cells if cell.cell_type == "code"]
+    assert all(not cell.outputs and cell.execution_count is None for cell in code)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_task_is_complete(name):
+    cells = read("labs", name).cells
+    by_id = {cell.id: cell for cell in cells}
+    numbers = sorted({tag for cell in cells for tag in tags(cell) if tag.startswith("task-")})
+    assert len(numbers) >= 5
+    for task in numbers:
+        statement, hints, stub = by_id[task].source, by_id[f"{task}-hints"].source, by_id[f"{task}-answer"].source
+        assert "**Target**" in statement and "**Your answer: " in statement
+        assert len(statement.split()) < 130
+        assert hints.count("<details>") == hints.count("</details>") == 3
+        assert len(stub.splitlines()) <= 15
+        assert f'raise NotImplementedError("task {task[5:]}: write ' in stub
+        assert task in tags(by_id[f"{task}-run"])
+        assert f"check.task{task[5:]}(" in by_id[f"{task}-check"].source
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_hint_prints_a_line_of_the_answer(name):
+    """The third says how the pieces fit, in words; calls stand in the second, without their places in the answer."""
+    for cell in read("solutions", name).cells:
+        if re.fullmatch(r"task-\d-hints", cell.id):
+            third = cell.source[cell.source.index("Hint 3: how the pieces fit") :]
+            answer = next(
+                other.source for other in read("solutions", name).cells if other.id == cell.id.replace("hints", "answer")
+            )
+            lines = [re.sub(r"\s", "", line) for line in answer.splitlines()]
+            for code in re.findall(r"`([^`]+)`", third):
+                assert not any(mark in code for mark in "=:(["), f"{cell.id}: {code}"
+                assert re.sub(r"\s", "", code) not in lines, f"{cell.id}: {code}"
+
+
+def test_names_are_right_in_solved_and_unsolved_labs():
+    """pyflakes' rules, over all cells of a notebook, those for the ranks included: no name is undefined or misspelt.
+
+    F841 is left out: a stub gives variables that only the answer will use.
+    """
+    command = [sys.executable, "-m", "nbqa", "ruff", "labs", "solutions", "--nbqa-process-cells", "px", "--isolated"]
+    done = subprocess.run([*command, "--select", "F", "--ignore", "F841"], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", NAMES)
+def test_the_unsolved_lab_runs_to_its_end_and_says_what_is_to_do(name):
+    book = read("labs", name)
+    for cell in book.cells:  # lab 4 measures all stages, as its solution does among the notebooks: here one of them will do
+        cell.source = cell.source.replace('"2M", "--json"]', '"2M", "--json", "--stage", "0"]')
+    folder = {"metadata": {"path": str(ROOT / "labs")}}
+    NotebookClient(book, timeout=300, allow_errors=True, resources=folder).execute()
+    failed = {cell.id: output for cell in book.cells for output in cell.get("outputs", []) if output.output_type == "error"}
+    tasks = sorted({tag for cell in book.cells for tag in tags(cell) if tag.startswith("task-")})
+    assert sorted(failed) == sorted(f"{task}-{part}" for task in tasks for part in ("run", "check"))
+    for cell, error in failed.items():
+        assert error.ename == RankError.__name__
+        text = ANSI.sub("", "\n".join(error.traceback))
+        if cell.endswith("-run"):
+            who = r"(rank 0|ranks 0 and 1|ranks 0, 1, 2 and 3)"
+            assert re.fullmatch(who + r" raised NotImplementedError: task \d: write .*", error.evalue)
+        else:
+            assert f"Task {cell[5]} is still to do." in text and "Traceback" not in text
+            assert len(text.splitlines()) <= 4, text
+        assert "The ranks kept their variables" in text
+
+
+def bound(source):
+    """The names that a cell's own lines bind, functions and classes left out."""
+    lines = "\n".join(line for line in source.splitlines() if not line.startswith(("%", "!")))
+    tree = ast.parse(lines)
+    inner = {id(node) for scope in ast.walk(tree) if isinstance(scope, SCOPES) for node in ast.walk(scope)}
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in inner]
+    return {node.id for node in names if isinstance(node.ctx, ast.Store)}
+
+
+SCOPES = ast.FunctionDef | ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_cell_takes_the_name_of_an_answer(name):
+    """Who comes back to a check after the notebook has gone on still has the function that it asks for."""
+    code = [cell for cell in read("labs", name).cells if cell.cell_type == "code"]
+    answers = {answer for cell in code for answer in re.findall(r"\bcheck\.task\d+\((\w+)\)", cell.source)}
+    assert answers
+    taken = {cell.id: names for cell in code if (names := answers & bound(cell.source))}
+    assert not taken, "these cells give the name of an answer to something else"

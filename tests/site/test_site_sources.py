@@ -1,0 +1,212 @@
+"""What the site has beside notebooks, labs and slides is complete and agrees with them: parts, pictures, quizzes, lists."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SITE = ROOT / "site"
+sys.path[:0] = [str(SITE), str(ROOT / "slides")]
+
+# isort: off
+import bibliography  # noqa: E402
+import content  # noqa: E402
+import functions  # noqa: E402
+import quiz  # noqa: E402
+import stage  # noqa: E402
+from content import PARTS, all_pages, code_of, notebook, path_of, text_of  # noqa: E402
+
+# isort: on
+
+GLOSSARY = (SITE / "pages" / "glossary.md").read_text()
+TERMS = re.findall(r"^(\S.*)\n  \S", GLOSSARY, re.MULTILINE)
+PAPERS = r"https://(?:arxiv\.org|doi\.org|aclanthology\.org|www\.usenix\.org|papers\.nips\.cc|opendatascience\.com)/[^)\s]+"
+
+
+def test_every_notebook_lab_and_deck_is_in_one_part():
+    there = [path.relative_to(ROOT).as_posix() for folder in ("notebooks", "labs") for path in (ROOT / folder).glob("*.ipynb")]
+    assert sorted(all_pages()) == sorted(there)
+    assert sorted(part["deck"] for part in PARTS if "deck" in part) == sorted(
+        path.parent.name for path in (ROOT / "slides").glob("*/deck.md")
+    )
+
+
+def test_every_page_says_what_one_can_do_afterwards_and_how_long_it_takes():
+    for path in all_pages():
+        assert len(content.outcomes_of(path)) >= 3 and content.minutes_of(path) > 0, path
+
+
+def test_the_readme_has_the_hours_of_parts_and_ways():
+    rows = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| ")]
+    for number, part in enumerate(PARTS, start=1):
+        (row,) = (row for row in rows if row.startswith(f"| {number} · {part['title']} |"))
+        assert row.endswith(f"| {content.hours(sum(map(content.minutes_of, content.pages_of(part))))} |"), part["title"]
+        assert all(f"({path})" in row for path in content.pages_of(part)), part["title"]
+    for way in content.WAYS:
+        (row,) = (row for row in rows if row.startswith(f"| **{way['name']}**: "))
+        assert row.endswith(f"| {content.hours(content.minutes_of_way(way))} |"), way["name"]
+
+
+def test_the_readme_s_pictures_are_small_and_described():
+    readme = (ROOT / "README.md").read_text()
+    shown = {path: alt for alt, path in re.findall(r"!\[([^]]+)\]\((docs/pictures/[^)]+)\)", readme)}
+    shown |= dict(re.findall(r'<img src="(docs/pictures/[^"]+)"[^>]* alt="([^"]+)"', readme))
+    assert {Path(path).name for path in shown} == {path.name for path in (ROOT / "docs" / "pictures").iterdir()}
+    assert all((ROOT / path).stat().st_size < 120_000 and len(alt) > 8 for path, alt in shown.items())
+
+
+def pictures(path):
+    """The cells of a notebook that left a picture, and `mermaid` if there is a diagram."""
+    cells = notebook(path)["cells"]
+    drawn = {cell["id"] for cell in cells if any("image/png" in output.get("data", {}) for output in cell.get("outputs", []))}
+    return drawn | {"mermaid"} if "```mermaid" in text_of(path) else drawn
+
+
+@pytest.mark.parametrize("path", all_pages())
+def test_every_picture_has_an_alternative_text(path):
+    described = stage.ALT.get(path.removesuffix(".ipynb"), {})
+    assert not pictures(path) - described.keys(), "say in site/alt.toml what these pictures show"
+    assert not described.keys() - pictures(path), "site/alt.toml describes pictures that are gone"
+    assert all(len(text) > 40 and text.endswith(".") for text in described.values())
+
+
+# --- quizzes -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", range(1, len(PARTS) + 1))
+def test_a_quiz_has_eight_questions_and_every_answer_says_why(number):
+    asked = quiz.questions(number)
+    assert len(asked) >= 8 and len({question["ask"] for question in asked}) == len(asked)
+    for question in asked:
+        assert path_of(question["about"]) in content.pages_of(PARTS[number - 1]), question["about"]
+        marks = [mark for mark, _, _ in question["answers"]]
+        assert marks.count("+") == 1 and marks.count("-") >= 2, question["ask"]
+        assert all(len(why) > 10 and why.endswith(".") for _, _, why in question["answers"]), question["ask"]
+
+
+def test_every_notebook_is_asked_about():
+    asked = {question["about"] for number in range(1, len(PARTS) + 1) for question in quiz.questions(number)}
+    assert asked >= {Path(path).stem for path in all_pages() if path.startswith("notebooks/")}
+
+
+def test_the_right_answer_stands_anywhere():
+    places = []
+    for number in range(1, len(PARTS) + 1):
+        for question in quiz.page(number).split("<section")[1:]:
+            places.append(re.findall(r'class="answer (\w+)"', question).index("right"))
+    assert min(places.count(place) for place in range(3)) > len(places) / 6
+
+
+# --- lists ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_each_word_of_the_glossary_stands_once():
+    assert len(TERMS) > 50 and len({term.lower() for term in TERMS}) == len(TERMS)
+    assert sorted(TERMS, key=str.lower) == TERMS
+    text = "\n".join(text_of(path) for path in all_pages()).lower()
+    assert not [term for term in TERMS if term.lower() not in text], "words that no page uses"
+
+
+def test_the_bibliography_has_what_the_pages_cite():
+    known = {work["url"] for work in bibliography.WORKS}
+    assert len(known) == len(bibliography.WORKS)
+    texts = {path: text_of(path) for path in all_pages()} | {path: (ROOT / path).read_text() for path in stage.DOCS}
+    missing = {url: path for path, text in texts.items() for url in re.findall(PAPERS, text) if url not in known}
+    assert not missing
+    assert not [url for url in known if not any(url in text for text in texts.values())], "works that nobody cites"
+
+
+def names_in(path):
+    """{class: its methods, and "": the module's names} of a stub file."""
+    found = {"": set()}
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ClassDef):
+            found[node.name] = {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
+            found[""].add(node.name)
+        elif isinstance(node, ast.AnnAssign):
+            found[""].add(node.target.id)
+        elif isinstance(node, ast.FunctionDef):
+            found[""].add(node.name)
+    return found
+
+
+def test_the_functions_of_the_table_exist():
+    import importlib.util
+
+    stub = names_in(Path(importlib.util.find_spec("mpi4py").origin).with_name("MPI.pyi"))
+    missing, asked = [], []
+    for library in functions.LIBRARIES:
+        where = library["object"]
+        if where.startswith("mpi4py"):
+            known = stub[where.removeprefix("mpi4py.MPI").lstrip(".")]
+            missing += [f"{where}.{name}" for name in library["names"] if name not in known]
+        elif where.startswith(("torch", "numpy")):
+            asked += [f"{where}.{name}" for name in library["names"]]
+    look = "import pkgutil, sys; [pkgutil.resolve_name(name) for name in sys.argv[1:]]"
+    resolved = subprocess.run([sys.executable, "-c", look, *asked], capture_output=True, text=True)
+    assert not missing and resolved.returncode == 0, resolved.stderr[-300:]
+
+
+OBJECTS = re.compile(r"(?:comm|dist|hvd|deepspeed|MPI)\.[\w.]+")
+LIBRARIES = re.compile(r"(?:mpi4py|torch|horovod|deepspeed|transformers|accelerate|datasets|sklearn|rouge_score)\..*")
+# Tensors' own words, as NumPy's, are what attendees bring; and what is private.
+LEFT_OUT = re.compile(r"torch\.\w+|.*\._.*|transformers\.utils\..*|hvd\.Compression\..*")
+
+
+@pytest.mark.parametrize("path", all_pages())
+def test_every_call_of_a_library_has_its_documentation(path):
+    """Methods of `comm` and its like, and what cells import from a library and call."""
+    code, missing = code_of(path), set()
+    names = functions.imported(code)
+    for name in re.findall(r"(?<![\w.\"'])([A-Za-z_][\w.]*\w)\(", code):
+        head, dot, rest = name.partition(".")
+        whole = names.get(head, head) + dot + rest
+        asked = LIBRARIES.fullmatch(whole) or OBJECTS.fullmatch(name)
+        if asked and not LEFT_OUT.fullmatch(whole) and not LEFT_OUT.fullmatch(name):
+            missing |= {name} - {name for each in (whole, name) if functions.url_of(each)}
+    assert not missing, "add them to site/functions.toml"
+
+
+# --- staging -------------------------------------------------------------------------------------------------------------------
+
+
+def test_an_output_that_is_hidden_in_jupyterlab_is_folded_on_the_site():
+    output = {"output_type": "stream", "name": "stdout", "text": "4\n"}
+    cells = [
+        {"id": "a", "metadata": {"jupyter": {"outputs_hidden": True}}, "outputs": [output]},
+        {"id": "b", "metadata": {}, "outputs": []},
+        {"id": "c", "metadata": {"jupyter": {"source_hidden": True}}, "outputs": []},
+        {"id": "d", "metadata": {"scrolled": True}, "outputs": [output]},
+    ]
+    for cell in cells:
+        stage._stage_cell(cell, {"a": "what it shows"})
+    assert cells[0]["metadata"]["tags"] == ["hide-output"] and cells[1]["metadata"]["tags"] == []
+    assert cells[2]["metadata"]["tags"] == ["hide-input"]
+    assert cells[3]["metadata"]["tags"] == ["hide-output"], "a long one is folded, too"
+    assert cells[0]["metadata"]["mystnb"] == {"image": {"alt": "what it shows"}}
+
+
+def test_staging_leaves_what_has_not_changed_and_removes_what_is_gone(tmp_path):
+    stage.stage(tmp_path)
+    page, gone = tmp_path / "notebooks" / "00_start_here.ipynb", tmp_path / "notebooks" / "99_gone.ipynb"
+    assert json.loads(page.read_text())["cells"][-1]["id"] == "site-functions"
+    before = page.stat().st_mtime_ns
+    gone.write_text("{}")
+    stage.stage(tmp_path)
+    assert page.stat().st_mtime_ns == before and not gone.exists()
+    assert (tmp_path / "scripts" / "cpi.py").exists() and not (tmp_path / "solutions").exists()
+
+
+def test_the_pins_are_locked_and_touch_none_of_the_kit_s():
+    pins = {
+        name: dict(re.findall(r"^([\w.-]+)==([^\s\\]+)", (ROOT / name).read_text(), re.MULTILINE))
+        for name in ("site/requirements.txt", "site/requirements.lock", "requirements.txt")
+    }
+    own, locked, kit = pins.values()
+    assert own and own == locked
+    assert not {name.lower() for name in own} & {name.lower() for name in kit}

@@ -1,0 +1,227 @@
+"""`make lab`'s server, used as a browser uses it: localhost, a token, kernels over private sockets, also in a long home."""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from pathlib import Path
+
+import psutil
+import pytest
+import requests
+import websocket
+
+from pi2zero import marks
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """(base URL, token, log, pid) of tools/lab.py in a copy. 8888 is taken, and the home's path is too long for sockets."""
+    copy = tmp_path_factory.mktemp("kit")
+    shutil.copytree(ROOT / "tools", copy / "tools", ignore=shutil.ignore_patterns("__pycache__"))
+    home = copy / ("home" * 25)
+    home.mkdir()
+    log = copy / "server.log"
+    unset = (
+        "BROWSER",
+        "DISPLAY",
+        "WAYLAND_DISPLAY",
+        "JUPYTER_RUNTIME_DIR",
+        "JUPYTER_DATA_DIR",
+        "XDG_DATA_HOME",
+        "XDG_RUNTIME_DIR",
+    )
+    with contextlib.ExitStack() as stack:
+        session = stack.enter_context(tempfile.TemporaryDirectory(dir="/tmp"))
+        env = {k: v for k, v in os.environ.items() if k not in unset} | {"HOME": str(home), "XDG_RUNTIME_DIR": session}
+        env |= {
+            "http_proxy": "http://127.0.0.1:9",
+            "no_proxy": "",
+        }  # a site's proxy is not asked for this machine, nor told the token
+        taken = stack.enter_context(socket.socket())
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.suppress(OSError):  # somebody else has it: as good
+            taken.bind(("127.0.0.1", 8888))
+            taken.listen()
+        out = stack.enter_context(log.open("w"))
+        process = subprocess.Popen([sys.executable, copy / "tools" / "lab.py"], stdout=out, stderr=out, env=env)
+        stack.callback(process.wait, timeout=30)
+        stack.callback(process.terminate)
+        deadline = time.monotonic() + 120
+        while not (match := re.search(r"(http://127\.0\.0\.1:\d+)/lab\S*token=(\w+)", log.read_text())):
+            assert process.poll() is None and time.monotonic() < deadline, log.read_text()
+            time.sleep(0.2)
+        yield match[1], match[2], log, process.pid
+
+
+@pytest.fixture(scope="module")
+def kernel(server):
+    """(URL of a kernel, headers), started as JupyterLab starts it."""
+    base, token, *_ = server
+    headers = {"Authorization": f"token {token}"}
+    started = requests.post(f"{base}/api/kernels", json={"name": "python3"}, headers=headers)
+    assert started.status_code == 201, started.text
+    url = f"{base}/api/kernels/{started.json()['id']}"
+    yield url, headers
+    with contextlib.suppress(requests.ConnectionError):  # the last test has stopped the server
+        requests.delete(url, headers=headers)
+
+
+@contextlib.contextmanager
+def channel(kernel, session="s"):
+    """A websocket to the kernel, of a browser's session."""
+    url, headers = kernel
+    address = f"{url.replace('http', 'ws')}/channels?session_id={session}"
+    line = websocket.create_connection(address, header=headers, timeout=30)
+    try:
+        yield line
+    finally:
+        line.close()
+
+
+def send(line, code):
+    """Ask for a cell to be run; returns the message's id."""
+    header = {"msg_id": uuid.uuid4().hex, "msg_type": "execute_request", "username": "", "session": "s", "version": "5.3"}
+    content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}
+    message = {"header": header, "parent_header": {}, "metadata": {}, "content": content, "channel": "shell", "buffers": []}
+    line.send(json.dumps(message))
+    return header["msg_id"]
+
+
+def reply(line, msg_id):
+    """(text that the cell printed, the content of its reply)."""
+    text, answer, idle = "", None, False
+    while answer is None or not idle:  # they come by different sockets, in either order
+        message = json.loads(line.recv())
+        if message["parent_header"].get("msg_id") != msg_id:
+            continue
+        kind, content = message["msg_type"], message["content"]
+        text += content["text"] if kind == "stream" else ""
+        answer = content if kind == "execute_reply" else answer
+        idle = idle or (kind == "status" and content["execution_state"] == "idle")
+    return text, answer
+
+
+@pytest.mark.long
+def test_only_this_machine_and_only_with_the_token(server):
+    base, _, _, pid = server
+    assert requests.get(f"{base}/api/contents").status_code == 403
+    listening = {c.laddr.ip for c in psutil.Process(pid).net_connections("inet") if c.status == psutil.CONN_LISTEN}
+    assert listening == {"127.0.0.1"}
+    assert not base.endswith(":8888")  # was taken
+
+
+@pytest.mark.long
+def test_cells_run_can_be_interrupted_and_the_kernel_restarted(kernel):
+    url, headers = kernel
+    with channel(kernel) as line:
+        assert reply(line, send(line, "x = 6 * 7; print(x)"))[0] == "42\n"
+        waiting = send(line, "import time\nprint('sleeps', flush=True)\ntime.sleep(60)")
+        while json.loads(line.recv())["msg_type"] != "stream":
+            pass
+        assert requests.post(f"{url}/interrupt", headers=headers).status_code == 204
+        assert reply(line, waiting)[1]["ename"] == "KeyboardInterrupt"
+        assert reply(line, send(line, "print(x)"))[0] == "42\n"
+    assert requests.post(f"{url}/restart", headers=headers).status_code == 200
+    with channel(kernel) as line:
+        assert reply(line, send(line, "x"))[1]["ename"] == "NameError"  # a fresh one
+
+
+@pytest.mark.long
+def test_a_browser_that_comes_back_gets_what_it_missed(kernel):
+    with channel(kernel, "browser") as line:
+        running = send(line, "import time\nprint('soon', flush=True)\ntime.sleep(2)\nx = 7\nprint('late')")
+        while json.loads(line.recv())["msg_type"] != "stream":
+            pass
+    time.sleep(3)  # the cell ends while nobody listens
+    with channel(kernel, "browser") as line:
+        assert reply(line, running)[0].endswith("late\n")
+        assert reply(line, send(line, "print(x)"))[0] == "7\n"
+
+
+@pytest.mark.long
+def test_kernels_speak_through_a_private_folder(server, kernel):
+    *_, log, pid = server
+    kernels = [p for p in psutil.Process(pid).children() if "ipykernel_launcher" in " ".join(p.cmdline())]
+    assert len(kernels) == 1
+    # One port is left: ipykernel's own, on which processes that a cell forks hand it what they print.
+    assert [c.laddr.ip for c in kernels[0].net_connections("inet") if c.status == psutil.CONN_LISTEN] == ["127.0.0.1"]
+    connection = Path(kernels[0].cmdline()[-1])
+    spoken = json.loads(connection.read_text())
+    assert spoken["transport"] == "ipc"
+    assert len(str(connection)) < 80
+    assert not connection.parent.stat().st_mode & 0o077  # nobody else may enter
+    assert "without encryption" not in log.read_text()
+
+
+@pytest.mark.long
+def test_the_doctor_looks_beside_it_and_says_so_in_the_terminal(server):
+    """Last, because it takes some seconds; and nothing that `make lab` has started for it is left."""
+    *_, log, pid = server
+    deadline = time.monotonic() + 200
+    while "The doctor has looked at this machine" not in log.read_text():
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.5)
+    assert log.read_text().index("token=") < log.read_text().index("The doctor has looked"), "not in front of JupyterLab"
+    while any(f"--beside {pid}" in " ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])):
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    assert not [child for child in psutil.Process(pid).children() if child.status() == psutil.STATUS_ZOMBIE]
+
+
+@pytest.mark.long
+def test_a_server_stopped_in_mid_cell_leaves_nothing(server, kernel):
+    """After all that need it: Ctrl-C twice in its terminal is this signal."""
+    *_, pid = server
+    (running,) = [p for p in psutil.Process(pid).children() if "ipykernel_launcher" in " ".join(p.cmdline())]
+    with channel(kernel) as line:
+        line.settimeout(100)
+        assert reply(line, send(line, "import pi2zero\ncluster = pi2zero.start(n=2)"))[1]["status"] == "ok"
+        send(line, "%%px\nimport time\nprint('in mid-cell', flush=True)\ntime.sleep(300)")
+        while "in mid-cell" not in line.recv():
+            pass
+    owner = marks.owner_mark(running.pid)
+    assert len(marks.marked(owner)) >= 3
+    psutil.Process(pid).terminate()
+    _, alive = psutil.wait_procs([running, *marks.marked(owner)], timeout=60)
+    deadline = time.monotonic() + 30  # for the folders: the warden takes them when all ranks have ended
+    while marks.run_dirs(owner) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not alive and not marks.marked(owner) and not marks.run_dirs(owner)
+
+
+def test_a_private_folder_is_not_taken_on_trust(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    import lab
+
+    usual = tmp_path / f"jupyter-{os.getuid()}"
+    assert lab.short_folder(None, tmp_path) == str(usual) == lab.short_folder("/nonexistent", tmp_path)
+    assert lab.is_private(usual)
+    usual.chmod(0o755)  # others can look into it
+    assert lab.is_private(Path(lab.short_folder(None, tmp_path))) and not lab.is_private(usual)
+    usual.rmdir()
+    usual.symlink_to(tmp_path)  # laid by somebody else
+    assert lab.short_folder(None, tmp_path) != str(usual)
+
+
+def test_what_is_compiled_begins_when_jupyterlab_answers_and_the_doctor_has_looked(monkeypatch):
+    """At the lowest priority: nobody waits for it."""
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    import lab
+
+    done, answers = [], iter([False, False, True])
+    monkeypatch.setattr(lab.os, "fork", lambda: 0)
+    monkeypatch.setattr(lab.os, "nice", lambda by: done.append(by))
+    monkeypatch.setattr(lab, "answers", lambda server: done.append("asked") or next(answers))
+    monkeypatch.setattr(lab.subprocess, "run", lambda words, **options: done.append(words[3]))
+    lab.beside(os.getpid())
+    assert done == [19, "asked", "asked", "asked", "doctor", "built"]
