@@ -71,7 +71,16 @@ def classic_cpi(n):
 
 def on_ranks(method, ranks):
     """Seconds of computing on `ranks` MPI ranks: the median of three repeats in one mpirun."""
-    command = ["mpirun", "-n", str(ranks), sys.executable, str(HERE / "pi_worker.py"), method, str(N), "3"]
+    command = [
+        "mpirun",
+        "-n",
+        str(ranks),
+        sys.executable,
+        str(HERE / "pi_worker.py"),
+        method,
+        str(N),
+        "3",
+    ]
     out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
     return statistics.median(json.loads(out))
 
@@ -80,13 +89,17 @@ def on_two_alone(method):
     """Seconds of two programs at once that share nothing, each with half of the work: of each repeat the slower one's."""
     command = [sys.executable, str(HERE / "pi_worker.py"), method, str(N // 2), "9"]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    return statistics.median(map(max, *(json.loads(one.communicate(timeout=300)[0]) for one in both)))
+    return statistics.median(
+        map(max, *(json.loads(one.communicate(timeout=300)[0]) for one in both))
+    )
 
 
 def bare_start(imports):
     """Seconds of `mpirun -n 4 python -c "import ..."`: what any four MPI ranks in Python cost."""
     start = time.perf_counter()
-    subprocess.run(["mpirun", "-n", "4", sys.executable, "-c", f"import {imports}"], check=True, timeout=120)
+    subprocess.run(
+        ["mpirun", "-n", "4", sys.executable, "-c", f"import {imports}"], check=True, timeout=120
+    )
     return time.perf_counter() - start
 
 
@@ -94,7 +107,9 @@ def controller_start():
     """Seconds until an ipyparallel controller takes a client."""
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        cluster = ipyparallel.Cluster(profile_dir=f"{folder}/profile", load_profile=False, log_level=50)
+        cluster = ipyparallel.Cluster(
+            profile_dir=f"{folder}/profile", load_profile=False, log_level=50
+        )
         cluster.start_controller_sync()
         cluster.connect_client_sync().close()
         seconds = time.perf_counter() - start
@@ -117,7 +132,9 @@ def first_pi():
     sockets = tempfile.TemporaryDirectory()
     kernel = AsyncKernelManager(transport="ipc", ip=f"{sockets.name}/kernel")
     place = {"metadata": {"path": path.parent}}
-    client = NotebookClient(nbformat.read(path, as_version=4), km=kernel, timeout=120, resources=place)
+    client = NotebookClient(
+        nbformat.read(path, as_version=4), km=kernel, timeout=120, resources=place
+    )
     with sockets, client.setup_kernel():
         start = time.perf_counter()
         for index, cell in enumerate(client.nb.cells):
@@ -157,7 +174,22 @@ def measure():
 
 def ratios(t):
     """The figures, from {variant: [seconds of each round]}."""
-    classic, lean, cpi, mc1, mc2, mid1, mid2, mc_apart, mid_apart, bare, engine, control, kit, first = t.values()
+    (
+        classic,
+        lean,
+        cpi,
+        mc1,
+        mc2,
+        mid1,
+        mid2,
+        mc_apart,
+        mid_apart,
+        bare,
+        engine,
+        control,
+        kit,
+        first,
+    ) = t.values()
 
     def ratio(a, b, factor=1.0):
         return [x / y / factor for x, y in zip(a, b, strict=True)]
@@ -171,8 +203,12 @@ def ratios(t):
 
     def efficiency(what, one, two, apart):
         alone = statistics.median(ratio(one, apart, 2))
-        beside = f"two programs at once that share nothing, the slower one of each repeat: {alone:.3g}"
-        return of(what, "of 1", ratio(one, two, 2), less_is_better=False, wanted=0.95, beside=beside)
+        beside = (
+            f"two programs at once that share nothing, the slower one of each repeat: {alone:.3g}"
+        )
+        return of(
+            what, "of 1", ratio(one, two, 2), less_is_better=False, wanted=0.95, beside=beside
+        )
 
     bound, alone = "nothing but that import: 1", statistics.median(kit)
     return [
@@ -182,9 +218,26 @@ def ratios(t):
         more("classic Monte Carlo loop / NumPy Monte Carlo on 2 ranks", ratio(classic, mc2)),
         efficiency("efficiency of 2 ranks, midpoint rule", mid1, mid2, mid_apart),
         efficiency("efficiency of 2 ranks, Monte Carlo", mc1, mc2, mc_apart),
-        of("kit's start / (bare import + controller)", "times", ratio(kit, both(bare, control)), wanted=1.3, beside=bound),
-        of("kit's start / (engine's import + controller)", "times", ratio(kit, both(engine, control)), beside=bound),
-        of("notebook 02, first cell to first π", "s", first, wanted=20, beside=f"a start of ranks in it: {alone:.1f} s"),
+        of(
+            "kit's start / (bare import + controller)",
+            "times",
+            ratio(kit, both(bare, control)),
+            wanted=1.3,
+            beside=bound,
+        ),
+        of(
+            "kit's start / (engine's import + controller)",
+            "times",
+            ratio(kit, both(engine, control)),
+            beside=bound,
+        ),
+        of(
+            "notebook 02, first cell to first π",
+            "s",
+            first,
+            wanted=20,
+            beside=f"a start of ranks in it: {alone:.1f} s",
+        ),
     ]
 
 

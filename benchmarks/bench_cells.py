@@ -28,7 +28,10 @@ def measure(n, shell):
     cluster = pi2zero.start(n=n)
     start, times = time.perf_counter() - begin, ([], [])
     view = cluster.view
-    ways = (lambda: view.execute("pass", block=True), lambda: shell.run_cell("%%px\npass").raise_error())
+    ways = (
+        lambda: view.execute("pass", block=True),
+        lambda: shell.run_cell("%%px\npass").raise_error(),
+    )
     for way in ways:  # the first of each imports
         way()
     for _ in range(ROUNDS):
@@ -42,7 +45,13 @@ def measure(n, shell):
 
 def row(n, start, execute, px):
     middle = statistics.median
-    return [str(n), f"{start:.1f}", f"{1e3 * middle(execute):.1f}", f"{1e3 * middle(px):.1f}", f"{ratio_of(execute, px):.2f}"]
+    return [
+        str(n),
+        f"{start:.1f}",
+        f"{1e3 * middle(execute):.1f}",
+        f"{1e3 * middle(px):.1f}",
+        f"{ratio_of(execute, px):.2f}",
+    ]
 
 
 def ratio_of(execute, px):
@@ -53,7 +62,9 @@ def figure(n, execute, px):
     """The ratio on n ranks; each cell of one way beside the next of the other."""
     ratios = [b / a for a, b in zip(execute, px, strict=True)]
     wanted = WANTED if n == 4 else None
-    return of_ratios(f"`%%px pass` / `view.execute`, {n} ranks", ratio_of(execute, px), ratios, wanted)
+    return of_ratios(
+        f"`%%px pass` / `view.execute`, {n} ranks", ratio_of(execute, px), ratios, wanted
+    )
 
 
 def growth(few, many, times):
@@ -64,7 +75,9 @@ def growth(few, many, times):
 
 
 def of_ratios(what, middle, ratios, wanted):
-    low, high = statistics.quantiles(ratios, n=20)[::18]  # nine of ten cells: one alone meets whatever the machine does
+    low, high = statistics.quantiles(ratios, n=20)[
+        ::18
+    ]  # nine of ten cells: one alone meets whatever the machine does
     return figures.Figure(what, "times", middle, low, high, ROUNDS, wanted=wanted, beside=BARE)
 
 
@@ -81,7 +94,13 @@ def main():
         print(*rows[-1], flush=True)
     if {4, 32} <= times.keys():
         kept.append(growth(4, 32, times))
-    header = ("ranks", "start, s", '`view.execute("pass")`, ms', "`%%px` with `pass`, ms", f"ratio (wanted: at most {WANTED})")
+    header = (
+        "ranks",
+        "start, s",
+        '`view.execute("pass")`, ms',
+        "`%%px` with `pass`, ms",
+        f"ratio (wanted: at most {WANTED})",
+    )
     text = "\n\n".join(
         [
             "# What does the watch cost",
@@ -92,7 +111,11 @@ def main():
         ]
     )
     (HERE / "cells.md").write_text(text)
-    figures.keep("cells", [each for each in kept if " 4 ranks" in each.what or " 32 ranks" in each.what], load)
+    figures.keep(
+        "cells",
+        [each for each in kept if " 4 ranks" in each.what or " 32 ranks" in each.what],
+        load,
+    )
     print(f"\n{text}\nwritten to benchmarks/cells.md")
 
 

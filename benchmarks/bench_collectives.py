@@ -39,11 +39,24 @@ EXPERIMENTS = {
 
 def run(mpi_options, options):
     """{(algorithm, bytes): s} of one mpirun."""
-    command = ["mpirun", "-n", str(RANKS), *mpi_options.split(), sys.executable, *COMMAND.split(), *options.split()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=HERE.parent, check=False)
+    command = [
+        "mpirun",
+        "-n",
+        str(RANKS),
+        *mpi_options.split(),
+        sys.executable,
+        *COMMAND.split(),
+        *options.split(),
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, cwd=HERE.parent, check=False
+    )
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr}")
-    return {(row["algorithm"], row["bytes"]): row["seconds"] for row in json.loads(done.stdout)["results"]}
+    return {
+        (row["algorithm"], row["bytes"]): row["seconds"]
+        for row in json.loads(done.stdout)["results"]
+    }
 
 
 def measure():
@@ -56,7 +69,9 @@ def measure():
     for label, (mpi_options, options) in EXPERIMENTS.items():
         print(label, flush=True)
         if ("horovod", LONG) in rounds[0] or "horovod" not in options:
-            rounds[0] |= {(label, nbytes): t for (_, nbytes), t in run(mpi_options, options).items()}
+            rounds[0] |= {
+                (label, nbytes): t for (_, nbytes), t in run(mpi_options, options).items()
+            }
             yield rounds
 
 
@@ -72,7 +87,11 @@ def faster(rounds, nbytes):
     """Which library is the fastest at this size, and the times of the others relative to it."""
     there = [name for name in ("mpi", "gloo", "horovod") if (name, nbytes) in rounds[0]]
     best = min(there, key=lambda name: median(rounds, (name, nbytes)))
-    others = [f"{name} {ratio(rounds, (name, nbytes), (best, nbytes)):.2f} times its time" for name in there if name != best]
+    others = [
+        f"{name} {ratio(rounds, (name, nbytes), (best, nbytes)):.2f} times its time"
+        for name in there
+        if name != best
+    ]
     return f"{best} ({', '.join(others)})"
 
 
@@ -81,7 +100,10 @@ def bandwidths(rounds):
     names = list(dict.fromkeys(name for name, _ in rounds[0] if name not in EXPERIMENTS))
     sizes = sorted({nbytes for _, nbytes in rounds[0]})
     factor = 2 * (RANKS - 1) / RANKS / 1e9
-    rows = [[bytes_text(n), *(f"{factor * n / median(rounds, (name, n)):.3f}" for name in names)] for n in sizes]
+    rows = [
+        [bytes_text(n), *(f"{factor * n / median(rounds, (name, n)):.3f}" for name in names)]
+        for n in sizes
+    ]
     return table(["bus bandwidth, GB/s", *names], rows)
 
 
@@ -91,7 +113,13 @@ def spread(rounds):
     for label, nbytes in sorted(rounds[0], key=lambda key: key[1]):
         if nbytes in (SHORT, LONG):
             values = [1e6 * times[label, nbytes] for times in rounds if (label, nbytes) in times]
-            rows.append([bytes_text(nbytes), label, *(f"{f(values):,.1f}" for f in (min, statistics.median, max))])
+            rows.append(
+                [
+                    bytes_text(nbytes),
+                    label,
+                    *(f"{f(values):,.1f}" for f in (min, statistics.median, max)),
+                ]
+            )
     return table(["size", "all-reduce", "min, µs", "median, µs", "max, µs"], rows)
 
 
@@ -101,7 +129,11 @@ def ratios(rounds):
     return table(
         ["ratio (median of the rounds' ratios)", "measured", "wanted"],
         [
-            ["learner's ring / MPI.Allreduce, bus bandwidth at 16 MiB", f"{ring:.2f}", "at least 0.8"],
+            [
+                "learner's ring / MPI.Allreduce, bus bandwidth at 16 MiB",
+                f"{ring:.2f}",
+                "at least 0.8",
+            ],
             ["learner's ring / naive, bus bandwidth at 16 MiB", f"{naive:.2f}", ""],
             ["the fastest of MPI, gloo and Horovod at 4 KiB", faster(rounds, SHORT), ""],
             ["the fastest of MPI, gloo and Horovod at 16 MiB", faster(rounds, LONG), ""],
@@ -113,12 +145,28 @@ def kept(rounds):
     """The ring against MPI's own; and the fastest against a copy in memory, which reads and writes what an all-reduce has to."""
     ring = [times["mpi", LONG] / times["ring", LONG] for times in rounds]
     copy = [copied(LONG) for _ in rounds]
-    best = [LONG / min(times[name, LONG] for name in ("ring", "mpi", "gloo") if (name, LONG) in times) for times in rounds]
+    best = [
+        LONG / min(times[name, LONG] for name in ("ring", "mpi", "gloo") if (name, LONG) in times)
+        for times in rounds
+    ]
     beside = f"a copy of 16 MiB by NumPy on one core: {statistics.median(copy) / 1e9:.1f} GB/s"
     more = {"less_is_better": False}
     return [
-        of("learner's ring / MPI.Allreduce, bus bandwidth at 16 MiB", "times", ring, **more, wanted=0.8, beside="MPI's own: 1"),
-        of("fastest all-reduce at 16 MiB, bus bandwidth", "GB/s", [each / 1e9 for each in best], **more, beside=beside),
+        of(
+            "learner's ring / MPI.Allreduce, bus bandwidth at 16 MiB",
+            "times",
+            ring,
+            **more,
+            wanted=0.8,
+            beside="MPI's own: 1",
+        ),
+        of(
+            "fastest all-reduce at 16 MiB, bus bandwidth",
+            "GB/s",
+            [each / 1e9 for each in best],
+            **more,
+            beside=beside,
+        ),
     ]
 
 
@@ -164,10 +212,17 @@ def report(rounds, load):
 
 if __name__ == "__main__":
     before = os.getloadavg()[0]
-    if before > 1:  # ranks that wait for a core measure the scheduler: 4 KiB then takes 100 ms in place of 10 µs
-        print(f"The machine is busy (load {before:.1f}). These figures need two free cores.", file=sys.stderr)
+    if (
+        before > 1
+    ):  # ranks that wait for a core measure the scheduler: 4 KiB then takes 100 ms in place of 10 µs
+        print(
+            f"The machine is busy (load {before:.1f}). These figures need two free cores.",
+            file=sys.stderr,
+        )
     mpi_env()
-    for rounds in measure():  # written after each round: a run that is ended early leaves what it has
+    for (
+        rounds
+    ) in measure():  # written after each round: a run that is ended early leaves what it has
         text = report(rounds, before)
         (HERE / "collectives.md").write_text(text)
         figures.keep("collectives", kept(rounds), before)

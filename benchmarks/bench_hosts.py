@@ -23,11 +23,31 @@ NODES = ("node1", "node2")
 RANKS, ROUNDS, REPEATS = [4, 16, 32, 64], 30, 2
 WATCHED = 5  # s of the cell whose watching is measured
 PSS = "cat /proc/[0-9]*/smaps_rollup 2>/dev/null | awk '/^Pss:/ {sum += $2} END {print sum}'"
-HEADER = ("ranks", "start, s", "of it work beside the kernel, s", "`%%px` with `pass`, ms", "watching, % of a core", "stop, s")
-HEADER += ("kernel, MB more", "beside it, MB", "most open files of a process beside it", "a rank on its host, MB")
+HEADER = (
+    "ranks",
+    "start, s",
+    "of it work beside the kernel, s",
+    "`%%px` with `pass`, ms",
+    "watching, % of a core",
+    "stop, s",
+)
+HEADER += (
+    "kernel, MB more",
+    "beside it, MB",
+    "most open files of a process beside it",
+    "a rank on its host, MB",
+)
 FAR = 1024  # ranks, on paper
-PAPER = {"work": "work beside the kernel at the start, s", "px": "`%%px` with `pass`, ms", "watching": "watching, % of a core"}
-PAPER |= {"kernel": "kernel, MB more", "beside": "beside it, MB", "files": "most open files of a process"}
+PAPER = {
+    "work": "work beside the kernel at the start, s",
+    "px": "`%%px` with `pass`, ms",
+    "watching": "watching, % of a core",
+}
+PAPER |= {
+    "kernel": "kernel, MB more",
+    "beside": "beside it, MB",
+    "files": "most open files of a process",
+}
 
 
 def beside() -> list[psutil.Process]:
@@ -42,7 +62,9 @@ def work() -> float:
 
 def on_hosts() -> float:
     """MB that all processes of both hosts hold, shared pages counted once."""
-    return sum(float(subprocess.check_output(["ssh", node, PSS], text=True)) for node in NODES) / 1e3
+    return (
+        sum(float(subprocess.check_output(["ssh", node, PSS], text=True)) for node in NODES) / 1e3
+    )
 
 
 def measure(n, shell) -> dict:

@@ -66,23 +66,49 @@ def limits():
         program = Path(folder) / "limits"
         subprocess.run(["g++", *FLAGS, HERE / "core_limits.cpp", "-o", program], check=True)
         out = subprocess.run([program], check=True, capture_output=True, text=True).stdout
-    return {name: float(least) for name, least in (line.rsplit(" ", 1) for line in out.splitlines())}
+    return {
+        name: float(least) for name, least in (line.rsplit(" ", 1) for line in out.splitlines())
+    }
 
 
 def roofline(times, core):
     """The roofs, and where each way stands under them (Williams, Waterman, Patterson 2009)."""
     peak = 2 * 1.28e10 / core["1.28e10 multiply-adds"]
     ceiling = OPERATIONS * N / core["midpoint 1e8 slices"]
-    roofs = {"memory": 2 * 8 * 2**26 / core["copy 2^26 doubles"], "cache": 2 * 8 * 2**26 / core["copy 2^15 doubles 2048 times"]}
+    roofs = {
+        "memory": 2 * 8 * 2**26 / core["copy 2^26 doubles"],
+        "cache": 2 * 8 * 2**26 / core["copy 2^15 doubles 2048 times"],
+    }
     fig, ax = plt.subplots(figsize=(9, 5))
     x = np.geomspace(0.01, 100, 200)
     for style, (name, rate) in zip(("-", "--"), roofs.items(), strict=True):
-        ax.loglog(x, np.minimum(rate * x, peak) / 1e9, style, color="0.3", label=f"{name}: {rate / 1e9:.0f} GB/s")
-    ax.axhline(ceiling / 1e9, color="0.3", ls=":", label=f"with this mix (one division in six): {ceiling / 1e9:.0f} Gflop/s")
+        ax.loglog(
+            x,
+            np.minimum(rate * x, peak) / 1e9,
+            style,
+            color="0.3",
+            label=f"{name}: {rate / 1e9:.0f} GB/s",
+        )
+    ax.axhline(
+        ceiling / 1e9,
+        color="0.3",
+        ls=":",
+        label=f"with this mix (one division in six): {ceiling / 1e9:.0f} Gflop/s",
+    )
     places = dict(zip(WAYS, (OPERATIONS / BYTES, OPERATIONS / BYTES, 30), strict=True))
     for at, (name, place) in enumerate(places.items()):
-        ax.plot(place, OPERATIONS * N / min(times[name]) / 1e9, "o", ms=9, color=plots.rank_color(at), label=name)
-    ax.set(xlabel="operations for each byte read or written", ylabel="Gflop/s of one core, double precision")
+        ax.plot(
+            place,
+            OPERATIONS * N / min(times[name]) / 1e9,
+            "o",
+            ms=9,
+            color=plots.rank_color(at),
+            label=name,
+        )
+    ax.set(
+        xlabel="operations for each byte read or written",
+        ylabel="Gflop/s of one core, double precision",
+    )
     ax.set_title(f"One core: at most {peak / 1e9:.0f} Gflop/s of multiply-adds")
     ax.legend(loc="lower right", fontsize=10)
     fig.savefig(HERE / "limits.png", dpi=110, bbox_inches="tight")
@@ -92,7 +118,9 @@ def roofline(times, core):
 def shares(times, core):
     """Of what the core's vector unit gives, for each way."""
     best = core["midpoint 1e8 slices"]
-    beside = f"the core's limit for this sum: {OPERATIONS * N / best / 1e9:.0f} Gflop/s, a loop of g++"
+    beside = (
+        f"the core's limit for this sum: {OPERATIONS * N / best / 1e9:.0f} Gflop/s, a loop of g++"
+    )
     last = list(times)[-1]
     return [
         of(
@@ -111,7 +139,13 @@ def report(times, core, load):
     peak, ceiling, roofs = roofline(times, core)
     best = core["midpoint 1e8 slices"]
     rows = [
-        [name, f"{min(found):.4f}", f"{statistics.median(found):.4f}", f"{max(found):.4f}", f"{100 * best / min(found):.0f} %"]
+        [
+            name,
+            f"{min(found):.4f}",
+            f"{statistics.median(found):.4f}",
+            f"{max(found):.4f}",
+            f"{100 * best / min(found):.0f} %",
+        ]
         for name, found in times.items()
     ]
     rows.append([CORE, f"{best:.4f}", "", "", "100 %"])

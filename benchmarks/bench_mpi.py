@@ -25,15 +25,25 @@ from mpi_libraries import version  # noqa: E402
 ROUNDS = 7
 PACKAGES = ("numpy", "mpi4py", "torch")
 COMMAND = "scripts/allreduce_bench.py --json --warmups 2 --repeats 15 --sizes 1K 4K 16K 64K 256K 1M 4M 16M 64M --algorithms"
-ALGORITHMS = {"mpi": "MPI.Allreduce", "ring": "notebook 03's ring (Sendrecv)", "horovod": "Horovod, over MPI"}
+ALGORITHMS = {
+    "mpi": "MPI.Allreduce",
+    "ring": "notebook 03's ring (Sendrecv)",
+    "horovod": "Horovod, over MPI",
+}
 FIRST = "openmpi5"
 PROGRAM = "import os, sys, pi2zero; pi2zero.mpi_env(); os.execvp(sys.argv[1], sys.argv[1:])"
 
 
 def pythons():
     """{library: its Python} of those that are here."""
-    others = {library: HERE.parent / f".venv-{library}" / "bin" / "python" for library in TITLES if library != FIRST}
-    return {FIRST: Path(sys.executable)} | {library: python for library, python in others.items() if python.exists()}
+    others = {
+        library: HERE.parent / f".venv-{library}" / "bin" / "python"
+        for library in TITLES
+        if library != FIRST
+    }
+    return {FIRST: Path(sys.executable)} | {
+        library: python for library, python in others.items() if python.exists()
+    }
 
 
 def has_horovod(python):
@@ -45,23 +55,33 @@ def run(python, algorithms):
     """{(algorithm, bytes): s} of one mpirun."""
     program = [python.with_name("mpirun"), "-n", str(RANKS), python, *COMMAND.split(), *algorithms]
     command = [python, "-c", PROGRAM, *program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=HERE.parent, env=variables(python))
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, cwd=HERE.parent, env=variables(python)
+    )
     if done.returncode:
         raise SystemExit(f"{' '.join(map(str, program))} failed:\n{done.stderr}")
-    return {(row["algorithm"], row["bytes"]): row["seconds"] for row in json.loads(done.stdout)["results"]}
+    return {
+        (row["algorithm"], row["bytes"]): row["seconds"]
+        for row in json.loads(done.stdout)["results"]
+    }
 
 
 def measure(found):
     """[{(library, algorithm, bytes): s}], one for each round."""
     libraries = list(found)
-    algorithms = {library: [a for a in ALGORITHMS if a != "horovod" or has_horovod(found[library])] for library in libraries}
+    algorithms = {
+        library: [a for a in ALGORITHMS if a != "horovod" or has_horovod(found[library])]
+        for library in libraries
+    }
     rounds = []
     for number in range(ROUNDS):
         rounds.append({})
         for at in range(len(libraries)):
             library = libraries[(at + number) % len(libraries)]
             print(f"round {number + 1} of {ROUNDS}: {TITLES[library]}", flush=True)
-            rounds[-1] |= {(library, *key): t for key, t in run(found[library], algorithms[library]).items()}
+            rounds[-1] |= {
+                (library, *key): t for key, t in run(found[library], algorithms[library]).items()
+            }
     return rounds
 
 
@@ -94,14 +114,27 @@ def report(rounds, found, load):
     ]
     for algorithm, words in ALGORITHMS.items():
         others = [library for library in found if library != FIRST]
-        rows = [[plots.bytes_text(n), *(shown(ratios(rounds, each, algorithm, n), 2) for each in others)] for n in sizes]
+        rows = [
+            [
+                plots.bytes_text(n),
+                *(shown(ratios(rounds, each, algorithm, n), 2) for each in others),
+            ]
+            for n in sizes
+        ]
         parts += [f"**{words}**", table(["size", *(TITLES[each] for each in others)], rows)]
     rows = [
-        [plots.bytes_text(n), words, *(shown([1e6 * t for t in values(rounds, (each, a, n))], 0) for each in found)]
+        [
+            plots.bytes_text(n),
+            words,
+            *(shown([1e6 * t for t in values(rounds, (each, a, n))], 0) for each in found),
+        ]
         for n in (sizes[1], sizes[-2])
         for a, words in ALGORITHMS.items()
     ]
-    parts += ["Time in µs, over the rounds:", table(["size", "", *(TITLES[each] for each in found)], rows)]
+    parts += [
+        "Time in µs, over the rounds:",
+        table(["size", "", *(TITLES[each] for each in found)], rows),
+    ]
     return "\n\n".join([*parts, (HERE / "mpi_explained.md").read_text()])
 
 
@@ -110,8 +143,14 @@ def draw(rounds, found):
     fig, axes = plt.subplots(1, len(ALGORITHMS), figsize=(13, 4), sharey=True)
     for ax, (algorithm, words) in zip(axes, ALGORITHMS.items(), strict=True):
         for at, library in enumerate(found):
-            there = [(n, 1e6 * statistics.median(v)) for n in sizes if (v := values(rounds, (library, algorithm, n)))]
-            ax.loglog(*zip(*there, strict=True), "o-", color=plots.rank_color(at), label=TITLES[library]) if there else None
+            there = [
+                (n, 1e6 * statistics.median(v))
+                for n in sizes
+                if (v := values(rounds, (library, algorithm, n)))
+            ]
+            ax.loglog(
+                *zip(*there, strict=True), "o-", color=plots.rank_color(at), label=TITLES[library]
+            ) if there else None
         ax.set(title=words, xlabel="bytes")
     axes[0].set_ylabel("µs, median of the rounds")
     axes[0].legend()
@@ -121,7 +160,10 @@ def draw(rounds, found):
 if __name__ == "__main__":
     before = os.getloadavg()[0]
     if before > 1:
-        print(f"The machine is busy (load {before:.1f}). These figures need two free cores.", file=sys.stderr)
+        print(
+            f"The machine is busy (load {before:.1f}). These figures need two free cores.",
+            file=sys.stderr,
+        )
     found = pythons()
     rounds = measure(found)
     draw(rounds, found)

@@ -38,18 +38,30 @@ def median(rounds, name):
 
 
 def schedules(found):
-    yield from ("| schedule | ideal, ms | measured, ms | measured / ideal | min to max |", "|---|---|---|---|---|")
+    yield from (
+        "| schedule | ideal, ms | measured, ms | measured / ideal | min to max |",
+        "|---|---|---|---|---|",
+    )
     for name, ideal in found["ideal"].items():
         ratios = [one[name] / ideal for one in found["schedules"]]
         yield row(name, ratios, f"{1e3 * ideal:.0f}", f"{median(found['schedules'], name):.0f}")
 
 
 def kernels(found):
-    yield from ("| two ranks | ms | beside | ms | ratio | min to max | a perfect ratio |", "|---|---|---|---|---|---|---|")
+    yield from (
+        "| two ranks | ms | beside | ms | ratio | min to max | a perfect ratio |",
+        "|---|---|---|---|---|---|---|",
+    )
     rounds = found["pairs"]
     for name, (other, perfect) in AGAINST.items():
         ratios = [one[name.strip()] / one[other] for one in rounds]
-        told = row(name.strip(), ratios, f"{median(rounds, name.strip()):.1f}", other, f"{median(rounds, other):.1f}")
+        told = row(
+            name.strip(),
+            ratios,
+            f"{median(rounds, name.strip()):.1f}",
+            other,
+            f"{median(rounds, other):.1f}",
+        )
         yield f"{told} {perfect:g} |"
 
 
@@ -69,20 +81,39 @@ def hands(found):
 def kept(found):
     """For figures.json: ratios only."""
     for name, ideal in found["ideal"].items():
-        yield figures.of(f"{name}: measured / ideal", "times", [one[name] / ideal for one in found["schedules"]], beside=IDEAL)
+        yield figures.of(
+            f"{name}: measured / ideal",
+            "times",
+            [one[name] / ideal for one in found["schedules"]],
+            beside=IDEAL,
+        )
     for name, (other, perfect) in AGAINST.items():
         ratios = [one[name.strip()] / one[other] for one in found["pairs"]]
-        yield figures.of(f"{name.strip()} / {other}", "times", ratios, beside=f"perfect: {perfect or 0:g}")
+        yield figures.of(
+            f"{name.strip()} / {other}", "times", ratios, beside=f"perfect: {perfect or 0:g}"
+        )
     for name in BY_HAND:
         ratios = [one[f"{name}: by hand"] / one[f"{name}: library"] for one in found["pairs"]]
         yield figures.of(f"{name}, by hand / by library", "times", ratios, beside="the library: 1")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5, help="(default: 5)")
-    parser.add_argument("--repeats", type=int, default=5, help="of what computes, in a round; the shortest counts (default: 5)")
-    parser.add_argument("--output", type=Path, default=HERE / "parallel.md", help="(default: benchmarks/parallel.md)")
+    parser.add_argument(
+        "--repeats",
+        type=int,
+        default=5,
+        help="of what computes, in a round; the shortest counts (default: 5)",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=HERE / "parallel.md",
+        help="(default: benchmarks/parallel.md)",
+    )
     args = parser.parse_args()
     load, explained = os.getloadavg()[0], (HERE / "parallel_explained.md").read_text()
     found = report_of("parallel_worker.py", rounds=args.rounds, repeats=args.repeats)

@@ -19,7 +19,15 @@ import figures
 import numpy as np
 import torch
 from plan_model import Size
-from plan_published import INPUTS, agreement_rows, data_rows, gems_rows, korthikanti_rows, megatron_rows, mt_nlg_rows
+from plan_published import (
+    INPUTS,
+    agreement_rows,
+    data_rows,
+    gems_rows,
+    korthikanti_rows,
+    megatron_rows,
+    mt_nlg_rows,
+)
 from plan_worker import BATCH, LAYOUTS
 from scipy.stats import kendalltau
 
@@ -47,13 +55,18 @@ def report_of(worker, **options):
         found = Path(folder) / "found.json"
         words = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
         worker = [str(HERE / worker), *words, "--output", str(found)]
-        subprocess.run(["mpirun", "-n", "4", sys.executable, "-m", "mpi4py", *worker], check=True, timeout=3600)
+        subprocess.run(
+            ["mpirun", "-n", "4", sys.executable, "-m", "mpi4py", *worker], check=True, timeout=3600
+        )
         return json.loads(found.read_text())
 
 
 def machine_of(rounds):
     """The machine as measured: the best of all rounds. Nothing travels behind computing here: the same cores do both."""
-    best = {name: min(one["machine"][name] for one in rounds) for name in ("alone", "together", "update")}
+    best = {
+        name: min(one["machine"][name] for one in rounds)
+        for name in ("alone", "together", "update")
+    }
     rings = np.min([one["machine"]["rings"] for one in rounds], axis=0)
     alpha, beta = costs.fit_alpha_beta(*rings.T, costs.ring_allreduce_seconds, ranks=4)
     first = rounds[0]["machine"]
@@ -88,7 +101,9 @@ def measured_bytes(held):
 
 
 def bytes_table(found):
-    yield from head("layout", "micro-batch", "predicted, MB", "measured, MB", "error", "losses equal")
+    yield from head(
+        "layout", "micro-batch", "predicted, MB", "measured, MB", "error", "losses equal"
+    )
     first = found[0][1]
     for layout, (held, losses) in zip(LAID, found, strict=True):
         predicted, measured = predicted_bytes(layout), measured_bytes(held)
@@ -132,13 +147,28 @@ def times_of(rounds):
 def kept(found):
     """For figures.json. Each round is calibrated and compared by itself, so that its spread is that of a whole run."""
     pairs = zip(LAID, found["bytes"], strict=True)
-    off = max(abs(predicted_bytes(layout) / measured_bytes(held) - 1) for layout, (held, _) in pairs)
+    off = max(
+        abs(predicted_bytes(layout) / measured_bytes(held) - 1) for layout, (held, _) in pairs
+    )
     each = [times_of([one]) for one in found["rounds"]]
-    yield figures.of("bytes of the fullest rank, the largest of 20 layouts' errors", "%", [100 * off], wanted=5, beside=EXACT)
-    yield figures.of("seconds of a step, median error", "%", [100 * np.median(one.errors) for one in each], beside=EXACT)
+    yield figures.of(
+        "bytes of the fullest rank, the largest of 20 layouts' errors",
+        "%",
+        [100 * off],
+        wanted=5,
+        beside=EXACT,
+    )
+    yield figures.of(
+        "seconds of a step, median error",
+        "%",
+        [100 * np.median(one.errors) for one in each],
+        beside=EXACT,
+    )
     shares = [100 * one.ranked for one in each]
     chance = "chance: 50; a plan that is right: 100"
-    yield figures.of("pairs of layouts in the right order", "%", shares, less_is_better=False, beside=chance)
+    yield figures.of(
+        "pairs of layouts in the right order", "%", shares, less_is_better=False, beside=chance
+    )
 
 
 def times_table(rounds):
@@ -149,39 +179,89 @@ def times_table(rounds):
     yield f"Adam {machine.update / 1e9:.1f} GB/s."
     yield from (
         "",
-        *head("layout", "micro-batch", "predicted, s", "measured, s", "ratio", "ratio / median", "most of the prediction, s"),
+        *head(
+            "layout",
+            "micro-batch",
+            "predicted, s",
+            "measured, s",
+            "ratio",
+            "ratio / median",
+            "most of the prediction, s",
+        ),
     )
-    for layout, one, guess, took in zip(LAID, found.parts, found.predicted, found.measured, strict=True):
-        most = ", ".join(f"{name} {one[name]:.2f}" for name in sorted(one, key=one.get)[:-4:-1] if one[name] > 0.01)
+    for layout, one, guess, took in zip(
+        LAID, found.parts, found.predicted, found.measured, strict=True
+    ):
+        most = ", ".join(
+            f"{name} {one[name]:.2f}"
+            for name in sorted(one, key=one.get)[:-4:-1]
+            if one[name] > 0.01
+        )
         ratio = guess / took
         yield f"| {layout.name} | {layout.micro} | {guess:.2f} | {took:.2f} | {ratio:.2f} | {ratio / found.factor:.2f} | {most} |"
     yield ""
     yield f"The ratio is predicted / measured; its median is {found.factor:.2f}. Once this common factor is taken out,"
     yield f"the error of a run is {np.median(errors):.0%} in the median and {errors.max():.0%} at most. Ranking:"
-    missed = ", ".join(f"{LAID[k].name}, micro-batch {LAID[k].micro}" for k in errors.argsort()[:-3:-1])
+    missed = ", ".join(
+        f"{LAID[k].name}, micro-batch {LAID[k].micro}" for k in errors.argsort()[:-3:-1]
+    )
     yield f"{found.ranked:.0%} of all pairs of layouts are in the right order (50 % is chance). Largest misses: {missed}."
 
 
 def published_tables():
     for title, unit, rows in (
         ("Megatron-LM, A100, operations done of the peak (table 1)", "", megatron_rows()),
-        ("Megatron-LM, full recomputing, seconds a step (Korthikanti, table 5)", "s", korthikanti_rows()),
+        (
+            "Megatron-LM, full recomputing, seconds a step (Korthikanti, table 5)",
+            "s",
+            korthikanti_rows(),
+        ),
         ("MT-NLG, 530 billion parameters, seconds a step", "s", mt_nlg_rows()),
     ):
-        columns = ("model", *INPUTS, "published", "predicted", "error", "MFU published", "predicted", "GB on the fullest GPU")
+        columns = (
+            "model",
+            *INPUTS,
+            "published",
+            "predicted",
+            "error",
+            "MFU published",
+            "predicted",
+            "GB on the fullest GPU",
+        )
         yield from ("", f"### {title}", "", *head(*columns))
         for row in rows:
-            shown = [f"{value:.1f} {unit}" if unit else f"{value:.0%}" for value in (row.published, row.predicted)]
+            shown = [
+                f"{value:.1f} {unit}" if unit else f"{value:.0%}"
+                for value in (row.published, row.predicted)
+            ]
             inputs = (f"{each:,}" if isinstance(each, int) else each for each in row.inputs)
-            off, share = f"{row.predicted / row.published - 1:+.0%}", (f"{each:.1%}" for each in row.share)
+            off, share = (
+                f"{row.predicted / row.published - 1:+.0%}",
+                (f"{each:.1%}" for each in row.share),
+            )
             yield f"| {' | '.join([row.name, *inputs, *shown, off, *share, f'{row.held:.0f}'])} |"
-    yield from ("", "### Published figures among themselves", "", *head("figure", "its source", "from other published figures"))
+    yield from (
+        "",
+        "### Published figures among themselves",
+        "",
+        *head("figure", "its source", "from other published figures"),
+    )
     for row in agreement_rows():
         yield f"| {' | '.join(row)} |"
-    yield from ("", "### GEMS, times as fast as Basic on 4 GPUs", "", *head("scheme", "published", "predicted", "error"))
+    yield from (
+        "",
+        "### GEMS, times as fast as Basic on 4 GPUs",
+        "",
+        *head("scheme", "published", "predicted", "error"),
+    )
     for name, published, predicted in gems_rows():
         yield f"| {name} | {published:.2f} | {predicted:.2f} | {predicted / published - 1:+.0%} |"
-    yield from ("", "### Data parallelism of images: efficiency", "", *head("run", "published", "predicted", "assumed"))
+    yield from (
+        "",
+        "### Data parallelism of images: efficiency",
+        "",
+        *head("run", "published", "predicted", "assumed"),
+    )
     for name, published, predicted, assumed in data_rows():
         yield f"| {name} | {published:.1%} | {predicted:.1%} | {assumed} |"
 
@@ -191,14 +271,28 @@ def published_part():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=3, help="(default: 3)")
     parser.add_argument("--steps", type=int, default=3, help="in a round (default: 3)")
-    parser.add_argument("--published", action="store_true", help="write these figures again; what was measured stays as it is")
-    parser.add_argument("--found", type=Path, help="a file that plan_worker.py wrote, instead of a run now")
-    parser.add_argument("--keep", type=Path, help="write what plan_worker.py found there, to write the page again with --found")
+    parser.add_argument(
+        "--published",
+        action="store_true",
+        help="write these figures again; what was measured stays as it is",
+    )
+    parser.add_argument(
+        "--found", type=Path, help="a file that plan_worker.py wrote, instead of a run now"
+    )
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        help="write what plan_worker.py found there, to write the page again with --found",
+    )
     parser.add_argument("--load", help="of the machine while that file was written")
-    parser.add_argument("--output", type=Path, default=HERE / "plan.md", help="(default: benchmarks/plan.md)")
+    parser.add_argument(
+        "--output", type=Path, default=HERE / "plan.md", help="(default: benchmarks/plan.md)"
+    )
     args = parser.parse_args()
     if args.published:
         measured, _, _ = args.output.read_text().partition(PUBLISHED)
@@ -206,7 +300,9 @@ def main():
         return
     load = args.load or f"{os.getloadavg()[0]:.1f}"
     found = (
-        json.loads(args.found.read_text()) if args.found else report_of("plan_worker.py", rounds=args.rounds, steps=args.steps)
+        json.loads(args.found.read_text())
+        if args.found
+        else report_of("plan_worker.py", rounds=args.rounds, steps=args.steps)
     )
     if args.keep:
         args.keep.write_text(json.dumps(found))

@@ -77,7 +77,9 @@ def attend(person, told: Told, notebook: str, everybody, together: threading.Bar
         together.wait(timeout=600)
         told.tried, told.got = room.look(person, everybody)
         together.wait(timeout=600)
-        _, error = person.run("import os\n" + ALL_MINE.format(name=person.name) + "\ncluster.stop()")
+        _, error = person.run(
+            "import os\n" + ALL_MINE.format(name=person.name) + "\ncluster.stop()"
+        )
         assert not error, error
 
 
@@ -91,7 +93,10 @@ def measure(count: int, notebook: str):
         watcher.start()
         try:
             with ThreadPoolExecutor(count) as pool:
-                done = [pool.submit(attend, one, told[one.name], notebook, people, together) for one in people]
+                done = [
+                    pool.submit(attend, one, told[one.name], notebook, people, together)
+                    for one in people
+                ]
                 for one in done:
                     one.add_done_callback(lambda future: future.exception() and together.abort())
             for one in done:
@@ -154,7 +159,9 @@ def paper(count: int, heavy: int, alone: Told) -> str:
     rows = []
     for people in (count, 30, 300):
         average, start = people * alone.processor / LESSON, people * alone.start
-        rows.append(f"| {people} | {people * heavy / 1e9:.0f} GB | {average:.1f} | {2 * people} | {start:.0f} s |")
+        rows.append(
+            f"| {people} | {people * heavy / 1e9:.0f} GB | {average:.1f} | {2 * people} | {start:.0f} s |"
+        )
     return "\n".join(rows)
 
 
@@ -191,8 +198,15 @@ def write(load: float, alone: Told, heavy: Told, measured) -> bool:
         cells=told[0].cells,
         rows="\n".join(row(what, value, alone, told) for what, value in FIGURES.items()),
         finished=sum(not one.wrong for one in told),
-        wrong="".join(f" The first cell that did not:\n\n```\n{one.wrong[0]}\n```" for one in told if one.wrong),
-        **{what: sum(one.tried.get(what, 0) for one in told) for what in ("processes", "files", "ports")},
+        wrong="".join(
+            f" The first cell that did not:\n\n```\n{one.wrong[0]}\n```"
+            for one in told
+            if one.wrong
+        ),
+        **{
+            what: sum(one.tried.get(what, 0) for one in told)
+            for what in ("processes", "files", "ports")
+        },
         got=", ".join(got) or "nothing",
         answers="\n".join(f"| {what} | {answer} |" for what, answer in answers.items()),
         stopped=stopped,

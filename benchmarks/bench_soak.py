@@ -75,7 +75,9 @@ def held_table(found, names=tuple(HELD)):
     for name, words in ((name, HELD[name]) for name in names):
         values = [one[name] for one in found[WARM:]]
         ends = f"{statistics.median(values[:10]):.0f}", f"{statistics.median(values[-10:]):.0f}"
-        rows.append([words, *ends, f"{min(values):.0f} to {max(values):.0f}", f"{growth(values):+.1f}"])
+        rows.append(
+            [words, *ends, f"{min(values):.0f} to {max(values):.0f}", f"{growth(values):+.1f}"]
+        )
     header = [
         "after a stop",
         "median of the first 10",
@@ -89,7 +91,11 @@ def held_table(found, names=tuple(HELD)):
 def draw(one_kernel, restarted):
     fig, axes = plt.subplots(3, 1, figsize=(9, 7), sharex=True)
     every = [*one_kernel, *restarted]
-    columns = ("start", "seconds of the start"), ("memory", "memory, MB"), ("descriptors", "descriptors")
+    columns = (
+        ("start", "seconds of the start"),
+        ("memory", "memory, MB"),
+        ("descriptors", "descriptors"),
+    )
     for ax, (name, words) in zip(axes, columns, strict=True):
         ax.plot([one[name] for one in every], ".-", lw=0.8, color=plots.rank_color(0))
         ax.axvline(len(one_kernel) - 0.5, color="0.4", ls="--")
@@ -111,16 +117,34 @@ def kept(found, restarted):
     return [
         of("start in the second half / in the first", "times", later, wanted=1.1, beside="flat: 1"),
         *(
-            of(f"growth of {HELD[name].split(',')[0]} in {count} rounds", unit, [rise], wanted=most, beside="nothing: 0")
+            of(
+                f"growth of {HELD[name].split(',')[0]} in {count} rounds",
+                unit,
+                [rise],
+                wanted=most,
+                beside="nothing: 0",
+            )
             for name, (unit, most) in MOST.items()
             for rise in [growth([one[name] for one in after])]
         ),
         *(
-            of(f"growth of {HELD[name].split(',')[0]}, kernels restarted", "", [rise], wanted=MOST[name][1], beside="nothing: 0")
+            of(
+                f"growth of {HELD[name].split(',')[0]}, kernels restarted",
+                "",
+                [rise],
+                wanted=MOST[name][1],
+                beside="nothing: 0",
+            )
             for name in MACHINE
             for rise in [growth([one[name] for one in restarted[WARM:]])]
         ),
-        of("processes left", "", [sum(one["processes"] for one in [*found, *restarted])], wanted=0, beside="nothing: 0"),
+        of(
+            "processes left",
+            "",
+            [sum(one["processes"] for one in [*found, *restarted])],
+            wanted=0,
+            beside="nothing: 0",
+        ),
     ]
 
 
@@ -139,7 +163,9 @@ def page(one_kernel, restarted, seed, load):
             held_table(restarted, (*MACHINE, "processes")),
             f"The start, in the one kernel: median {statistics.median(one['start'] for one in one_kernel[WARM:]):.2f} s, "
             f"eight of ten between {seconds[0]:.2f} and {seconds[-1]:.2f} s.",
-            "What broke, and how often: " + ", ".join(f"{name} ({times})" for name, times in broken.most_common()) + ".",
+            "What broke, and how often: "
+            + ", ".join(f"{name} ({times})" for name, times in broken.most_common())
+            + ".",
             (HERE / "soak_explained.md").read_text(),
         ]
     )
@@ -148,7 +174,11 @@ def page(one_kernel, restarted, seed, load):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--rounds", type=int, nargs=2, default=[150, 50], help="in one kernel, and with restarts (default: 150 50)"
+        "--rounds",
+        type=int,
+        nargs=2,
+        default=[150, 50],
+        help="in one kernel, and with restarts (default: 150 50)",
     )
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
@@ -165,7 +195,11 @@ def main():
     found = kept(one_kernel, restarted)
     figures.keep("soak", found, load)
     print((HERE / "soak.md").read_text())
-    if grown := [f"{one.what}: {figures.number(one.value)}, wanted {figures.bound(one)}" for one in found if not one.reached()]:
+    if grown := [
+        f"{one.what}: {figures.number(one.value)}, wanted {figures.bound(one)}"
+        for one in found
+        if not one.reached()
+    ]:
         sys.exit("\n".join(["Something grows:", *grown]))
 
 

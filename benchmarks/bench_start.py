@@ -38,20 +38,45 @@ class Person:
     def __init__(self, name, folder):
         self.home, self.origin = Path(folder, name), Path(folder, "origin")
         self.home.mkdir(mode=0o755)
-        subprocess.run(["git", "clone", "-q", "--bare", ROOT, self.origin], check=True)  # the kit may lie where only root reads
+        subprocess.run(
+            ["git", "clone", "-q", "--bare", ROOT, self.origin], check=True
+        )  # the kit may lie where only root reads
         self.words = []
         if name == "user":
             shutil.chown(self.home, USER, USER)
-            self.words = [shutil.which("runuser"), "-u", USER, "--", "env", f"HOME={self.home}"]  # it sets another
-        drop = ("UV_", "XDG_", "PI2ZERO", "JUPYTER", "DISPLAY", "BROWSER", "WAYLAND", "PYTHON", "MAKE", "MFLAGS", "VIRTUAL_ENV")
+            self.words = [
+                shutil.which("runuser"),
+                "-u",
+                USER,
+                "--",
+                "env",
+                f"HOME={self.home}",
+            ]  # it sets another
+        drop = (
+            "UV_",
+            "XDG_",
+            "PI2ZERO",
+            "JUPYTER",
+            "DISPLAY",
+            "BROWSER",
+            "WAYLAND",
+            "PYTHON",
+            "MAKE",
+            "MFLAGS",
+            "VIRTUAL_ENV",
+        )
         self.env = {key: value for key, value in os.environ.items() if not key.startswith(drop)}
         self.env |= {"HOME": str(self.home), "PATH": PATHS[name]}
-        self.run("git", "config", "--global", "safe.directory", "*")  # the clone is made of somebody else's
+        self.run(
+            "git", "config", "--global", "safe.directory", "*"
+        )  # the clone is made of somebody else's
 
     def run(self, *command, **options):
         command = [*self.words, *map(str, command)]
         options = {"cwd": self.home, **options}
-        return subprocess.run(command, env=self.env, stdout=subprocess.PIPE, text=True, check=True, **options).stdout
+        return subprocess.run(
+            command, env=self.env, stdout=subprocess.PIPE, text=True, check=True, **options
+        ).stdout
 
     def clone(self, name, without_uv=False):
         """A clone of what is committed; returns (folder, seconds)."""
@@ -70,7 +95,12 @@ class Person:
         bare: JupyterLab alone, with nothing of the kit's around it.
         """
         log, start = self.home / "terminal.log", time.monotonic()
-        alone = [str(folder / ".venv" / "bin" / "jupyter-lab"), "--no-browser", "--allow-root", f"--notebook-dir={self.home}"]
+        alone = [
+            str(folder / ".venv" / "bin" / "jupyter-lab"),
+            "--no-browser",
+            "--allow-root",
+            f"--notebook-dir={self.home}",
+        ]
         with log.open("w") as out:
             process = subprocess.Popen(
                 [*self.words, *(alone if bare else ["make", "-C", str(folder), "lab"])],
@@ -97,7 +127,9 @@ class Person:
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                if process.environ().get("HOME") == str(self.home):  # a folder made for this measurement: nobody else's
+                if process.environ().get("HOME") == str(
+                    self.home
+                ):  # a folder made for this measurement: nobody else's
                     process.terminate()
                     found.append(process)
         for process in psutil.wait_procs(found, timeout=20)[1]:
@@ -121,8 +153,13 @@ def answers(text):
 
 def processor_seconds(pid):
     """What a process and all that it has started have computed so far."""
-    times = [process.cpu_times() for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True))]
-    return sum(sum(each[:4]) for each in times)  # user and system, its own and those of its children that have ended
+    times = [
+        process.cpu_times()
+        for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True))
+    ]
+    return sum(
+        sum(each[:4]) for each in times
+    )  # user and system, its own and those of its children that have ended
 
 
 @contextlib.contextmanager
@@ -141,13 +178,17 @@ def ordinary_user():
 def measure(name, build, without_uv=False):
     """{what: seconds} for one person with an empty home. build: also wait until everything is compiled."""
     found = {}
-    with tempfile.TemporaryDirectory(dir="/tmp", prefix="start-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(
+        dir="/tmp", prefix="start-", ignore_cleanup_errors=True
+    ) as folder:
         Path(folder).chmod(0o755)
         person = Person(name, folder)
         clone, cloning = person.clone("first", without_uv)
         with person.lab(clone) as (seconds, found["processor"], log):
             found["cold"] = cloning + seconds
-            found["packages"] = float(re.search(r"environment is ready, (\d+) s", log.read_text())[1])
+            found["packages"] = float(
+                re.search(r"environment is ready, (\d+) s", log.read_text())[1]
+            )
             if build:
                 start = time.monotonic()
                 person.python(clone, "-m", "pi2zero", "built", "--wait")
@@ -191,13 +232,19 @@ WORDS = {
 
 
 WANTED = {"cold": 60, "again": 10, "doctor, quick": 3}  # s
-BESIDE = {"cold": None, "again": "JupyterLab alone", "doctor, quick": "Python alone"}  # what it is measured against
+BESIDE = {
+    "cold": None,
+    "again": "JupyterLab alone",
+    "doctor, quick": "Python alone",
+}  # what it is measured against
 
 
 def shown(values):
     if not values:
         return ""
-    return f"{statistics.median(values):.1f}" + (f" ({min(values):.1f} to {max(values):.1f})" if len(values) > 1 else "")
+    return f"{statistics.median(values):.1f}" + (
+        f" ({min(values):.1f} to {max(values):.1f})" if len(values) > 1 else ""
+    )
 
 
 def kept(columns, what):
@@ -206,30 +253,46 @@ def kept(columns, what):
     if bare:
         beside = f"{WORDS[bare]}: {statistics.median(first[bare]):.2g} s"
     else:
-        beside = f"the same packages by pip: {columns['pip'][what][0]:.0f} s" if "pip" in columns else "pip was not measured"
+        beside = (
+            f"the same packages by pip: {columns['pip'][what][0]:.0f} s"
+            if "pip" in columns
+            else "pip was not measured"
+        )
     return of(WORDS[what], "s", first[what], wanted=WANTED[what], beside=beside)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--builds", type=int, default=1, help="in how many of them to wait for all that is compiled")
+    parser.add_argument(
+        "--builds", type=int, default=1, help="in how many of them to wait for all that is compiled"
+    )
     parser.add_argument("--output", type=Path, default=HERE / "start.md")
     parser.add_argument("--no-pip", action="store_true", help="leave out the minutes of pip")
     args = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))  # what was made is removed
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit("ended from outside")
+    )  # what was made is removed
     load, columns = os.getloadavg()[0], {}
     with ordinary_user() as people:
         for number in range(args.rounds):
             for name in people:
-                for what, seconds in measure(name, build=number < args.builds and name == people[0]).items():
+                for what, seconds in measure(
+                    name, build=number < args.builds and name == people[0]
+                ).items():
                     columns.setdefault(name, {}).setdefault(what, []).append(seconds)
                     print(f"round {number + 1}, {name}: {what}: {seconds:.1f} s", flush=True)
         if not args.no_pip:
-            columns["pip"] = {what: [seconds] for what, seconds in measure(people[0], build=False, without_uv=True).items()}
+            columns["pip"] = {
+                what: [seconds]
+                for what, seconds in measure(people[0], build=False, without_uv=True).items()
+            }
     people = list(columns)
     names = {"root": "root", "user": "ordinary user", "pip": f"{people[0]}, by pip"}
-    rows = [f"| {words} | {' | '.join(shown(columns[p].get(what, [])) for p in people)} |" for what, words in WORDS.items()]
+    rows = [
+        f"| {words} | {' | '.join(shown(columns[p].get(what, [])) for p in people)} |"
+        for what, words in WORDS.items()
+    ]
     lines = [
         "# From clone to JupyterLab",
         "",

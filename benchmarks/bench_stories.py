@@ -32,15 +32,23 @@ def write(folder, count):
             for index in range(many):
                 at = index % DIFFERENT
                 highlights = groups[at][0]["highlights"]
-                story = {"id": f"{split}{index}", "article": f"{split} {index}. {articles[at]}", "highlights": highlights}
+                story = {
+                    "id": f"{split}{index}",
+                    "article": f"{split} {index}. {articles[at]}",
+                    "highlights": highlights,
+                }
                 file.write(json.dumps(story) + "\n")
     return sum(len(article.split()) for article in articles) / len(articles)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--count", type=int, default=300_000, help="stories (default: 300000)")
-    parser.add_argument("--output", type=Path, default=HERE / "stories.md", help="(default: benchmarks/stories.md)")
+    parser.add_argument(
+        "--output", type=Path, default=HERE / "stories.md", help="(default: benchmarks/stories.md)"
+    )
     args = parser.parse_args()
     load = os.getloadavg()[0]
     mpi_env()
@@ -48,7 +56,16 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         words = write(Path(folder), args.count)
         size = (Path(folder) / "train.jsonl").stat().st_size
-        command = ["mpirun", "-n", str(RANKS), sys.executable, "-m", "mpi4py", str(HERE / "stories_worker.py"), folder]
+        command = [
+            "mpirun",
+            "-n",
+            str(RANKS),
+            sys.executable,
+            "-m",
+            "mpi4py",
+            str(HERE / "stories_worker.py"),
+            folder,
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(done.stderr)

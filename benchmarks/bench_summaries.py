@@ -36,8 +36,20 @@ LOAD = (
 
 def summarize(ranks, *options):
     """The lines that summarize.py printed, as dictionaries. One thread a rank."""
-    command = ["mpirun", "-n", ranks, sys.executable, SCRIPT, *options, "--data", "embedded", "--json"]
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=900)
+    command = [
+        "mpirun",
+        "-n",
+        ranks,
+        sys.executable,
+        SCRIPT,
+        *options,
+        "--data",
+        "embedded",
+        "--json",
+    ]
+    done = subprocess.run(
+        [str(word) for word in command], capture_output=True, text=True, timeout=900
+    )
     if done.returncode:
         sys.exit(f"{command} ended with {done.returncode}:\n{done.stderr}")
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
@@ -49,8 +61,12 @@ def speed_rows(rounds):
     for _ in range(rounds):
         for ranks, stage in found:
             with tempfile.TemporaryDirectory() as folder:
-                lines = summarize(ranks, "train", folder, "--steps", 20, "--stories", 2000, "--stage", stage)
-            steady = [line["tokens_per_s"] for line in lines if line.get("step", 0) > 8]  # the first 8 steps warm up
+                lines = summarize(
+                    ranks, "train", folder, "--steps", 20, "--stories", 2000, "--stage", stage
+                )
+            steady = [
+                line["tokens_per_s"] for line in lines if line.get("step", 0) > 8
+            ]  # the first 8 steps warm up
             found[ranks, stage].append(statistics.median(steady))
     rows, kept = [], []
     for stage in range(4):
@@ -68,7 +84,11 @@ def nearest(stories, train):
     """The highlights of the most similar training story, for each story."""
     words = TfidfVectorizer()
     known = words.fit_transform([story["article"] for story in train])
-    closest = (words.transform([story["article"] for story in stories]) @ known.T).toarray().argmax(axis=1)
+    closest = (
+        (words.transform([story["article"] for story in stories]) @ known.T)
+        .toarray()
+        .argmax(axis=1)
+    )
     return [train[index]["highlights"] for index in closest]
 
 
@@ -79,23 +99,50 @@ def quality_rows(runs):
     rows, reached = [], {}
     for minutes, seed in runs:
         with tempfile.TemporaryDirectory() as folder:
-            lines = summarize(2, "train", folder, "--minutes", minutes, "--steps", 10**6, "--seed", seed, "--save-every", 10**6)
+            lines = summarize(
+                2,
+                "train",
+                folder,
+                "--minutes",
+                minutes,
+                "--steps",
+                10**6,
+                "--seed",
+                seed,
+                "--save-every",
+                10**6,
+            )
             lead, model = summarize(2, "evaluate", folder)[-2:]
         if not rows:
             rows += [row("lead-3", "", lead), row("nearest training story", "", near)]
         rows.append(row(f"from scratch, {minutes:g} min, seed {seed}", lines[-1]["steps"], model))
         reached.setdefault(minutes, []).append(model)
     longest = reached[max(reached)]
-    mean = {name: statistics.fmean(one[name][1] for one in longest) for name in ("rouge1", "rouge2", "rougeLsum", "facts")}
+    mean = {
+        name: statistics.fmean(one[name][1] for one in longest)
+        for name in ("rouge1", "rouge2", "rougeLsum", "facts")
+    }
     told = ", ".join(f"{name} {value:.1f}" for name, value in mean.items())
-    above = {name: mean["rouge1"] - other["rouge1"][1] for name, other in {"nearest": near, "lead-3": lead}.items()}
+    above = {
+        name: mean["rouge1"] - other["rouge1"][1]
+        for name, other in {"nearest": near, "lead-3": lead}.items()
+    }
     gains = f"ROUGE-1 above nearest: {above['nearest']:.1f}; above lead-3: {above['lead-3']:.1f}."
     more = {
         "less_is_better": False,
         "beside": f"nearest training story: {near['rouge1'][1]:.1f}; lead-3: {lead['rouge1'][1]:.1f}",
     }
-    kept = of("ROUGE-1 of a model trained for three minutes", "%", [one["rouge1"][1] for one in longest], **more)
-    return [*rows, "", f"Mean of the {len(longest)} seeds at {max(reached):g} minutes: {told}. {gains}"], [kept]
+    kept = of(
+        "ROUGE-1 of a model trained for three minutes",
+        "%",
+        [one["rouge1"][1] for one in longest],
+        **more,
+    )
+    return [
+        *rows,
+        "",
+        f"Mean of the {len(longest)} seeds at {max(reached):g} minutes: {told}. {gains}",
+    ], [kept]
 
 
 def row(label, steps, result):
@@ -120,22 +167,41 @@ def offline_rows(rounds):
     lost = [asked - not_asked for not_asked, asked in zip(*found.values(), strict=True)]
     rows = [f"| {label} | {statistics.median(seconds):.1f} |" for label, seconds in found.items()]
     kept = of("lost to a network that does not answer", "s", lost, beside="without asking: 0")
-    return [*rows, f"| **lost to the network** | **{statistics.median(lost):.1f}** ({min(lost):.1f} to {max(lost):.1f}) |"], [
-        kept
-    ]
+    return [
+        *rows,
+        f"| **lost to the network** | **{statistics.median(lost):.1f}** ({min(lost):.1f} to {max(lost):.1f}) |",
+    ], [kept]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3, help="of tokens per second and of the network (default: 3)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="of tokens per second and of the network (default: 3)"
+    )
     parser.add_argument("--seeds", type=int, default=3, help="of the three-minute run (default: 3)")
-    parser.add_argument("--minutes", type=float, nargs="*", default=[1, 2], help="shorter runs beside it (default: 1 2)")
-    parser.add_argument("--output", type=Path, default=HERE / "summaries.md", help="(default: benchmarks/summaries.md)")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        nargs="*",
+        default=[1, 2],
+        help="shorter runs beside it (default: 1 2)",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=HERE / "summaries.md",
+        help="(default: benchmarks/summaries.md)",
+    )
     args = parser.parse_args()
     load = os.getloadavg()[0]
     mpi_env()
     os.environ["OMP_NUM_THREADS"] = "1"
-    runs = [*[(minutes, 0) for minutes in args.minutes], *((2.9, seed) for seed in range(args.seeds))]
+    runs = [
+        *[(minutes, 0) for minutes in args.minutes],
+        *((2.9, seed) for seed in range(args.seeds)),
+    ]
     speed, quality, offline = speed_rows(args.rounds), quality_rows(runs), offline_rows(args.rounds)
     lines = [
         "# Summarization: tokens per second, ROUGE, and a network that is not there",

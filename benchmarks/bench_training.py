@@ -33,7 +33,10 @@ HERE = Path(__file__).parent
 WORKER = HERE / "training_worker.py"
 STEPS, TURNS = 3, 4  # that are counted in a turn; turns of each program in a round
 LONGEST = 120  # s of a turn, or of a start
-MPIRUN, HOROVODRUN = ["mpirun", "-n", "{ranks}", "--bind-to", "none"], ["horovodrun", "--gloo", "-np", "{ranks}"]
+MPIRUN, HOROVODRUN = (
+    ["mpirun", "-n", "{ranks}", "--bind-to", "none"],
+    ["horovodrun", "--gloo", "-np", "{ranks}"],
+)
 ALONE, CEILING = "one rank", "two independent runs (ceiling)"
 LOCKSTEP = "the same, if each step waited for the slower rank"  # what every method does that keeps the ranks together
 YIELDS = "Horovod, MPI that yields, a cycle of 10 ms"
@@ -45,7 +48,12 @@ VARIANTS = {  # name in the page: method, ranks, launcher, environment
     "by hand": ("hand", 2, MPIRUN, {}),
     "DDP": ("ddp", 2, MPIRUN, {}),
     "Horovod, MPI": ("horovod", 2, MPIRUN, {}),
-    YIELDS: ("horovod", 2, MPIRUN, {"OMPI_MCA_mpi_yield_when_idle": "1", "HOROVOD_CYCLE_TIME": "10"}),
+    YIELDS: (
+        "horovod",
+        2,
+        MPIRUN,
+        {"OMPI_MCA_mpi_yield_when_idle": "1", "HOROVOD_CYCLE_TIME": "10"},
+    ),
     "Horovod, gloo": ("horovod", 2, HOROVODRUN, {}),
 }
 TOGETHER = ("by hand", "DDP", YIELDS)  # of whom 95 % of the ceiling is wanted
@@ -58,11 +66,36 @@ class Program:
         method, self.ranks, launcher, settings = VARIANTS[variant]
         self.variant, self.turn, self.own = variant, 0, tempfile.TemporaryDirectory()
         self.folder = Path(self.own.name)
-        command = [part.format(ranks=self.ranks) for part in launcher] + [sys.executable, "-W", "ignore", str(WORKER)]
-        command += [str(self.folder), "--method", method, "--model", args.model, "--ranks", str(self.ranks)]
-        command += ["--batch-size", str(args.batch_size), "--image-size", str(args.image_size), "--steps", str(STEPS)]
+        command = [part.format(ranks=self.ranks) for part in launcher] + [
+            sys.executable,
+            "-W",
+            "ignore",
+            str(WORKER),
+        ]
+        command += [
+            str(self.folder),
+            "--method",
+            method,
+            "--model",
+            args.model,
+            "--ranks",
+            str(self.ranks),
+        ]
+        command += [
+            "--batch-size",
+            str(args.batch_size),
+            "--image-size",
+            str(args.image_size),
+            "--steps",
+            str(STEPS),
+        ]
         self.said = (self.folder / "said").open("w")
-        self.started = psutil.Popen(command, stdout=self.said, stderr=subprocess.STDOUT, env=os.environ | KEPT_MEMORY | settings)
+        self.started = psutil.Popen(
+            command,
+            stdout=self.said,
+            stderr=subprocess.STDOUT,
+            env=os.environ | KEPT_MEMORY | settings,
+        )
 
     def __enter__(self):
         try:
@@ -80,7 +113,9 @@ class Program:
         end = time.monotonic() + LONGEST
         while not all(path.exists() for path in told):
             if self.started.poll() is not None or time.monotonic() > end:
-                sys.exit(f"{self.variant}: no steps came:\n{(self.folder / 'said').read_text()[-2000:]}")
+                sys.exit(
+                    f"{self.variant}: no steps came:\n{(self.folder / 'said').read_text()[-2000:]}"
+                )
             time.sleep(0.02)
         self.turn += 1
         time.sleep(0.1)  # the last step of all, if nobody waits for it
@@ -112,16 +147,25 @@ def one_round(programs):
     for turn in range(TURNS):
         for program in programs[:: -1 if turn % 2 else 1]:
             seconds[program.variant].append(program.steps())
-    seconds = {variant: np.concatenate(turns, axis=1) for variant, turns in seconds.items()}  # (ranks, steps)
+    seconds = {
+        variant: np.concatenate(turns, axis=1) for variant, turns in seconds.items()
+    }  # (ranks, steps)
     alone = seconds.pop(ALONE).mean()
-    ratios = {CEILING: float((alone / seconds[CEILING].mean(axis=1)).sum())}  # each at its own pace: nobody waits
+    ratios = {
+        CEILING: float((alone / seconds[CEILING].mean(axis=1)).sum())
+    }  # each at its own pace: nobody waits
     ratios[LOCKSTEP] = float(2 * alone / seconds.pop(CEILING).max(axis=0).mean())
-    return ratios | {variant: float(2 * alone / own.max(axis=0).mean()) for variant, own in seconds.items()}, float(alone)
+    return ratios | {
+        variant: float(2 * alone / own.max(axis=0).mean()) for variant, own in seconds.items()
+    }, float(alone)
 
 
 def enough_memory(program, more, parser):
     """All programs are in the memory at the same time."""
-    rank = max(psutil.Process(process.pid).memory_info().rss for process in program.started.children(recursive=True))
+    rank = max(
+        psutil.Process(process.pid).memory_info().rss
+        for process in program.started.children(recursive=True)
+    )
     free = psutil.virtual_memory().available
     if more * rank > free:
         parser.error(
@@ -161,19 +205,42 @@ def kept(rounds):
     found = []
     for name in (name for name in rounds[0][0] if name != CEILING):
         shares = [r[name] / r[CEILING] for r, _ in rounds]
-        more = {"less_is_better": False, "wanted": 0.95 if name in TOGETHER else None, "beside": apart}
-        found.append(of(f"two ranks, {name}: share of two independent runs", "of 1", shares, **more))
+        more = {
+            "less_is_better": False,
+            "wanted": 0.95 if name in TOGETHER else None,
+            "beside": apart,
+        }
+        found.append(
+            of(f"two ranks, {name}: share of two independent runs", "of 1", shares, **more)
+        )
     more = {"less_is_better": False, "beside": "two cores that share nothing: 2"}
-    return [*found, of("two ranks by hand / one rank, images/s", "times", [r["by hand"] for r, _ in rounds], **more)]
+    return [
+        *found,
+        of(
+            "two ranks by hand / one rank, images/s",
+            "times",
+            [r["by hand"] for r, _ in rounds],
+            **more,
+        ),
+    ]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="small", help="as in synthetic_benchmark.py (default: small)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--model", default="small", help="as in synthetic_benchmark.py (default: small)"
+    )
     parser.add_argument("--batch-size", type=int, default=192, help="per rank (default: 192)")
     parser.add_argument("--image-size", type=int, default=96, help="pixels (default: 96)")
     parser.add_argument("--rounds", type=int, default=4, help="(default: 4)")
-    parser.add_argument("--output", type=Path, default=HERE / "training.md", help="(default: benchmarks/training.md)")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=HERE / "training.md",
+        help="(default: benchmarks/training.md)",
+    )
     args = parser.parse_args()
     if args.rounds < 1:
         parser.error(f"--rounds has to be 1 or more; got {args.rounds}")

@@ -28,19 +28,40 @@ HERE = Path(__file__).parent
 LIMIT = 2**31
 STEP = 0.05  # of the prediction
 WANTED = 0.8  # of stage 3
-FIRST = (0.75, 0.85, 0.7, 0.85)  # by stage, the share to try first: what is usual here, because a try takes up to half a minute
+FIRST = (
+    0.75,
+    0.85,
+    0.7,
+    0.85,
+)  # by stage, the share to try first: what is usual here, because a try takes up to half a minute
 OUT_OF_MEMORY = ("MemoryError", "not enough memory", "bad_alloc", "allocate memory")
 SAVED = ("bf16", "dealt", "buckets", "fused", "groups")  # one after the other, in the third table
 # glibc gives freed arrays back at once, in place of learning from their sizes to keep them.
-MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(2**16), "MALLOC_TRIM_THRESHOLD_": str(2**16), "MALLOC_ARENA_MAX": "1"}
+MALLOC = {
+    "MALLOC_MMAP_THRESHOLD_": str(2**16),
+    "MALLOC_TRIM_THRESHOLD_": str(2**16),
+    "MALLOC_ARENA_MAX": "1",
+}
 PEAK_LAYERS = 64
-SIZES = {"2 million": ["--width", "512", "--layers", "8"], "25 million": ["--width", "1024", "--layers", "24"]}
+SIZES = {
+    "2 million": ["--width", "512", "--layers", "8"],
+    "25 million": ["--width", "1024", "--layers", "24"],
+}
 
 
 def worker(ranks, *options, timeout=900):
     """The worker's report, or None if its memory did not suffice."""
     # mpi4py's own runner ends all ranks when one fails; else the others would wait for it.
-    command = ["mpirun", "-n", str(ranks), sys.executable, "-m", "mpi4py", str(HERE / "zero_worker.py"), *map(str, options)]
+    command = [
+        "mpirun",
+        "-n",
+        str(ranks),
+        sys.executable,
+        "-m",
+        "mpi4py",
+        str(HERE / "zero_worker.py"),
+        *map(str, options),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
     if done.returncode == 0:
         return json.loads(done.stdout)
@@ -64,7 +85,14 @@ def step_rows(rounds):
                 f"{max(ratios):.2f} | {sent:.2f} |"
             )
             if size == list(SIZES)[-1] and variant != "DDP":
-                kept.append(figures.of(f"{variant} / DDP, a step of {size} parameters", "times", ratios, beside="DDP: 1"))
+                kept.append(
+                    figures.of(
+                        f"{variant} / DDP, a step of {size} parameters",
+                        "times",
+                        ratios,
+                        beside="DDP: 1",
+                    )
+                )
     return rows, kept
 
 
@@ -74,13 +102,27 @@ def largest(ranks, stage):
 
     def fits(steps):
         layers = round(steps * STEP * predicted / 2**20)
-        options = ("fits", "--width", 1024, "--layers", layers, "--stage", stage, "--batch", 4, "--limit", LIMIT)
+        options = (
+            "fits",
+            "--width",
+            1024,
+            "--layers",
+            layers,
+            "--stage",
+            stage,
+            "--batch",
+            4,
+            "--limit",
+            LIMIT,
+        )
         return layers * 2**20 if worker(ranks, *options, "--save", *SAVED) else 0
 
     steps = round(FIRST[stage] / STEP)
     trained = fits(steps)
     if not trained:
-        return predicted, next((found for lower in range(steps - 1, 0, -1) if (found := fits(lower))), 0)
+        return predicted, next(
+            (found for lower in range(steps - 1, 0, -1) if (found := fits(lower))), 0
+        )
     while larger := fits(steps := steps + 1):
         trained = larger
     return predicted, trained
@@ -92,9 +134,22 @@ def largest_rows(counts):
     for ranks in counts:
         for stage in range(4):
             predicted, trained = largest(ranks, stage)
-            rows.append(f"| {ranks} | {stage} | {predicted / 1e6:.0f} | {trained / 1e6:.0f} | {trained / predicted:.0%} |")
-    more = {"wanted": WANTED, "less_is_better": False, "beside": "the paper's sum, as if nothing else were there: 1"}
-    return rows, [figures.of(f"largest model in 2 GiB, stage 3, {ranks} ranks: share", "of 1", [trained / predicted], **more)]
+            rows.append(
+                f"| {ranks} | {stage} | {predicted / 1e6:.0f} | {trained / 1e6:.0f} | {trained / predicted:.0%} |"
+            )
+    more = {
+        "wanted": WANTED,
+        "less_is_better": False,
+        "beside": "the paper's sum, as if nothing else were there: 1",
+    }
+    return rows, [
+        figures.of(
+            f"largest model in 2 GiB, stage 3, {ranks} ranks: share",
+            "of 1",
+            [trained / predicted],
+            **more,
+        )
+    ]
 
 
 def peak_rows():
@@ -102,9 +157,20 @@ def peak_rows():
     size, rows = ("--width", 1024, "--layers", PEAK_LAYERS, "--stage", 3, "--batch", 4), []
     for count in range(len(SAVED) + 1):
         found = worker(4, "peaks", *size, "--save", *SAVED[:count])
-        rows.append(peak_row("with none of these settings" if not count else f"and {SAVINGS[SAVED[count - 1]]}", found))
+        rows.append(
+            peak_row(
+                "with none of these settings" if not count else f"and {SAVINGS[SAVED[count - 1]]}",
+                found,
+            )
+        )
     os.environ |= MALLOC
-    return [*rows, peak_row("and freed memory goes back at once (glibc's settings)", worker(4, "peaks", *size, "--save", *SAVED))]
+    return [
+        *rows,
+        peak_row(
+            "and freed memory goes back at once (glibc's settings)",
+            worker(4, "peaks", *size, "--save", *SAVED),
+        ),
+    ]
 
 
 def peak_row(label, found):
@@ -113,10 +179,16 @@ def peak_row(label, found):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5, help="(default: 5)")
-    parser.add_argument("--output", type=Path, default=HERE / "zero.md", help="(default: benchmarks/zero.md)")
-    parser.add_argument("--ranks", type=int, nargs="+", default=[4], help="of the largest model (default: 4)")
+    parser.add_argument(
+        "--output", type=Path, default=HERE / "zero.md", help="(default: benchmarks/zero.md)"
+    )
+    parser.add_argument(
+        "--ranks", type=int, nargs="+", default=[4], help="of the largest model (default: 4)"
+    )
     args = parser.parse_args()
     load, explained = os.getloadavg()[0], (HERE / "zero_explained.md").read_text()
     mpi_env()

@@ -18,7 +18,14 @@ from pi2zero.hosts import limits
 HERE = Path(__file__).resolve().parent
 KEPT = HERE / "figures.json"
 PACKAGES = ("numpy", "torch", "mpi4py", "ipyparallel", "deepspeed", "horovod")
-CHANGED = ("diff", "--quiet", "HEAD", "--", ".", *(f":!benchmarks/*.{end}" for end in ("md", "json", "png")))  # not by results
+CHANGED = (
+    "diff",
+    "--quiet",
+    "HEAD",
+    "--",
+    ".",
+    *(f":!benchmarks/*.{end}" for end in ("md", "json", "png")),
+)  # not by results
 
 
 @dataclass(frozen=True)
@@ -56,7 +63,9 @@ class Figure:
 def of(what, unit, values, **more):
     """A figure from the values of its repeats: their median, least and most."""
     values = [float(value) for value in values]
-    return Figure(what, unit, statistics.median(values), min(values), max(values), len(values), **more)
+    return Figure(
+        what, unit, statistics.median(values), min(values), max(values), len(values), **more
+    )
 
 
 def keep(page, figures, load):
@@ -70,7 +79,9 @@ def keep(page, figures, load):
         "versions": {name: version(name) for name in PACKAGES if find_spec(name)},
         "kit": commit(),
         "load": round(load, 1),
-        "seconds": round(time.time() - psutil.Process().create_time()),  # of the benchmark, from its program's start
+        "seconds": round(
+            time.time() - psutil.Process().create_time()
+        ),  # of the benchmark, from its program's start
     }
     found = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     found[page] = {**conditions, "figures": [asdict(figure) for figure in figures]}
@@ -80,20 +91,29 @@ def keep(page, figures, load):
 def commit():
     """The kit's commit, and "-dirty" if its files differ from it; "" outside a clone."""
     git = ("git", "-C", str(HERE.parent))
-    name = subprocess.run([*git, "describe", "--always"], capture_output=True, text=True).stdout.strip()
-    return name and name + ("-dirty" if subprocess.run([*git, *CHANGED], capture_output=True).returncode else "")
+    name = subprocess.run(
+        [*git, "describe", "--always"], capture_output=True, text=True
+    ).stdout.strip()
+    return name and name + (
+        "-dirty" if subprocess.run([*git, *CHANGED], capture_output=True).returncode else ""
+    )
 
 
 def processor():
     """Its name, as Linux has it; elsewhere what Python knows."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor())
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        platform.processor(),
+    )
 
 
 def with_what(run):
     """The conditions of a run in words."""
     versions = ", ".join(f"{name} {number}" for name, number in run.get("versions", {}).items())
-    machine = ", ".join(filter(None, [run.get("processor"), run.get("memory"), run["machine"], versions]))
+    machine = ", ".join(
+        filter(None, [run.get("processor"), run.get("memory"), run["machine"], versions])
+    )
     return f"{run['date']}, {run['cores']:.0f} cores, {machine}, load before {run['load']}"
 
 
@@ -111,7 +131,11 @@ def number(value):
 
 def bound(figure):
     """What is wanted, in words."""
-    return "" if figure.wanted is None else f"{'at most' if figure.less_is_better else 'at least'} {number(figure.wanted)}"
+    return (
+        ""
+        if figure.wanted is None
+        else f"{'at most' if figure.less_is_better else 'at least'} {number(figure.wanted)}"
+    )
 
 
 def table(header, rows):

@@ -35,15 +35,29 @@ COLUMNS = ("measured", "least to most", "wanted", "beside it", "published")
 
 def row(figure):
     verdict = {None: "", True: ", reached", False: ", **missed**"}[figure.reached()]
-    spread = f"{number(figure.low)} to {number(figure.high)}, {figure.repeats} times" if figure.repeats > 1 else "once"
-    cells = [figure.what, f"{number(figure.value)} {figure.unit}".strip(), spread, bound(figure) + verdict, figure.beside]
+    spread = (
+        f"{number(figure.low)} to {number(figure.high)}, {figure.repeats} times"
+        if figure.repeats > 1
+        else "once"
+    )
+    cells = [
+        figure.what,
+        f"{number(figure.value)} {figure.unit}".strip(),
+        spread,
+        bound(figure) + verdict,
+        figure.beside,
+    ]
     return "| " + " | ".join([*cells, published(figure)]) + " |"
 
 
 def minutes(found):
     """What `make bench` takes in all, if all of its programs have noted it."""
     seconds = [run.get("seconds", 0) for page, (run, _) in found.items() if page != "soak"]
-    return f" The {len(seconds)} programs of `make bench` took {sum(seconds) / 60:.0f} minutes." if all(seconds) else ""
+    return (
+        f" The {len(seconds)} programs of `make bench` took {sum(seconds) / 60:.0f} minutes."
+        if all(seconds)
+        else ""
+    )
 
 
 def text(found):
@@ -66,7 +80,13 @@ def text(found):
         parts += [
             f"## {title}",
             f"{with_what(run)}. All of it, and why a figure is what it is: [{page}.md]({page}.md).",
-            "\n".join([f"| | {' | '.join(COLUMNS)} |", "|---" * (len(COLUMNS) + 1) + "|", *map(row, several)]),
+            "\n".join(
+                [
+                    f"| | {' | '.join(COLUMNS)} |",
+                    "|---" * (len(COLUMNS) + 1) + "|",
+                    *map(row, several),
+                ]
+            ),
         ]
     return "\n\n".join(parts) + "\n"
 
@@ -76,19 +96,33 @@ def draw(found):
 
     A growth of nothing is no multiple of anything: it stands in the table only.
     """
-    bounded = [figure for _, several in found.values() for figure in several if figure.wanted and figure.low > 0]
+    bounded = [
+        figure
+        for _, several in found.values()
+        for figure in several
+        if figure.wanted and figure.low > 0
+    ]
     fig, ax = plt.subplots(figsize=(11, 0.42 * len(bounded) + 1.2))
     for at, figure in enumerate(bounded):
         shares = [
-            figure.wanted / x if figure.less_is_better else x / figure.wanted for x in (figure.low, figure.value, figure.high)
+            figure.wanted / x if figure.less_is_better else x / figure.wanted
+            for x in (figure.low, figure.value, figure.high)
         ]
         ax.plot([shares[0], shares[2]], [at, at], "-", color="0.6", lw=3)
-        ax.plot(shares[1], at, "o" if figure.reached() else "X", ms=9, color=plots.rank_color(0 if figure.reached() else 1))
+        ax.plot(
+            shares[1],
+            at,
+            "o" if figure.reached() else "X",
+            ms=9,
+            color=plots.rank_color(0 if figure.reached() else 1),
+        )
     ax.axvline(1, color="0.2", lw=1)
     ax.set_xscale("log")
     ax.set_xticks([0.5, 1, 2, 5, 10], ["0.5", "1", "2", "5", "10"])
     ax.minorticks_off()
-    ax.set_yticks(range(len(bounded)), [textwrap.fill(figure.what.replace("`", ""), 52) for figure in bounded])
+    ax.set_yticks(
+        range(len(bounded)), [textwrap.fill(figure.what.replace("`", ""), 52) for figure in bounded]
+    )
     ax.invert_yaxis()
     ax.set_xlabel("times as good as wanted (a cross: missed)")
     ax.set_title("Right of the line: what the kit asks of itself is reached", loc="left")
@@ -103,7 +137,9 @@ def kept():
 
 def flat(found):
     """{(page, words): figure}."""
-    return {(page, figure.what): figure for page, (_, several) in found.items() for figure in several}
+    return {
+        (page, figure.what): figure for page, (_, several) in found.items() for figure in several
+    }
 
 
 def computer(found, pages=None):
@@ -140,7 +176,11 @@ def compare(before, now):
     old, wider = flat(before), drift(kept())
 
     def worse(page, figure, was):
-        return was.reached() and not figure.reached() if page == "soak" else figure.worse_than(was, wider)
+        return (
+            was.reached() and not figure.reached()
+            if page == "soak"
+            else figure.worse_than(was, wider)
+        )
 
     return [
         f"{page}: {what}: {number(figure.value)} {figure.unit}; before: {number(was.value)} ({number(was.low)} to "
@@ -153,14 +193,24 @@ def compare(before, now):
 def gone(before, now):
     """Sentences on what is no longer there."""
     new = flat(now)
-    return [f"{page}: {what}: is no longer measured." for page, what in flat(before) if (page, what) not in new]
+    return [
+        f"{page}: {what}: is no longer measured."
+        for page, what in flat(before)
+        if (page, what) not in new
+    ]
 
 
 def other_computers(before, now):
     """A sentence if a page was measured on different ones: then worse is no loss."""
-    other = [page for page in before if page in now and computer(before, [page]) != computer(now, [page])]
+    other = [
+        page for page in before if page in now and computer(before, [page]) != computer(now, [page])
+    ]
     old, new, words = computer(before, other), computer(now, other), ", ".join(other)
-    return [f"Not the same computer ({words}): {new}; before: {old}. Compare on one machine."] if other else []
+    return (
+        [f"Not the same computer ({words}): {new}; before: {old}. Compare on one machine."]
+        if other
+        else []
+    )
 
 
 def agreement(one, other, wider):
@@ -169,26 +219,36 @@ def agreement(one, other, wider):
     both = [key for key in old if key in new]
     out = {key: differ(old[key], new[key]) for key in both if not new[key].within(old[key], wider)}
     told = f"{len(both) - len(out)} of {len(both)} figures agree"
-    rest = ", ".join(f"{key[1]} by {out[key]:.0%}" for key in sorted(out, key=out.get, reverse=True))
+    rest = ", ".join(
+        f"{key[1]} by {out[key]:.0%}" for key in sorted(out, key=out.get, reverse=True)
+    )
     return f"{told}; not: {rest}." if out else f"{told}."
 
 
 def agreements(runs):
     """What runs on one kind of computer say of each other, by the drift that *other* computers' runs show: none judges itself."""
     for a, b in pairs(runs):
-        wider = drift({name: run for name, run in runs.items() if computer(run) != computer(runs[a])})
+        wider = drift(
+            {name: run for name, run in runs.items() if computer(run) != computer(runs[a])}
+        )
         yield f"- {a}, then {b}, by a spread {wider:.0%} wider on each side: {agreement(runs[a], runs[b], wider)}"
 
 
 def machines(found):
     """The page that shows the same figures as measured on several machines."""
     runs = {"figures.json": found} | kept()
-    names = [" and ".join(sorted({run.get("processor", "") for run, _ in several.values()})) for several in runs.values()]
+    names = [
+        " and ".join(sorted({run.get("processor", "") for run, _ in several.values()}))
+        for several in runs.values()
+    ]
     tables = [flat(several) for several in runs.values()]
     rows = []
     for (page, what), figure in flat(found).items():
         same = [several.get((page, what)) for several in tables]
-        cells = [f"{number(one.value)} ({number(one.low)} to {number(one.high)})" if one else "" for one in same]
+        cells = [
+            f"{number(one.value)} ({number(one.low)} to {number(one.high)})" if one else ""
+            for one in same
+        ]
         rows.append([page, what, figure.unit, *cells, bound(figure)])
     first = [next(iter(several.values()))[0] for several in runs.values()]
     lines = [
@@ -215,9 +275,15 @@ def machines(found):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--aside", action="store_true", help="put the kept figures aside, for --compare")
-    parser.add_argument("--compare", action="store_true", help="name the figures that got worse since --aside")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--aside", action="store_true", help="put the kept figures aside, for --compare"
+    )
+    parser.add_argument(
+        "--compare", action="store_true", help="name the figures that got worse since --aside"
+    )
     args = parser.parse_args()
     if args.aside:
         ASIDE.parent.mkdir(exist_ok=True)
@@ -229,14 +295,18 @@ def main():
     (HERE / "machines.md").write_text(machines(found))
     print("written: benchmarks/README.md, machines.md and figures.png")
     if args.compare and ASIDE.exists():
-        print(f"{(time.time() - ASIDE.stat().st_mtime) / 60:.0f} minutes since the former figures were put aside.")
+        print(
+            f"{(time.time() - ASIDE.stat().st_mtime) / 60:.0f} minutes since the former figures were put aside."
+        )
         before = read(ASIDE)
         worse = compare(before, found)
         for line in (*other_computers(before, found), *gone(before, found)):
             print(line)
         beyond = f"beyond the spread of the run before, {drift(kept()):.0%} wider on each side"
         print(
-            f"Worse than before, {beyond} (was the machine idle?):" if worse else f"No figure got worse {beyond}.",
+            f"Worse than before, {beyond} (was the machine idle?):"
+            if worse
+            else f"No figure got worse {beyond}.",
             *worse,
             sep="\n",
         )

@@ -32,20 +32,60 @@ from worlds import definitions
 
 BOOKS = {
     "11_model_parallel": [
-        *("px-network", "px-forward-backward", "px-backward-tagged", "px-run", "gpipe", "one-f-one-b", "gems"),
-        *("px-spend", "px-takes", "px-slow", "px-trace", "px-stages", "px-measure", "px-torch", "px-plan", "px-torch-measure"),
+        *(
+            "px-network",
+            "px-forward-backward",
+            "px-backward-tagged",
+            "px-run",
+            "gpipe",
+            "one-f-one-b",
+            "gems",
+        ),
+        *(
+            "px-spend",
+            "px-takes",
+            "px-slow",
+            "px-trace",
+            "px-stages",
+            "px-measure",
+            "px-torch",
+            "px-plan",
+            "px-torch-measure",
+        ),
         *("px-two-ways", "px-deepspeed"),
     ],
     "11a_tensors_and_experts": [
-        *("px-f-g", "px-g", "px-mlp", "px-check", "px-ring-tools", "px-rotate", "px-ring-forward", "px-ring-backward"),
+        *(
+            "px-f-g",
+            "px-g",
+            "px-mlp",
+            "px-check",
+            "px-ring-tools",
+            "px-rotate",
+            "px-ring-forward",
+            "px-ring-backward",
+        ),
         *("px-ring", "px-ring-check", "px-dtensor"),
     ],
     "11b_space_and_hybrids": [
-        *("px-join", "px-edges", "px-margin", "px-margins", "px-line", "px-swap", "px-ends", "px-halo-forward"),
+        *(
+            "px-join",
+            "px-edges",
+            "px-margin",
+            "px-margins",
+            "px-line",
+            "px-swap",
+            "px-ends",
+            "px-halo-forward",
+        ),
         *("px-halo-backward", "px-halo", "px-network", "px-layer", "px-sum", "px-classify"),
     ],
 }
-LAYER, MICRO, WIDE = 0.020, 8, 512  # s that a layer sleeps; micro-batches; width where stages compute
+LAYER, MICRO, WIDE = (
+    0.020,
+    8,
+    512,
+)  # s that a layer sleeps; micro-batches; width where stages compute
 UNITS = {"F": 1, "B": 2, "I": 1, "W": 1}
 TORCH = ("Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV")
 
@@ -63,7 +103,12 @@ def notebook(name, **names):
         "nn": nn,
         "F": F,
     }
-    space |= {"pairwise": pairwise, "Memory": Memory, "Timeline": Timeline, "pipelining": pipelining}
+    space |= {
+        "pairwise": pairwise,
+        "Memory": Memory,
+        "Timeline": Timeline,
+        "pipelining": pipelining,
+    }
     for cell in BOOKS[name]:
         exec(definitions(name, cell, values=False), space)  # noqa: S102  our own cells
     space.update(names)
@@ -98,7 +143,9 @@ class Schedules:
     def __init__(self, me):
         from train_single import digits
 
-        self.book = book = notebook("11_model_parallel", me=me, train=digits()[0], layer_seconds=0, WIDTH=64)
+        self.book = book = notebook(
+            "11_model_parallel", me=me, train=digits()[0], layer_seconds=0, WIDTH=64
+        )
         p = me.world_size
         self.plans = {
             "GPipe": book["gpipe"],
@@ -106,14 +153,19 @@ class Schedules:
             "Basic (GEMS)": book["basic"],
             "MASTER": book["two_way"],
         }
-        self.plans = {name: [way(rank, p, MICRO) for rank in range(p)] for name, way in self.plans.items()}
+        self.plans = {
+            name: [way(rank, p, MICRO) for rank in range(p)] for name, way in self.plans.items()
+        }
         stages = [book["stages_of"](p, [s])[s] for s in (me.rank, p - 1 - me.rank)]
         self.copy = lambda s, i: stages[0] if s == me.rank else stages[1]
         self.made = {name: book["torch_schedule"](name, MICRO) for name in TORCH}
         for made in self.made.values():
             book["measure_torch"](*made)  # the first step asks for shapes
         self.ideal = {name: self.drawn(plan, 2) for name, plan in self.plans.items()}
-        self.ideal |= {name: self.drawn(book["plan_of"](schedule), 1) for name, (schedule, _) in self.made.items()}
+        self.ideal |= {
+            name: self.drawn(book["plan_of"](schedule), 1)
+            for name, (schedule, _) in self.made.items()
+        }
         book["me"] = ranks.join(deepspeed=True)
         import deepspeed
         from deepspeed.pipe import PipelineModule
@@ -141,7 +193,9 @@ class Schedules:
         book, (images, labels) = self.book, self.book["train"][: 32 * MICRO]
         book["trace"] = []
         dist.barrier()
-        self.engine.train_batch(zip(images.tensor_split(MICRO), labels.tensor_split(MICRO), strict=True))
+        self.engine.train_batch(
+            zip(images.tensor_split(MICRO), labels.tensor_split(MICRO), strict=True)
+        )
         return book["actions_of"](book["trace"])
 
     @staticmethod
@@ -157,12 +211,16 @@ class Pairs:
     def __init__(self, me):
         two = me.__class__(me.rank, 2, me.local_rank, me.device, me.backend)
         self.me, self.group = me, dist.new_group([0, 1])
-        self.mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("pair", "tensor"))["tensor"]  # ranks 0, 1; ranks 2, 3
+        self.mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("pair", "tensor"))[
+            "tensor"
+        ]  # ranks 0, 1; ranks 2, 3
         from train_single import digits
 
         world = _World(self.group)
         self.pipes = notebook("11_model_parallel", me=two, train=digits()[0], WIDTH=WIDE)
-        self.tensors = notebook("11a_tensors_and_experts", me=two, dist=world, init_device_mesh=init_device_mesh)
+        self.tensors = notebook(
+            "11a_tensors_and_experts", me=two, dist=world, init_device_mesh=init_device_mesh
+        )
         self.space = notebook("11b_space_and_hybrids", me=two, dist=world)
 
     def pipeline(self, repeats):
@@ -175,7 +233,11 @@ class Pairs:
             part = book["cut"](book["network"](), 2)[rank]
             pieces = images.tensor_split(MICRO), labels.tensor_split(MICRO)
             stage = pipelining.PipelineStage(
-                book["cut"](book["network"](), 2)[rank], rank, 2, torch.device("cpu"), group=self.group
+                book["cut"](book["network"](), 2)[rank],
+                rank,
+                2,
+                torch.device("cpu"),
+                group=self.group,
             )
             schedule = pipelining.Schedule1F1B(stage, n_microbatches=MICRO, loss_fn=F.cross_entropy)
             given = ([images], {}) if rank == 0 else ([], {"target": labels})
@@ -192,10 +254,16 @@ class Pairs:
     def tensor(self, repeats):
         """An MLP, columns then rows: ours, and DTensor's."""
         book, tokens, h = self.tensors, 512, 512
-        x, up, down = book["random"](tokens, h), book["random"](4 * h, h, seed=1), book["random"](h, 4 * h, seed=2)
+        x, up, down = (
+            book["random"](tokens, h),
+            book["random"](4 * h, h, seed=1),
+            book["random"](h, 4 * h, seed=2),
+        )
         if self.me.rank < 2:
             my_up, my_down = book["mine"](up, 0), book["mine"](down, 1)
-        net = nn.Sequential(nn.Linear(h, 4 * h, bias=False), nn.GELU(), nn.Linear(4 * h, h, bias=False))
+        net = nn.Sequential(
+            nn.Linear(h, 4 * h, bias=False), nn.GELU(), nn.Linear(4 * h, h, bias=False)
+        )
         net.load_state_dict({"0.weight": up, "2.weight": down})
         styles = {"0": book["ColwiseParallel"](), "2": book["RowwiseParallel"]()}
         book["parallelize_module"](net, self.mesh, styles)
@@ -206,7 +274,10 @@ class Pairs:
             net(its).square().sum().backward()
 
         return self.both(
-            "MLP, columns and rows", lambda: book["gradients"](book["parallel_mlp"], x, my_up, my_down), theirs, repeats
+            "MLP, columns and rows",
+            lambda: book["gradients"](book["parallel_mlp"], x, my_up, my_down),
+            theirs,
+            repeats,
         )
 
     def both(self, name, ours, theirs, repeats):
@@ -226,7 +297,9 @@ class Pairs:
         kernels = {
             "plain, one rank": lambda: rank == 0 and book["with_gradients"](book["plain"], *whole),
             "fused, one rank": lambda: rank == 0 and book["with_gradients"](fused, *whole),
-            "ring, two ranks": lambda: book["with_gradients"](lambda q, k, v: ring(q, k, v, tokens), *parts),
+            "ring, two ranks": lambda: book["with_gradients"](
+                lambda q, k, v: ring(q, k, v, tokens), *parts
+            ),
         }
         return self.timed("attention", kernels, repeats)
 
@@ -247,16 +320,28 @@ class Pairs:
         def exchange():
             book["Halo"].apply(strip.clone().requires_grad_(), line, lacks, 0.0).sum().backward()
 
-        kernels = {"one rank": lambda: rank == 0 and one(), "two strips": strips, "the exchange alone": exchange}
+        kernels = {
+            "one rank": lambda: rank == 0 and one(),
+            "two strips": strips,
+            "the exchange alone": exchange,
+        }
         return self.timed("convolution", kernels, repeats)
 
     def timed(self, what, kernels, repeats):
         for work in kernels.values():
             first_two(work)
-        return {f"{what}: {name}": best(lambda work=work: first_two(work), repeats) for name, work in kernels.items()}
+        return {
+            f"{what}: {name}": best(lambda work=work: first_two(work), repeats)
+            for name, work in kernels.items()
+        }
 
     def seconds(self, repeats):
-        return self.pipeline(repeats) | self.tensor(repeats) | self.attention(repeats) | self.halo(repeats)
+        return (
+            self.pipeline(repeats)
+            | self.tensor(repeats)
+            | self.attention(repeats)
+            | self.halo(repeats)
+        )
 
 
 class _World:
@@ -279,7 +364,9 @@ def fused(q, k, v):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--repeats", type=int, default=5, help="of what computes, in a round; the shortest counts")
+    parser.add_argument(
+        "--repeats", type=int, default=5, help="of what computes, in a round; the shortest counts"
+    )
     parser.add_argument("--output", type=Path, required=True, help="the JSON")
     args = parser.parse_args()
     torch.set_num_threads(1)

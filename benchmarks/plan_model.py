@@ -85,7 +85,9 @@ def scores_of(q, k, owner, me):
     scores = q @ k.transpose(2, 3) / math.sqrt(q.shape[-1])
     if owner < me:
         return scores
-    later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1 if owner == me else -scores.shape[-1])
+    later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(
+        1 if owner == me else -scores.shape[-1]
+    )
     return scores.masked_fill(later, -math.inf)
 
 
@@ -101,7 +103,11 @@ class RingAttention(torch.autograd.Function):
             scores = scores_of(q, k, (me - turn) % size, me)
             new = torch.maximum(m, scores.amax(-1, keepdim=True))
             weights, scale = torch.exp(scores - new), torch.exp(m - new)
-            m, total, o = new, total * scale + weights.sum(-1, keepdim=True), o * scale + weights @ v
+            m, total, o = (
+                new,
+                total * scale + weights.sum(-1, keepdim=True),
+                o * scale + weights @ v,
+            )
             if turn < size - 1:
                 k, v = rotate((k, v), group)
         o = (o / total).transpose(1, 2).contiguous()
@@ -119,7 +125,11 @@ class RingAttention(torch.autograd.Function):
         for turn in range(size):
             weights = torch.exp(scores_of(q, k, (me - turn) % size, me) - lse)
             ds = weights * (gradient @ v.transpose(2, 3) - correction) / root
-            dq, dk, dv = dq + ds @ k, dk + ds.transpose(2, 3) @ q, dv + weights.transpose(2, 3) @ gradient
+            dq, dk, dv = (
+                dq + ds @ k,
+                dk + ds.transpose(2, 3) @ q,
+                dv + weights.transpose(2, 3) @ gradient,
+            )
             k, v, dk, dv = rotate((k, v, dk, dv), group)
         return dq, dk, dv, None
 
@@ -137,8 +147,14 @@ class Block(nn.Module):
         with torch.no_grad():
             self.qkv.weight = part(self.qkv.weight.view(3, h, h), 1, rank, t, (-1, h))
             self.qkv.bias = part(self.qkv.bias.view(3, h), 1, rank, t, (-1,))
-            self.up.weight, self.up.bias = part(self.up.weight, 0, rank, t), part(self.up.bias, 0, rank, t)
-            self.out.weight, self.down.weight = part(self.out.weight, 1, rank, t), part(self.down.weight, 1, rank, t)
+            self.up.weight, self.up.bias = (
+                part(self.up.weight, 0, rank, t),
+                part(self.up.bias, 0, rank, t),
+            )
+            self.out.weight, self.down.weight = (
+                part(self.out.weight, 1, rank, t),
+                part(self.down.weight, 1, rank, t),
+            )
 
     def forward(self, x):
         if self.ways.recompute and torch.is_grad_enabled():
@@ -165,7 +181,9 @@ class Block(nn.Module):
     def attention(self, x):
         q, k, v = self.qkv(x).unflatten(2, (3, -1, self.d)).permute(2, 0, 3, 1, 4)
         if self.ways.sequence is None:
-            return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+            return (
+                F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+            )
         return RingAttention.apply(q, k, v, self.ways.sequence).flatten(2)
 
 
@@ -180,7 +198,10 @@ class First(nn.Module):
     def __init__(self, size, ways):
         super().__init__()
         self.ways = ways
-        self.words, self.places = nn.Embedding(size.vocabulary, size.width), nn.Embedding(size.sequence, size.width)
+        self.words, self.places = (
+            nn.Embedding(size.vocabulary, size.width),
+            nn.Embedding(size.sequence, size.width),
+        )
 
     def forward(self, words):
         rank, c = self.ways.place("sequence")
@@ -191,7 +212,9 @@ def layers_of(size, ways):
     """All layers, the same whatever the ways: from one seed."""
     torch.manual_seed(0)
     blocks = [Block(size, ways) for _ in range(size.layers)]
-    head = nn.Sequential(nn.LayerNorm(size.width), nn.Linear(size.width, size.vocabulary, bias=False))
+    head = nn.Sequential(
+        nn.LayerNorm(size.width), nn.Linear(size.width, size.vocabulary, bias=False)
+    )
     return [First(size, ways), *blocks, head]
 
 
@@ -204,7 +227,9 @@ class Dealt:
 
     def __init__(self, units, group, stage, lr):
         self.group, self.stage, self.waiting = group, stage, {}
-        self.rank, self.n = (0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group))
+        self.rank, self.n = (
+            (0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group))
+        )
         units = [list(unit.parameters()) for unit in units]
         self.units = units if stage == 2 else [[p for unit in units for p in unit]]
         if stage == 0:
@@ -247,7 +272,9 @@ class Dealt:
     def begin(self):
         self.adam.zero_grad()
         if self.stage == 1:
-            for p, view in zip(self.units[0], self._views(self.units[0], self.gradients[0].zero_()), strict=True):
+            for p, view in zip(
+                self.units[0], self._views(self.units[0], self.gradients[0].zero_()), strict=True
+            ):
                 p.grad = view
 
     def finish(self):
@@ -258,7 +285,9 @@ class Dealt:
                 p.grad.copy_(view)
         if self.stage == 1:
             self.mine[0].grad = self.gradients[0].chunk(self.n)[self.rank]
-            dist.reduce_scatter_single(reduced := torch.empty_like(self.mine[0]), self.gradients[0], group=self.group)
+            dist.reduce_scatter_single(
+                reduced := torch.empty_like(self.mine[0]), self.gradients[0], group=self.group
+            )
             self.mine[0].grad.copy_(reduced)
         self.adam.step()
         for mine, flat in zip(self.mine, self.flat, strict=True) if self.stage else ():

@@ -17,7 +17,9 @@ SEQUENCE, WORDS = 2048, 51_200
 
 def dgx(ranks, memory=80e9):
     """DGX A100s: 8 GPUs, NVLink of 300 GB/s a direction, one HDR InfiniBand of 25 GB/s a GPU; 80 % of both reached."""
-    return costs.Machine(ranks, 8, memory, REACHED * PEAK, inside=240e9, between=20e9, latency=5e-6, update=1.6e12)
+    return costs.Machine(
+        ranks, 8, memory, REACHED * PEAK, inside=240e9, between=20e9, latency=5e-6, update=1.6e12
+    )
 
 
 # layers, width, heads, tensor, pipeline, chunks, GPUs, batch, published share of the peak (model and recomputed operations).
@@ -46,11 +48,17 @@ PRESENT_WORK = {"22 B": 1.10, "175 B": 13.75, "530 B": 37.83, "1 T": 71.49}
 # and the share of the peak that the table gives for it: the model's operations only
 PRESENT_SHARE = {"22 B": 0.415, "175 B": 0.514, "530 B": 0.560, "1 T": 0.563}
 # GPUs, published seconds of 1,920 samples, published operations/s of a GPU: 105 layers, tensor 8, pipeline 35
-MT_NLG = {"280 servers": (2240, 60.1, 126e12), "350 servers": (2800, 50.2, 121e12), "420 servers": (3360, 44.4, 113e12)}
+MT_NLG = {
+    "280 servers": (2240, 60.1, 126e12),
+    "350 servers": (2800, 50.2, 121e12),
+    "420 servers": (3360, 44.4, 113e12),
+}
 
 
 def gpt(layers, width, heads):
-    return costs.transformer(layers, width, heads, WORDS, SEQUENCE, attention="matrix", dropout=True, tied=True)
+    return costs.transformer(
+        layers, width, heads, WORDS, SEQUENCE, attention="matrix", dropout=True, tied=True
+    )
 
 
 def hardware_share(model, layout, machine, batch):
@@ -75,16 +83,37 @@ class Run(NamedTuple):
     share: tuple
 
 
-INPUTS = ("layers", "width", "heads", "GPUs", "data x tensor x pipeline", "schedule", "batch", "micro")
+INPUTS = (
+    "layers",
+    "width",
+    "heads",
+    "GPUs",
+    "data x tensor x pipeline",
+    "schedule",
+    "batch",
+    "micro",
+)
 
 
 def run(name, shape, layout, batch, published, seconds=True):
     """The Run of a model of that shape (layers, width, heads); published: seconds, or the share of the peak with recomputing."""
     model, machine = gpt(*shape), dgx(layout.ranks)
-    predicted = total(model, layout, machine, batch) if seconds else hardware_share(model, layout, machine, batch)
+    predicted = (
+        total(model, layout, machine, batch)
+        if seconds
+        else hardware_share(model, layout, machine, batch)
+    )
     ours = costs.utilisation(model, layout, machine, batch, PEAK)
-    theirs = batch * model.operations / (layout.ranks * PEAK * published) if seconds else published * ours / predicted
-    schedule = "" if layout.pipeline == 1 else f"{layout.schedule}{f' x {layout.chunks}' if layout.chunks > 1 else ''}"
+    theirs = (
+        batch * model.operations / (layout.ranks * PEAK * published)
+        if seconds
+        else published * ours / predicted
+    )
+    schedule = (
+        ""
+        if layout.pipeline == 1
+        else f"{layout.schedule}{f' x {layout.chunks}' if layout.chunks > 1 else ''}"
+    )
     split = f"{layout.data} x {layout.tensor} x {layout.pipeline}"
     inputs = *shape, layout.ranks, split, schedule, batch, layout.micro
     return Run(name, published, predicted, held_gb(model, layout, batch), inputs, (theirs, ours))
@@ -100,9 +129,21 @@ def megatron_rows():
 
 
 def korthikanti_rows():
-    for name, (layers, width, heads, p, chunks, gpus, batch, micro, published) in KORTHIKANTI.items():
+    for name, (
+        layers,
+        width,
+        heads,
+        p,
+        chunks,
+        gpus,
+        batch,
+        micro,
+        published,
+    ) in KORTHIKANTI.items():
         schedule = "interleaved" if chunks > 1 else "1f1b"
-        layout = costs.Layout(gpus // 8 // p, 8, p, micro=micro, schedule=schedule, chunks=chunks, recompute="full")
+        layout = costs.Layout(
+            gpus // 8 // p, 8, p, micro=micro, schedule=schedule, chunks=chunks, recompute="full"
+        )
         yield run(name, (layers, width, heads), layout, batch, published)
 
 
@@ -122,15 +163,31 @@ def agreement_rows():
         step = batch * gpt(layers, width, heads).operations / gpus / PEAK
         share[name] = step / PRESENT_WORK[name], step / recomputed
     with_none, with_all = share["530 B"]
-    yield "530 B, 2,240 GPUs, share of the peak (280 GPUs by the table)", "54.2%", f"{with_none:.1%}"
+    yield (
+        "530 B, 2,240 GPUs, share of the peak (280 GPUs by the table)",
+        "54.2%",
+        f"{with_none:.1%}",
+    )
     yield "the same, all recomputed", "42.1%", f"{with_all:.1%}"
-    yield "530 B, times as fast as with all recomputed", f"{0.542 / 0.421:.2f}", f"{with_none / with_all:.2f}"
-    yield "1 T of table 1, share of the peak: 502 petaFLOP/s on 3,072 GPUs", "52%", f"{502e15 / 3072 / PEAK:.0%}"
+    yield (
+        "530 B, times as fast as with all recomputed",
+        f"{0.542 / 0.421:.2f}",
+        f"{with_none / with_all:.2f}",
+    )
+    yield (
+        "1 T of table 1, share of the peak: 502 petaFLOP/s on 3,072 GPUs",
+        "52%",
+        f"{502e15 / 3072 / PEAK:.0%}",
+    )
     layers = gpt(105, 20_480, 128).layers
     blocks = sum(layer.operations for layer in layers[1:-1])
     done = 1920 * (4 * blocks + 3 * layers[-1].operations)  # recomputed: all but the head
     for name, (gpus, seconds, rate) in MT_NLG.items():
-        yield f"MT-NLG, {name}, T operations/s of a GPU", f"{rate / 1e12:.0f}", f"{done / gpus / seconds / 1e12:.0f}"
+        yield (
+            f"MT-NLG, {name}, T operations/s of a GPU",
+            f"{rate / 1e12:.0f}",
+            f"{done / gpus / seconds / 1e12:.0f}",
+        )
 
 
 def gems_rows():
@@ -152,16 +209,43 @@ def data_rows():
     """(name, published efficiency, predicted, what was assumed): data parallelism of images, on V100 or CPUs."""
     gradients = 4 * costs.PARAMETERS["ResNet-50"]
     # Summit: 3 s an epoch of 1.28 million images, against 334 images/s on one V100 (the same talks); 2 x 12.5 GB/s a node of 6.
-    summit = {"compute": 32 / 334, "nbytes": gradients, "alpha": 3e-6, "beta": 1 / (2 * 12.5e9 / 6), "overlap": 0.5}
-    yield "Summit, 1,536 V100", 1.28e6 / 3 / 1536 / 334, float(costs.scaling_efficiency(1536, **summit)), "batch 32 a GPU"
+    summit = {
+        "compute": 32 / 334,
+        "nbytes": gradients,
+        "alpha": 3e-6,
+        "beta": 1 / (2 * 12.5e9 / 6),
+        "overlap": 0.5,
+    }
+    yield (
+        "Summit, 1,536 V100",
+        1.28e6 / 3 / 1536 / 334,
+        float(costs.scaling_efficiency(1536, **summit)),
+        "batch 32 a GPU",
+    )
     # Frontera: the talks give 260,000 images/s, the abstract 250,000; no rate of one node. Assumed: 130 images/s a node.
-    frontera = {"compute": 32 * 4 / 130, "nbytes": gradients, "alpha": 3e-6, "beta": 1 / (12.5e9 / 4), "overlap": 0.5}
+    frontera = {
+        "compute": 32 * 4 / 130,
+        "nbytes": gradients,
+        "alpha": 3e-6,
+        "beta": 1 / (12.5e9 / 4),
+        "overlap": 0.5,
+    }
     predicted = float(costs.scaling_efficiency(8192, **frontera))
-    yield "Frontera, 2,048 nodes", 260_000 / 2048 / 130, predicted, "130 images/s a node, 4 ranks on it, batch 32 each"
+    yield (
+        "Frontera, 2,048 nodes",
+        260_000 / 2048 / 130,
+        predicted,
+        "130 images/s a node, 4 ranks on it, batch 32 each",
+    )
     # Hy-Fi: neither network nor batch of the 94.5 % are in the talk. Assumed: AmoebaNet-D (18, 416), 81 M parameters on 8 GPUs a
     # replica, so 256 replicas; a step of 0.5 s, and nothing that hides.
     hyfi = {"compute": 0.5, "nbytes": 4 * 81e6 / 8, "alpha": 5e-6, "beta": 1 / (12.5e9 / 4)}
-    yield "Hy-Fi, 2,048 V100", 0.945, float(costs.scaling_efficiency(256, **hyfi)), "81 M parameters on 8 GPUs, a step of 0.5 s"
+    yield (
+        "Hy-Fi, 2,048 V100",
+        0.945,
+        float(costs.scaling_efficiency(256, **hyfi)),
+        "81 M parameters on 8 GPUs, a step of 0.5 s",
+    )
 
 
 def total(model, layout, machine, batch):

@@ -49,7 +49,9 @@ SCHEDULES = {"gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "Interleaved1F1B"}
 
 def data(size):
     """Words and the words after them, the same on every rank; each step takes the same ones."""
-    words = torch.randint(size.vocabulary, (BATCH, size.sequence + 1), generator=torch.Generator().manual_seed(1))
+    words = torch.randint(
+        size.vocabulary, (BATCH, size.sequence + 1), generator=torch.Generator().manual_seed(1)
+    )
     return words[:, :-1].contiguous(), words[:, 1:].contiguous()
 
 
@@ -62,7 +64,9 @@ class Trainer:
         mesh = init_device_mesh("cpu", [getattr(layout, way) for way in ways], mesh_dim_names=ways)
         groups = {way: mesh[way].get_group() if getattr(layout, way) > 1 else None for way in ways}
         alike = mesh["data", "sequence"]._flatten() if layout.alike > 1 else None
-        layers = layers_of(size, Ways(groups["tensor"], groups["sequence"], layout.recompute == "full", look))
+        layers = layers_of(
+            size, Ways(groups["tensor"], groups["sequence"], layout.recompute == "full", look)
+        )
         p, v, rank = layout.pipeline, layout.chunks, mesh.get_local_rank("pipeline")
         cut = [len(layers[1:-1]) * s // (p * v) + 1 for s in range(1, p * v)]
         edges = [0, *cut, len(layers)]
@@ -74,18 +78,30 @@ class Trainer:
             for layer in parts[0][1:-1]:
                 fsdp.fully_shard(layer, mesh=alike)
             fsdp.fully_shard(self.model[0], mesh=alike)
-            self.scale, self.adam = float(layout.alike), torch.optim.Adam(self.model.parameters(), lr=LR, fused=True)
+            self.scale, self.adam = (
+                float(layout.alike),
+                torch.optim.Adam(self.model.parameters(), lr=LR, fused=True),
+            )
         else:
-            self.dealt = Dealt([layer for part in parts for layer in part], alike and alike.get_group(), layout.zero, LR)
+            self.dealt = Dealt(
+                [layer for part in parts for layer in part],
+                alike and alike.get_group(),
+                layout.zero,
+                LR,
+            )
             self.adam = self.dealt.adam
         words, labels = (t.chunk(layout.data)[mesh.get_local_rank("data")] for t in data(size))
         its = mesh.get_local_rank("sequence")
-        self.words, self.labels = (t.chunk(layout.sequence, 1)[its].contiguous() for t in (words, labels))
+        self.words, self.labels = (
+            t.chunk(layout.sequence, 1)[its].contiguous() for t in (words, labels)
+        )
         if p > 1:
             self._pipe(groups["pipeline"])
 
     def loss(self, y, labels):
-        return F.cross_entropy(y.flatten(0, 1), labels.flatten(), reduction="sum") * (self.scale / (BATCH * self.size.sequence))
+        return F.cross_entropy(y.flatten(0, 1), labels.flatten(), reduction="sum") * (
+            self.scale / (BATCH * self.size.sequence)
+        )
 
     def _pipe(self, group):
         count = self.layout.pipeline * self.layout.chunks
@@ -96,16 +112,27 @@ class Trainer:
         for part in self.model:
             part.register_forward_hook(lambda *_: self.look("forward"))
         made = pipelining.schedules.get_schedule_class(SCHEDULES[self.layout.schedule])
-        options = {"n_microbatches": len(self.words) // self.layout.micro, "loss_fn": self.loss, "scale_grads": False}
-        self.schedule = made(stages if self.layout.schedule == "interleaved" else stages[0], **options)
+        options = {
+            "n_microbatches": len(self.words) // self.layout.micro,
+            "loss_fn": self.loss,
+            "scale_grads": False,
+        }
+        self.schedule = made(
+            stages if self.layout.schedule == "interleaved" else stages[0], **options
+        )
 
     def gradients(self):
         if self.layout.pipeline > 1:
             last, losses = self.schedule_last(), []
-            self.schedule.step(*[self.words] * (0 in self.stages), **({"target": self.labels, "losses": losses} if last else {}))
+            self.schedule.step(
+                *[self.words] * (0 in self.stages),
+                **({"target": self.labels, "losses": losses} if last else {}),
+            )
             return sum(losses).item() if last else None
         total = 0.0
-        for words, labels in zip(self.words.split(self.layout.micro), self.labels.split(self.layout.micro), strict=True):
+        for words, labels in zip(
+            self.words.split(self.layout.micro), self.labels.split(self.layout.micro), strict=True
+        ):
             loss = self.loss(self.model[0](words), labels)
             self.look("forward")
             loss.backward()
@@ -134,11 +161,15 @@ def bytes_of(layout, size):
         memory.note("step", trainer.model, trainer.adam)
     parts = ("parameters", "gradients", "master", "moments", "activations", "in flight")
     held = {part: max(sample[part] for sample in memory.samples.values()) for part in parts}
-    if layout.recompute == "full":  # what is computed again belongs to no graph that Memory could ask
+    if (
+        layout.recompute == "full"
+    ):  # what is computed again belongs to no graph that Memory could ask
         again = memory.samples["again"]
         held["activations"] = max(held["activations"], again["activations"] + again["in flight"])
     dist.all_gather_object(every := [None] * dist.get_world_size(), (held, losses))
-    fullest = max((one[0] for one in every), key=lambda held: sum(held[part] for part in parts[:-1]))
+    fullest = max(
+        (one[0] for one in every), key=lambda held: sum(held[part] for part in parts[:-1])
+    )
     share = layout.tensor  # ranks of a tensor group have the same loss
     return fullest, [sum(one[1][step] for one in every) / share for step in range(2)]
 
@@ -178,7 +209,9 @@ def calibrate(size, repeats):
     found["rings"] = []
     for nbytes in (2**18, 2**21, 2**24):
         buffer = torch.zeros(nbytes // 4)
-        found["rings"].append((nbytes, timed(lambda buffer=buffer: dist.all_reduce(buffer), repeats)))
+        found["rings"].append(
+            (nbytes, timed(lambda buffer=buffer: dist.all_reduce(buffer), repeats))
+        )
     return found
 
 
@@ -193,7 +226,10 @@ def main():
     torch.set_num_threads(1)
     ranks.join()
     size, chosen = Size(), [LAYOUTS[k] for k in args.layouts]
-    found = {"bytes": None if args.no_bytes else [bytes_of(layout, size) for layout in chosen], "rounds": []}
+    found = {
+        "bytes": None if args.no_bytes else [bytes_of(layout, size) for layout in chosen],
+        "rounds": [],
+    }
     for _ in range(args.rounds):
         found["rounds"].append({"machine": calibrate(size, args.steps), "seconds": []})
         for layout in chosen:

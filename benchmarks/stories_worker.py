@@ -46,22 +46,40 @@ def main():
     moments = Moments()
     me = moments.measure("start: torch, transformers, MPI", ranks.join)
     tokenizer = AutoTokenizer.from_pretrained(SUMMARIZER)
-    stories = moments.measure("read the stories", lambda: on_ranks.load(me, sys.argv[1], say=lambda words: None)).splits["train"]
+    stories = moments.measure(
+        "read the stories", lambda: on_ranks.load(me, sys.argv[1], say=lambda words: None)
+    ).splits["train"]
 
     def encode(some):
-        pair = [tokenizer(some[name], max_length=512, truncation=True)["input_ids"] for name in ("article", "highlights")]
+        pair = [
+            tokenizer(some[name], max_length=512, truncation=True)["input_ids"]
+            for name in ("article", "highlights")
+        ]
         return zip(*pair, strict=True)
 
     rows = moments.measure("tokenize them", lambda: on_ranks.tokenized(stories, encode))
 
     def read():
-        order = torch.randint(len(rows), (BATCHES, 64 // me.world_size), generator=torch.Generator().manual_seed(me.rank))
-        return sum(torch.from_numpy(rows[int(index)][0]).sum() for batch in order for index in batch)
+        order = torch.randint(
+            len(rows),
+            (BATCHES, 64 // me.world_size),
+            generator=torch.Generator().manual_seed(me.rank),
+        )
+        return sum(
+            torch.from_numpy(rows[int(index)][0]).sum() for batch in order for index in batch
+        )
 
     moments.measure(f"{BATCHES:,} batches of 64, in a random order", read)
-    size = sum(Path(part["filename"]).stat().st_size for part in stories.cache_files) if me.rank == 0 else 0
+    size = (
+        sum(Path(part["filename"]).stat().st_size for part in stories.cache_files)
+        if me.rank == 0
+        else 0
+    )
     numbers = 4 * int(sum(each.sum() for each in rows.lengths())) // me.world_size
-    dist.all_gather_object(every := [None] * me.world_size, {"moments": moments.found, "stories": size, "numbers": numbers})
+    dist.all_gather_object(
+        every := [None] * me.world_size,
+        {"moments": moments.found, "stories": size, "numbers": numbers},
+    )
     if me.rank == 0:
         print(*map(json.dumps, every), sep="\n", flush=True)
     ranks.leave()

@@ -35,7 +35,9 @@ def main():
             if (args.folder / "end").exists():
                 return script.leave(args.method)
             time.sleep(0.01)
-        seconds = [timed(train) for _ in range(1 + args.steps)][1:]  # the first brings caches and threads back
+        seconds = [timed(train) for _ in range(1 + args.steps)][
+            1:
+        ]  # the first brings caches and threads back
         told(args.folder / f"{turn}.{rank}", seconds)
         if args.method == "single":  # a rank that stops early would leave the machine to the others
             while not all((args.folder / f"{turn}.{other}").exists() for other in range(ranks)):

@@ -38,8 +38,14 @@ def build(variant, args):
     """The model; in bf16, or in fp32 first; under zero.Init each layer is dealt out when it is made."""
     torch.manual_seed(0)
     kind = torch.bfloat16 if "bf16" in args.save else torch.float32
-    with dealing(variant, args) if "dealt" in args.save and variant == "stage 3" else contextlib.nullcontext():
-        return nn.Sequential(*(nn.Linear(args.width, args.width, bias=False, dtype=kind) for _ in range(args.layers)))
+    with (
+        dealing(variant, args)
+        if "dealt" in args.save and variant == "stage 3"
+        else contextlib.nullcontext()
+    ):
+        return nn.Sequential(
+            *(nn.Linear(args.width, args.width, bias=False, dtype=kind) for _ in range(args.layers))
+        )
 
 
 def dealing(variant, args):
@@ -63,7 +69,9 @@ def stepper(variant, args):
         return learn, adam.step, lambda: None
     import deepspeed
 
-    engine, *_ = deepspeed.initialize(model=net, config=settings(int(variant[-1]), args), model_parameters=net.parameters())
+    engine, *_ = deepspeed.initialize(
+        model=net, config=settings(int(variant[-1]), args), model_parameters=net.parameters()
+    )
     return lambda: engine.backward(engine(x).square().mean()), engine.step, engine.destroy
 
 
@@ -77,7 +85,9 @@ def settings(stage, args):
     if "fused" in args.save:
         adam["fused"] = True
     if "groups" in args.save:
-        made["zero_optimization"]["sub_group_size"] = args.width**2  # a layer of one rank's share is four layers of the model
+        made["zero_optimization"]["sub_group_size"] = (
+            args.width**2
+        )  # a layer of one rank's share is four layers of the model
     return made
 
 
@@ -102,7 +112,9 @@ def peaks(args):
     phase = "initialize"
     import deepspeed
 
-    engine, *_ = deepspeed.initialize(model=net, config=settings(args.stage, args), model_parameters=net.parameters())
+    engine, *_ = deepspeed.initialize(
+        model=net, config=settings(args.stage, args), model_parameters=net.parameters()
+    )
     for _ in range(2):
         phase = "forward and backward"
         engine.backward(engine(given).square().mean())
@@ -142,7 +154,9 @@ def main():
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--stage", type=int, default=0)
-    parser.add_argument("--limit", type=float, default=2**31, help="bytes that a rank may add to its start")
+    parser.add_argument(
+        "--limit", type=float, default=2**31, help="bytes that a rank may add to its start"
+    )
     parser.add_argument("--save", nargs="*", default=[], choices=SAVINGS, help=f"memory: {SAVINGS}")
     args = parser.parse_args()
     args.bf16 = args.what != "steps"

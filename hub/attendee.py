@@ -36,7 +36,11 @@ class Attendee:
         return page.status_code == 200
 
     def xsrf(self) -> str:
-        return next(cookie.value for cookie in self.browser.cookies if cookie.name == "_xsrf" and cookie.path == "/hub/")
+        return next(
+            cookie.value
+            for cookie in self.browser.cookies
+            if cookie.name == "_xsrf" and cookie.path == "/hub/"
+        )
 
     def open_lab(self, seconds: float) -> int:
         """Press "Start my server", wait, and load JupyterLab's page and its scripts. Bytes of it."""
@@ -44,13 +48,19 @@ class Attendee:
         page = self.until_lab(seconds)
         scripts = re.findall(r'<script[^>]* src="([^"]+)"', page.text)
         assert scripts, "JupyterLab's page has scripts"
-        return len(page.content) + sum(len(self.browser.get(urljoin(page.url, one), timeout=60).content) for one in scripts)
+        return len(page.content) + sum(
+            len(self.browser.get(urljoin(page.url, one), timeout=60).content) for one in scripts
+        )
 
     def until_lab(self, seconds: float):
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             page = self.browser.get(f"{self.server}/lab", timeout=60)
-            if page.status_code == 200 and "jupyter-config-data" in page.text and page.url.startswith(self.server):
+            if (
+                page.status_code == 200
+                and "jupyter-config-data" in page.text
+                and page.url.startswith(self.server)
+            ):
                 return page
             time.sleep(0.5)
         raise TimeoutError(f"{self.name}'s JupyterLab was not there after {seconds:.0f} s")
@@ -67,7 +77,9 @@ class Attendee:
         self.headers = {"Authorization": f"token {made.json()['token']}"}
 
     def ask(self, method: str, path: str, **options):
-        answer = requests.request(method, f"{self.server}/{path}", headers=self.headers, timeout=60, **options)
+        answer = requests.request(
+            method, f"{self.server}/{path}", headers=self.headers, timeout=60, **options
+        )
         answer.raise_for_status()
         return answer
 
@@ -105,8 +117,21 @@ class Attendee:
             "session": "s",
             "version": "5.3",
         }
-        content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}
-        message = {"header": header, "parent_header": {}, "metadata": {}, "content": content, "channel": "shell", "buffers": []}
+        content = {
+            "code": code,
+            "silent": False,
+            "store_history": True,
+            "user_expressions": {},
+            "allow_stdin": False,
+        }
+        message = {
+            "header": header,
+            "parent_header": {},
+            "metadata": {},
+            "content": content,
+            "channel": "shell",
+            "buffers": [],
+        }
         self.line.send(json.dumps(message))
         text, answer, idle = "", None, False
         while answer is None or not idle:

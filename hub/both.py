@@ -23,7 +23,10 @@ c.ConfigurableHTTPProxy.command = [str(PROXY)]
 c.ConfigurableHTTPProxy.pid_file = str(PROXY_NUMBER)
 # JupyterHub ends the process whose number that file has. After a power cut, or on another machine, that is somebody else's.
 with contextlib.suppress(OSError, ValueError):
-    if str(PROXY).encode() not in Path("/proc", str(int(PROXY_NUMBER.read_text())), "cmdline").read_bytes():
+    if (
+        str(PROXY).encode()
+        not in Path("/proc", str(int(PROXY_NUMBER.read_text())), "cmdline").read_bytes()
+    ):
         PROXY_NUMBER.unlink()
 c.JupyterHub.db_url = f"sqlite:///{STATE / 'hub.sqlite'}"
 c.JupyterHub.cookie_secret_file = str(STATE / "cookie_secret")

@@ -33,7 +33,11 @@ class Group:
         for folder in self.folders.values():
             folder.mkdir(exist_ok=True)
         if self.unified:
-            limits = {"memory.max": memory, "memory.swap.max": 0 if memory else None, "pids.max": processes}
+            limits = {
+                "memory.max": memory,
+                "memory.swap.max": 0 if memory else None,
+                "pids.max": processes,
+            }
             limits["cpu.max"] = f"{round(cores * PERIOD)} {PERIOD}" if cores else None
             for name, limit in limits.items():
                 self.set("", name, "max" if limit is None else limit)
@@ -60,14 +64,21 @@ class Group:
 
     def used(self) -> dict[str, float]:
         """Bytes now (without files that could be read again), processes and threads now, seconds of processor time so far."""
-        told = dict(line.split() for line in (self.folder("memory") / "memory.stat").read_text().splitlines())
+        told = dict(
+            line.split()
+            for line in (self.folder("memory") / "memory.stat").read_text().splitlines()
+        )
         names = ("anon", "shmem") if self.unified else ("total_rss", "total_shmem")
         if self.unified:
             seconds = int((self.folder("cpu") / "cpu.stat").read_text().split()[1]) / 1e6
         else:
             seconds = int((self.folder("cpuacct") / "cpuacct.usage").read_text()) / 1e9
         tasks = int((self.folder("pids") / "pids.current").read_text())
-        return {"bytes": sum(int(told.get(name, 0)) for name in names), "tasks": tasks, "seconds": seconds}
+        return {
+            "bytes": sum(int(told.get(name, 0)) for name in names),
+            "tasks": tasks,
+            "seconds": seconds,
+        }
 
     def folder(self, what: str) -> Path:
         return self.folders["" if self.unified else what]

@@ -20,7 +20,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from groups import Group
 
 GRACE = 15.0  # s in which the kit ends its ranks and removes their files, once their kernels are gone; the rest is killed
-REST = ("/dev/shm/sm_segment.*", "/tmp/ompi.*", "/tmp/pi2zero-*", "/tmp/torchelastic_*", "/tmp/torchinductor_*")
+REST = (
+    "/dev/shm/sm_segment.*",
+    "/tmp/ompi.*",
+    "/tmp/pi2zero-*",
+    "/tmp/torchelastic_*",
+    "/tmp/torchinductor_*",
+)
 
 c = get_config()  # noqa: F821
 load_subconfig("both.py")  # noqa: F821
@@ -29,7 +35,9 @@ load_subconfig("both.py")  # noqa: F821
 class PersonSpawner(LocalProcessSpawner):
     """A person's server in a control group of its own. When it stops, nothing that it started is left."""
 
-    process_limit = Integer(None, allow_none=True, config=True, help="processes and threads of a person")
+    process_limit = Integer(
+        None, allow_none=True, config=True, help="processes and threads of a person"
+    )
 
     @property
     def group(self):
@@ -59,9 +67,15 @@ class PersonSpawner(LocalProcessSpawner):
 def sweep(uid: int) -> None:
     """Remove what MPI and torch have left in shared folders, of a user who has no process here any more: it holds memory."""
     for process in psutil.process_iter(["uids", "status"]):
-        if process.info["uids"] and process.info["uids"].real == uid and process.info["status"] != psutil.STATUS_ZOMBIE:
+        if (
+            process.info["uids"]
+            and process.info["uids"].real == uid
+            and process.info["status"] != psutil.STATUS_ZOMBIE
+        ):
             return
-    for path in (path for names in REST for path in Path("/").glob(names[1:]) if path.lstat().st_uid == uid):
+    for path in (
+        path for names in REST for path in Path("/").glob(names[1:]) if path.lstat().st_uid == uid
+    ):
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 

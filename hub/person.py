@@ -19,7 +19,10 @@ def main() -> None:
     folder = own_copy(Path.home() / "pi2zero")
     os.chdir(folder)
     server = Path(sys.executable).with_name("jupyterhub-singleuser")
-    options = [f"--config={ROOT / 'tools' / 'jupyter_lab_config.py'}", f"--ServerApp.root_dir={folder}"]
+    options = [
+        f"--config={ROOT / 'tools' / 'jupyter_lab_config.py'}",
+        f"--ServerApp.root_dir={folder}",
+    ]
     os.execve(server, [str(server), *options, *sys.argv[1:]], lab.environment())
 
 

@@ -24,10 +24,22 @@ def users(count: int):
     """{name: password} of new ordinary users with a home of their own, closed to others."""
     names = [f"room{os.getpid()}-{number:02}" for number in range(1, count + 1)]
     passwords = {name: secrets.token_urlsafe(12) for name in names}
-    first = 40_000 + secrets.randbelow(15_000)  # ids that nobody had before: files of theirs may lie about
+    first = 40_000 + secrets.randbelow(
+        15_000
+    )  # ids that nobody had before: files of theirs may lie about
     with contextlib.ExitStack() as stack:
         for uid, (name, password) in enumerate(passwords.items(), first):
-            made = ["useradd", "--create-home", "-K", "HOME_MODE=0700", "--shell", "/bin/bash", "--uid", str(uid), name]
+            made = [
+                "useradd",
+                "--create-home",
+                "-K",
+                "HOME_MODE=0700",
+                "--shell",
+                "/bin/bash",
+                "--uid",
+                str(uid),
+                name,
+            ]
             subprocess.run(made, check=True)
             stack.callback(subprocess.run, ["userdel", "--remove", name], stderr=subprocess.DEVNULL)
             subprocess.run(["chpasswd"], input=f"{name}:{password}\n", text=True, check=True)
@@ -40,10 +52,21 @@ def hub(config: str = "one_node", *options: str):
     site, own, proxy = free_ports(3)
     with tempfile.TemporaryDirectory(prefix="pi2zero-room-", dir="/var/tmp") as folder:
         log = Path(folder, "hub.log")
-        command = [sys.executable, ROOT / "tools" / "hub.py", config, f"--JupyterHub.bind_url=http://127.0.0.1:{site}"]
-        command += [f"--JupyterHub.hub_port={own}", f"--ConfigurableHTTPProxy.api_url=http://127.0.0.1:{proxy}", *options]
+        command = [
+            sys.executable,
+            ROOT / "tools" / "hub.py",
+            config,
+            f"--JupyterHub.bind_url=http://127.0.0.1:{site}",
+        ]
+        command += [
+            f"--JupyterHub.hub_port={own}",
+            f"--ConfigurableHTTPProxy.api_url=http://127.0.0.1:{proxy}",
+            *options,
+        ]
         with log.open("w") as out:
-            process = subprocess.Popen(command, stdout=out, stderr=out, env=os.environ | {"PI2ZERO_HUB_STATE": folder})
+            process = subprocess.Popen(
+                command, stdout=out, stderr=out, env=os.environ | {"PI2ZERO_HUB_STATE": folder}
+            )
         try:
             wait_until_up(f"http://127.0.0.1:{site}/hub/login", process, log)
             yield f"http://127.0.0.1:{site}", f"http://127.0.0.1:{proxy}", process, log
@@ -83,11 +106,17 @@ def left(names) -> list[str]:
     found = [
         f"process {one.pid} {one.info['name']}"
         for one in everything
-        if one.info["uids"] and one.info["uids"].real in uids and one.info["status"] != psutil.STATUS_ZOMBIE
+        if one.info["uids"]
+        and one.info["uids"].real in uids
+        and one.info["status"] != psutil.STATUS_ZOMBIE
     ]
-    found += [str(folder) for name in names for folder in Group(name).folders.values() if folder.exists()]
+    found += [
+        str(folder) for name in names for folder in Group(name).folders.values() if folder.exists()
+    ]
     folders = [Path(folder) for folder in ("/tmp", "/var/tmp", "/dev/shm")]
-    return found + [str(path) for folder in folders for path in folder.iterdir() if path.lstat().st_uid in uids]
+    return found + [
+        str(path) for folder in folders for path in folder.iterdir() if path.lstat().st_uid in uids
+    ]
 
 
 # --- what nobody may get ------------------------------------------------------------------------------------------------
@@ -147,7 +176,10 @@ def strangers(victim: Attendee, another: Attendee, proxy: str) -> dict[str, int 
     import websocket
 
     answers = {}
-    for who, headers in {"without a token": {}, "with another person's token": another.headers}.items():
+    for who, headers in {
+        "without a token": {},
+        "with another person's token": another.headers,
+    }.items():
         for what, url in {
             "files": f"{victim.server}/api/contents",
             "kernels": f"{victim.server}/api/kernels",
@@ -164,7 +196,9 @@ def strangers(victim: Attendee, another: Attendee, proxy: str) -> dict[str, int 
             answers[f"messages of a kernel, {who}"] = refused.status_code
     page = requests.get(f"{victim.server}/lab", timeout=60)
     answers["JupyterLab, without a token"] = 403 if "/hub/login" in page.url else page.status_code
-    answers["routes of the proxy, without its token"] = requests.get(f"{proxy}/api/routes", timeout=60).status_code
+    answers["routes of the proxy, without its token"] = requests.get(
+        f"{proxy}/api/routes", timeout=60
+    ).status_code
     try:
         Attendee(victim.hub, victim.name, "a guess").log_in()
         answers["log in, wrong password"] = 200

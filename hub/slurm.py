@@ -21,9 +21,13 @@ c.JupyterHub.spawner_class = "batchspawner.SlurmSpawner"
 nodes = subprocess.run(["sinfo", "-hN", "-o", "%N"], capture_output=True, text=True).stdout.split()
 c.JupyterHub.hub_ip = facing(nodes[0]) if nodes else ""
 if c.JupyterHub.hub_ip.startswith("127.") or not nodes:
-    sys.exit("Slurm names no node that is not this machine: the hub would not be reached. Is slurmctld up? (sinfo -N)")
+    sys.exit(
+        "Slurm names no node that is not this machine: the hub would not be reached. Is slurmctld up? (sinfo -N)"
+    )
 c.Spawner.cmd = [str(HERE / "person.py")]
-c.BatchSpawnerBase.batchspawner_singleuser_cmd = str(Path(sys.executable).with_name("batchspawner-singleuser"))
+c.BatchSpawnerBase.batchspawner_singleuser_cmd = str(
+    Path(sys.executable).with_name("batchspawner-singleuser")
+)
 c.BatchSpawnerBase.exec_prefix = "runuser -u {username} --"
 c.SlurmSpawner.env_keep.append("SLURM_CONF")
 
@@ -31,5 +35,7 @@ c.SlurmSpawner.req_nprocs = "4"
 c.SlurmSpawner.req_memory = "4G"
 c.SlurmSpawner.req_runtime = "8:00:00"
 c.SlurmSpawner.req_prologue = "ulimit -u 1000"  # processes and threads
-c.SlurmSpawner.req_srun = ""  # the server runs in the job itself, not in a step: its ranks find the whole allocation
+c.SlurmSpawner.req_srun = (
+    ""  # the server runs in the job itself, not in a step: its ranks find the whole allocation
+)
 c.Spawner.start_timeout = 600  # the queue

@@ -11,7 +11,11 @@ def markdown():
     """A list, ordered by author and year."""
     lines = []
     for work in sorted(WORKS, key=lambda work: (work["by"].lower(), work["year"])):
-        where = [f"[{number_of(path)}]({path})" for path in all_pages() if work["url"] in text_of(path)]
+        where = [
+            f"[{number_of(path)}]({path})" for path in all_pages() if work["url"] in text_of(path)
+        ]
         cited = f" Cited in {', '.join(where)}." if where else ""
-        lines.append(f"- {work['by']} ({work['year']}). [{work['title']}]({work['url']}). {work['in']}.{cited}")
+        lines.append(
+            f"- {work['by']} ({work['year']}). [{work['title']}]({work['url']}). {work['in']}.{cited}"
+        )
     return "\n".join(lines)

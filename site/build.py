@@ -36,7 +36,9 @@ def environment(venv=VENV):
     lock = take_lock(str(venv))
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
     (site,) = venv.glob("lib/python3*/site-packages")
-    (site / "kit.pth").write_text(f"import site; site.addsitedir({kit!r})\n")  # what both need stands there once
+    (site / "kit.pth").write_text(
+        f"import site; site.addsitedir({kit!r})\n"
+    )  # what both need stands there once
     packages = Packages(str(venv), str(venv / "set-up.log"), lock)
     packages.uv = str(Path(sys.prefix) / "bin" / "uv")
     packages.mend()
@@ -49,7 +51,9 @@ def slides(folder, decks):
     """Build the decks' HTML into `folder`."""
     command = [sys.executable, ROOT / "slides" / "build.py", "--no-pdf", "--out", folder, *decks]
     if decks and subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
-        sys.exit("The slides could not be built, and the site needs them. Their message is above; `make slides` shows it alone.")
+        sys.exit(
+            "The slides could not be built, and the site needs them. Their message is above; `make slides` shows it alone."
+        )
 
 
 def link_to_pages(deck, anchors):
@@ -61,7 +65,13 @@ def link_to_pages(deck, anchors):
         return f'href="../{name}.html{f"#{place}" if place else ""}" target="_top"'
 
     text = deck.read_text()
-    deck.write_text(re.sub(r'href="\.\./\.\./((?:notebooks|labs)/\w+)\.ipynb(#[^"]*)?" data-notebook="[^"]*"', page, text))
+    deck.write_text(
+        re.sub(
+            r'href="\.\./\.\./((?:notebooks|labs)/\w+)\.ipynb(#[^"]*)?" data-notebook="[^"]*"',
+            page,
+            text,
+        )
+    )
 
 
 def anchors(html):
@@ -69,9 +79,14 @@ def anchors(html):
     found = {}
     for page in (*html.glob("notebooks/*.html"), *html.glob("labs/*.html")):
         headings = re.findall(
-            r'<section id="([^"]+)">\s*(?:<span[^>]*></span>)*<h\d>(.*?)<a class="headerlink"', page.read_text(), re.DOTALL
+            r'<section id="([^"]+)">\s*(?:<span[^>]*></span>)*<h\d>(.*?)<a class="headerlink"',
+            page.read_text(),
+            re.DOTALL,
         )
-        plain = {re.sub(r"<[^>]+>", "", words).strip().replace(" ", "-"): place for place, words in headings}
+        plain = {
+            re.sub(r"<[^>]+>", "", words).strip().replace(" ", "-"): place
+            for place, words in headings
+        }
         found[page.relative_to(html).with_suffix("").as_posix()] = plain
     return found
 
@@ -97,9 +112,18 @@ def sphinx(python, builder, source, out):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=HERE / "build", help="where to build (default: site/build)")
-    parser.add_argument("--deck", action="append", choices=[*DECKS, "none"], help="build only these decks (default: all)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--out", type=Path, default=HERE / "build", help="where to build (default: site/build)"
+    )
+    parser.add_argument(
+        "--deck",
+        action="append",
+        choices=[*DECKS, "none"],
+        help="build only these decks (default: all)",
+    )
     options = parser.parse_args()
     begin, out = time.monotonic(), options.out.resolve()
     python = environment()
@@ -113,7 +137,9 @@ def main():
     headings = anchors(out / "html")
     for deck in (out / "html" / "slides").glob("*.html"):
         link_to_pages(deck, headings)
-    print(f"{out / 'html' / 'index.html'}: {len(list((out / 'html').rglob('*.html')))} pages, {time.monotonic() - begin:.0f} s")
+    print(
+        f"{out / 'html' / 'index.html'}: {len(list((out / 'html').rglob('*.html')))} pages, {time.monotonic() - begin:.0f} s"
+    )
 
 
 if __name__ == "__main__":

@@ -26,11 +26,17 @@ def notebook(path):
 
 def text_of(path):
     """All Markdown of a notebook."""
-    return "\n\n".join("".join(cell["source"]) for cell in notebook(path)["cells"] if cell["cell_type"] == "markdown")
+    return "\n\n".join(
+        "".join(cell["source"])
+        for cell in notebook(path)["cells"]
+        if cell["cell_type"] == "markdown"
+    )
 
 
 def code_of(path):
-    return "\n".join("".join(cell["source"]) for cell in notebook(path)["cells"] if cell["cell_type"] == "code")
+    return "\n".join(
+        "".join(cell["source"]) for cell in notebook(path)["cells"] if cell["cell_type"] == "code"
+    )
 
 
 def pages_of(part):
@@ -76,4 +82,6 @@ def minutes_of_way(way):
 
 def hours(minutes):
     """'2 h 20 min', as the pages write it."""
-    return " ".join(f"{n} {unit}" for n, unit in zip(divmod(minutes, 60), ("h", "min"), strict=True) if n)
+    return " ".join(
+        f"{n} {unit}" for n, unit in zip(divmod(minutes, 60), ("h", "min"), strict=True) if n
+    )

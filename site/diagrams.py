@@ -26,7 +26,9 @@ def draw(app, doctree):
 def figure(source, alt):
     """The picture with a description, as wide as it is drawn or narrower; of any number on a page."""
     svg = mermaidx.render(source, theme="neutral").svg()
-    svg = re.sub(r"^.*?<svg", f'<svg role="img" aria-label="{escape(alt)}"', svg, count=1, flags=re.DOTALL)
+    svg = re.sub(
+        r"^.*?<svg", f'<svg role="img" aria-label="{escape(alt)}"', svg, count=1, flags=re.DOTALL
+    )
     return f'<figure class="diagram">{svg}</figure>'
 
 

@@ -35,7 +35,9 @@ def imported(code):
     for module, names in re.findall(r"^\s*(?:from ([\w.]+) )?import ([^#\n]+)", code, re.MULTILINE):
         for name, alias in re.findall(r"([\w.]+)(?: as (\w+))?", names):
             whole = f"{module}.{name}".lstrip(".")
-            found[alias or name.partition(".")[0]] = whole if module or alias else name.partition(".")[0]
+            found[alias or name.partition(".")[0]] = (
+                whole if module or alias else name.partition(".")[0]
+            )
     return found
 
 

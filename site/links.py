@@ -16,7 +16,9 @@ import build
 from content import HERE
 
 PROBES = ["https://www.python.org", "https://arxiv.org"]
-REFUSED = re.compile(r"(401|403|429)\b|Unauthorized|Forbidden|Too Many Requests")  # how the words on an address begin
+REFUSED = re.compile(
+    r"(401|403|429)\b|Unauthorized|Forbidden|Too Many Requests"
+)  # how the words on an address begin
 
 
 def answers(address):
@@ -37,10 +39,18 @@ def asked(source, out):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--source", type=Path, help="a folder of Markdown pages (default: the site's)")
-    parser.add_argument("--out", type=Path, default=HERE / "build", help="where to work (default: site/build)")
-    parser.add_argument("--probe", action="append", help="addresses of which one answers where there is a network")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--source", type=Path, help="a folder of Markdown pages (default: the site's)"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=HERE / "build", help="where to work (default: site/build)"
+    )
+    parser.add_argument(
+        "--probe", action="append", help="addresses of which one answers where there is a network"
+    )
     options = parser.parse_args()
     if not any(map(answers, options.probe or PROBES)):
         print("There is no network here, so no address was asked for.")
@@ -58,7 +68,9 @@ def main():
         word = "refuses programs" if one in refused else "does not answer well"
         print(f"{one['filename']}: {one['uri']} {word}: {one['info']}")
     wrong = len(broken) - len(refused)
-    print(f"{len(found)} addresses: {len(found) - len(broken)} answer, {len(refused)} refuse programs, {wrong} are broken")
+    print(
+        f"{len(found)} addresses: {len(found) - len(broken)} answer, {len(refused)} refuse programs, {wrong} are broken"
+    )
     sys.exit(wrong > 0)
 
 

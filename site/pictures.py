@@ -12,7 +12,10 @@ from content import ROOT, notebook
 
 FOLDER = ROOT / "docs" / "pictures"
 LINE, WIDE, PAPER, INK, BLUE, RED = 21, 7.83, "#ffffff", "#1c2331", "#1f5fa8", "#b3261e"
-PLOTS = {"ring": ("notebooks/03_collectives.ipynb", "ring-picture"), "zero": ("notebooks/09_zero.ipynb", "bars")}
+PLOTS = {
+    "ring": ("notebooks/03_collectives.ipynb", "ring-picture"),
+    "zero": ("notebooks/09_zero.ipynb", "bars"),
+}
 REPORT = ("notebooks/00_start_here.ipynb", "one-raises")
 
 
@@ -68,12 +71,22 @@ def main():
     FOLDER.mkdir(exist_ok=True)
     (FOLDER / "report.svg").write_text(svg(report()))
     for name, where in PLOTS.items():
-        data = next(output["data"] for output in cell_of(*where)["outputs"] if "image/png" in output.get("data", {}))
+        data = next(
+            output["data"]
+            for output in cell_of(*where)["outputs"]
+            if "image/png" in output.get("data", {})
+        )
         (FOLDER / f"{name}.png").write_bytes(base64.b64decode("".join(data["image/png"])))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    first, beyond = map(int, re.fullmatch(r">=3\.(\d+),<3\.(\d+)", project["requires-python"]).groups())
+    first, beyond = map(
+        int, re.fullmatch(r">=3\.(\d+),<3\.(\d+)", project["requires-python"]).groups()
+    )
     python, licence = f"3.{first} to 3.{beyond - 1}", project["license"]["text"]
-    for name, words in {"python": ("Python", python), "licence": ("licence", licence), "gpu": ("GPU", "not needed")}.items():
+    for name, words in {
+        "python": ("Python", python),
+        "licence": ("licence", licence),
+        "gpu": ("GPU", "not needed"),
+    }.items():
         (FOLDER / f"badge_{name}.svg").write_text(badge(*words))
 
 

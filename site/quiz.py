@@ -32,7 +32,9 @@ def page(number):
 
 def _question(place, question):
     path = path_of(question["about"])
-    mixed = sorted(question["answers"], key=lambda answer: crc32(answer[1].encode()))  # so that the right one stands anywhere
+    mixed = sorted(
+        question["answers"], key=lambda answer: crc32(answer[1].encode())
+    )  # so that the right one stands anywhere
     answers = "".join(_answer(place, *answer) for answer in mixed)
     there = f'<p class="about">From <a href="../{path.replace(".ipynb", ".html")}">{_inline(title_of(path))}</a></p>'
     return f'<section class="question"><h2>{place} · {_inline(question["ask"])}</h2>{answers}{there}</section>'

@@ -34,9 +34,15 @@ from content import (
 )
 
 ALT = tomllib.loads((HERE / "alt.toml").read_text())
-DOCS = [*sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")), "data/README.md", "CONTRIBUTING.md"]
+DOCS = [
+    *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")),
+    "data/README.md",
+    "CONTRIBUTING.md",
+]
 MEASURED = sorted(
-    path.relative_to(ROOT).as_posix() for path in (ROOT / "benchmarks").glob("*.md") if "explained" not in path.name
+    path.relative_to(ROOT).as_posix()
+    for path in (ROOT / "benchmarks").glob("*.md")
+    if "explained" not in path.name
 )
 OWN_TREE = ["slides", "glossary", "measured", "behind", "bibliography"]
 OWN = sorted(path.name for path in (HERE / "pages").glob("*.md"))
@@ -102,7 +108,14 @@ def staged(path):
             _stage_cell(cell, ALT.get(path.removesuffix(".ipynb"), {}))
     called = functions.called(code_of(path))
     if called:
-        book["cells"].append({"cell_type": "markdown", "id": "site-functions", "metadata": {}, "source": _documented(called)})
+        book["cells"].append(
+            {
+                "cell_type": "markdown",
+                "id": "site-functions",
+                "metadata": {},
+                "source": _documented(called),
+            }
+        )
     return book
 
 
@@ -118,11 +131,17 @@ def _stage_cell(cell, alt):
     for output in list(cell.get("outputs", [])):
         data = output.get("data", {})
         if data.pop(WIDGET, None):  # its picture stays
-            said = {"output_type": "display_data", "metadata": {}, "data": {"text/markdown": NO_WIDGET}}
+            said = {
+                "output_type": "display_data",
+                "metadata": {},
+                "data": {"text/markdown": NO_WIDGET},
+            }
             cell["outputs"].insert(cell["outputs"].index(output), said)
             if "image/png" not in data:
                 cell["outputs"].remove(output)
-        elif "text/html" in data and "text/latex" in data:  # IPython's Code: its colours are for white paper only
+        elif (
+            "text/html" in data and "text/latex" in data
+        ):  # IPython's Code: its colours are for white paper only
             data["text/markdown"] = f"```python\n{''.join(data['text/plain'])}\n```"
             del data["text/html"], data["text/latex"]
 
@@ -130,7 +149,9 @@ def _stage_cell(cell, alt):
 def _documented(called):
     lines = ["## Functions on this page\n", "In the words of those who wrote them:\n"]
     for library, names in called.items():
-        lines.append(f"- {library}: " + ", ".join(f"[`{name}`]({url})" for name, url in names.items()))
+        lines.append(
+            f"- {library}: " + ", ".join(f"[`{name}`]({url})" for name, url in names.items())
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -144,7 +165,10 @@ def part_page(number, part):
     time = f"{hours(sum(map(minutes_of, paths)))} alone"
     if deck := part.get("deck"):
         lines += [f"{time}; with an instructor {minutes_of_deck(deck)} min of slides besides.", ""]
-        lines += [f'<p><a href="../slides/{deck}.html">Page through the slides</a>; S opens the notes, O shows all.</p>', ""]
+        lines += [
+            f'<p><a href="../slides/{deck}.html">Page through the slides</a>; S opens the notes, O shows all.</p>',
+            "",
+        ]
     else:
         lines += [f"{time}.", ""]
     lines += ["## What you will be able to do", ""]
@@ -164,9 +188,12 @@ def filled(text):
     lists = {
         "parts": _parts,
         "ways": _ways,
-        "quizzes": lambda: ", ".join(f"[{number}](quiz/{number}.md)" for number in range(1, len(PARTS) + 1)),
+        "quizzes": lambda: ", ".join(
+            f"[{number}](quiz/{number}.md)" for number in range(1, len(PARTS) + 1)
+        ),
         "toctree": lambda: _toctree(
-            [f"{part['short']} <parts/{number}>" for number, part in enumerate(PARTS, start=1)] + OWN_TREE
+            [f"{part['short']} <parts/{number}>" for number, part in enumerate(PARTS, start=1)]
+            + OWN_TREE
         ),
         "decks": _decks,
         "measured": lambda: _listed(MEASURED),
@@ -187,7 +214,12 @@ def _parts():
 
 def _ways():
     rows = ["| way | for whom | time |", "|---|---|---|"]
-    return "\n".join([*rows, *(f"| {way['name']} | {way['why']} | {hours(minutes_of_way(way))} |" for way in WAYS)])
+    return "\n".join(
+        [
+            *rows,
+            *(f"| {way['name']} | {way['why']} | {hours(minutes_of_way(way))} |" for way in WAYS),
+        ]
+    )
 
 
 def _decks():
@@ -205,5 +237,11 @@ def _decks():
 
 
 def _listed(paths):
-    titles = {path: re.search(r"^# (.+)$", (ROOT / path).read_text(), re.MULTILINE)[1] for path in paths}
-    return "\n".join(f"- [{title}]({path})" for path, title in titles.items()) + "\n\n" + _toctree(paths)
+    titles = {
+        path: re.search(r"^# (.+)$", (ROOT / path).read_text(), re.MULTILINE)[1] for path in paths
+    }
+    return (
+        "\n".join(f"- [{title}]({path})" for path, title in titles.items())
+        + "\n\n"
+        + _toctree(paths)
+    )

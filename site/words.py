@@ -9,7 +9,15 @@ from sphinx import addnodes
 
 GLOSSARY = Path(__file__).with_name("pages") / "glossary.md"
 TERMS = re.findall(r"^(\S.*)\n  \S", GLOSSARY.read_text(), re.MULTILINE)
-NO_LINK_IN = (nodes.title, nodes.reference, nodes.literal, nodes.literal_block, nodes.math, nodes.raw, addnodes.pending_xref)
+NO_LINK_IN = (
+    nodes.title,
+    nodes.reference,
+    nodes.literal,
+    nodes.literal_block,
+    nodes.math,
+    nodes.raw,
+    addnodes.pending_xref,
+)
 
 
 def slug(title):
@@ -64,7 +72,9 @@ def key_of(word, terms):
 
 
 def term_link(word, term):
-    link = addnodes.pending_xref("", reftype="term", refdomain="std", reftarget=term, refexplicit=True, refwarn=True)
+    link = addnodes.pending_xref(
+        "", reftype="term", refdomain="std", reftarget=term, refexplicit=True, refwarn=True
+    )
     link += nodes.inline("", word, classes=["xref", "std", "std-term"])
     return link
 

@@ -63,17 +63,29 @@ def build_html(folder, out=OUT):
     """Write the deck's slides and notes as HTML. Returns (deck, slides' path, notes' path)."""
     deck = load(folder)
     out.mkdir(parents=True, exist_ok=True)
-    jinja = jinja2.Environment(loader=jinja2.FileSystemLoader(HERE), undefined=jinja2.StrictUndefined)  # noqa: S701  (the decks' own text)
-    pages = {"template.html": out / f"{deck.name}.html", "notes.html": out / f"{deck.name}_notes.html"}
+    jinja = jinja2.Environment(  # noqa: S701  (the sources are the kit's own)
+        loader=jinja2.FileSystemLoader(HERE), undefined=jinja2.StrictUndefined
+    )
+    pages = {
+        "template.html": out / f"{deck.name}.html",
+        "notes.html": out / f"{deck.name}_notes.html",
+    }
     for template, target in pages.items():
-        target.write_text(jinja.get_template(template).render(deck=deck, assets=assets(), clock=clock), encoding="utf-8")
+        target.write_text(
+            jinja.get_template(template).render(deck=deck, assets=assets(), clock=clock),
+            encoding="utf-8",
+        )
     return deck, *pages.values()
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("decks", nargs="*", help="names of decks (default: all)")
-    parser.add_argument("--out", type=Path, default=OUT, help="where to write (default: slides/build)")
+    parser.add_argument(
+        "--out", type=Path, default=OUT, help="where to write (default: slides/build)"
+    )
     parser.add_argument("--no-pdf", action="store_true", help="only the HTML")
     options = parser.parse_args(argv)
     folders = [HERE / name.strip("/") for name in options.decks] or decks()

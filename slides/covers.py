@@ -55,7 +55,9 @@ def shards():
             kept = rank == piece
             spot = (20 + 96 * rank, 200 - 62 * piece)
             style = (
-                {"facecolor": RANK_COLORS[rank]} if kept else {"facecolor": "none", "edgecolor": FAINT, "linestyle": (0, (4, 3))}
+                {"facecolor": RANK_COLORS[rank]}
+                if kept
+                else {"facecolor": "none", "edgecolor": FAINT, "linestyle": (0, (4, 3))}
             )
             axes.add_patch(Rectangle(spot, 78, 48, linewidth=3, **style))
     return figure
@@ -70,7 +72,9 @@ def highlights():
         axes.add_patch(Rectangle((10, 240 - 23 * line), width, 11, color=chosen.get(line, FAINT)))
     for row, (line, color) in enumerate(chosen.items()):
         axes.add_patch(Rectangle((235, 168 - 46 * row), 150, 20, color=color))
-        axes.plot([15 + widths[line], 228], [246 - 23 * line, 178 - 46 * row], color=color, linewidth=2)
+        axes.plot(
+            [15 + widths[line], 228], [246 - 23 * line, 178 - 46 * row], color=color, linewidth=2
+        )
     return figure
 
 
@@ -78,9 +82,13 @@ def hosts():
     """Part 5: ranks on two hosts, and one wire."""
     figure, axes = ground()
     for host in range(2):
-        axes.add_patch(Rectangle((10 + 250 * host, 40), 130, 190, fill=False, edgecolor=LIGHT, linewidth=4))
+        axes.add_patch(
+            Rectangle((10 + 250 * host, 40), 130, 190, fill=False, edgecolor=LIGHT, linewidth=4)
+        )
         for slot in range(2):
-            axes.add_patch(Circle((75 + 250 * host, 180 - 90 * slot), 32, color=RANK_COLORS[2 * host + slot]))
+            axes.add_patch(
+                Circle((75 + 250 * host, 180 - 90 * slot), 32, color=RANK_COLORS[2 * host + slot])
+            )
     axes.plot([140, 260], [135, 135], color=LIGHT, linewidth=3)
     return figure
 

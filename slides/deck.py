@@ -46,7 +46,9 @@ class Deck:
 
 def load_figures(folder):
     """The deck's figures.py as a module: one function a figure, and `facts()` for the numbers in the text."""
-    spec = importlib.util.spec_from_file_location(f"figures_of_{folder.name}", folder / "figures.py")
+    spec = importlib.util.spec_from_file_location(
+        f"figures_of_{folder.name}", folder / "figures.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -57,7 +59,9 @@ def load(folder):
     folder = Path(folder)
     source = folder / "deck.md"
     if not source.is_file():
-        raise SlideError(f"{source}: no such deck. A deck is a folder in slides/ with deck.md and figures.py.")
+        raise SlideError(
+            f"{source}: no such deck. A deck is a folder in slides/ with deck.md and figures.py."
+        )
     use_typeface()
     figures = load_figures(folder)
     # Other delimiters than {{ }}, which LaTeX and f-strings use.
@@ -67,7 +71,9 @@ def load(folder):
     try:
         text = jinja.from_string(source.read_text(encoding="utf-8")).render(figures.facts())
     except jinja2.UndefinedError as error:
-        raise SlideError(f"{source}: {error.message}; the numbers of a deck come from facts() in figures.py.") from None
+        raise SlideError(
+            f"{source}: {error.message}; the numbers of a deck come from facts() in figures.py."
+        ) from None
 
     md = make_markdown(figures)
     tokens = md.parse(text)
@@ -112,23 +118,42 @@ def make_slide(md, tokens, number):
     where = f"slide {number} ({title})"
     opens = [i for i, t in enumerate(tokens) if t.type == "container_notes_open"]
     if len(opens) != 1:
-        raise SlideError(f"{where} has {len(opens)} notes; expected one `::: notes 1.5 min` ... `:::`.")
+        raise SlideError(
+            f"{where} has {len(opens)} notes; expected one `::: notes 1.5 min` ... `:::`."
+        )
     close = next(i for i, t in enumerate(tokens) if t.type == "container_notes_close")
     timing = re.fullmatch(r"notes\s+(\d+(?:\.\d+)?)\s+min", tokens[opens[0]].info.strip())
     if not timing:
-        raise SlideError(f"{where}: its notes begin with {tokens[opens[0]].info!r}; expected `::: notes 1.5 min`.")
+        raise SlideError(
+            f"{where}: its notes begin with {tokens[opens[0]].info!r}; expected `::: notes 1.5 min`."
+        )
     classes = tokens[heading].attrs.pop("class", "")
-    head, body = tokens[heading : heading + 3], tokens[:heading] + tokens[heading + 3 : opens[0]] + tokens[close + 1 :]
+    head, body = (
+        tokens[heading : heading + 3],
+        tokens[:heading] + tokens[heading + 3 : opens[0]] + tokens[close + 1 :],
+    )
     body, source = without_container(body, "source")
     try:
-        html = "".join([render(md, head), '<div class="body">\n', render(md, body), "</div>\n", render(md, source)])
+        html = "".join(
+            [
+                render(md, head),
+                '<div class="body">\n',
+                render(md, body),
+                "</div>\n",
+                render(md, source),
+            ]
+        )
         notes = render(md, tokens[opens[0] + 1 : close])
     except SlideError as error:
         raise SlideError(f"{where}: {error}") from None
     if "<p>:::" in html + notes:
-        raise SlideError(f"{where}: a stray `:::`; a container around another one needs more colons than the inner one.")
+        raise SlideError(
+            f"{where}: a stray `:::`; a container around another one needs more colons than the inner one."
+        )
     slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
-    return Slide(title, html, notes, float(timing.group(1)), str(classes), id=f"{number:02d}-{slug}")
+    return Slide(
+        title, html, notes, float(timing.group(1)), str(classes), id=f"{number:02d}-{slug}"
+    )
 
 
 def render(md, tokens):
@@ -146,4 +171,6 @@ def without_container(tokens, name):
 
 
 def plain_text(inline):
-    return "".join(t.content for t in inline.children or [] if t.type in ("text", "code_inline", "math_inline"))
+    return "".join(
+        t.content for t in inline.children or [] if t.type in ("text", "code_inline", "math_inline")
+    )

@@ -20,14 +20,41 @@ def canvas(width, height):
     return figure, axes
 
 
-def box(axes, x, y, width, height, text="", color=PALE, ink=INK, size=18, edge="none", weight="normal", **text_options):
+def box(
+    axes,
+    x,
+    y,
+    width,
+    height,
+    text="",
+    color=PALE,
+    ink=INK,
+    size=18,
+    edge="none",
+    weight="normal",
+    **text_options,
+):
     axes.add_patch(
         FancyBboxPatch(
-            (x, y), width, height, boxstyle="round,pad=0,rounding_size=10", facecolor=color, edgecolor=edge, linewidth=2.5
+            (x, y),
+            width,
+            height,
+            boxstyle="round,pad=0,rounding_size=10",
+            facecolor=color,
+            edgecolor=edge,
+            linewidth=2.5,
         )
     )
     axes.text(
-        x + width / 2, y + height / 2, text, ha="center", va="center", color=ink, fontsize=size, weight=weight, **text_options
+        x + width / 2,
+        y + height / 2,
+        text,
+        ha="center",
+        va="center",
+        color=ink,
+        fontsize=size,
+        weight=weight,
+        **text_options,
     )
 
 
@@ -52,7 +79,17 @@ def label(axes, x, y, text, size=18, color=INK, ha="center", va="center", **opti
 
 def bar(axes, x, y, width, height, text="", color=PALE, ink=INK, hatch=None, size=17):
     """A stretch of time on a time line."""
-    axes.bar(x, height, width, bottom=y, align="edge", color=color, hatch=hatch, edgecolor="white", linewidth=2)
+    axes.bar(
+        x,
+        height,
+        width,
+        bottom=y,
+        align="edge",
+        color=color,
+        hatch=hatch,
+        edgecolor="white",
+        linewidth=2,
+    )
     label(axes, x + width / 2, y + height / 2, text, size=size, color=ink)
 
 
@@ -60,7 +97,10 @@ def way(here):
     """The first four parts of the workshop as stairs, part `here` (0..3) in colour."""
     figure, axes = canvas(1150, 430)
     steps = ["π and MPI\n\nranks, Bcast,\nReduce", "Data parallel\n\nall-reduce,\nHorovod, DDP"]
-    steps += ["ZeRO\n\nshard states,\ngradients, weights", "A summarizer\n\ntrained on ranks,\njudged by facts"]
+    steps += [
+        "ZeRO\n\nshard states,\ngradients, weights",
+        "A summarizer\n\ntrained on ranks,\njudged by facts",
+    ]
     for i, text in enumerate(steps):
         color, ink = (ACCENT, "white") if i == here else (PALE, INK)
         box(axes, 20 + i * 284, 20 + i * 70, 258, 180, text, color, ink, size=19)

@@ -14,7 +14,17 @@ def ranked(axes, x, y, width, height, text, rank, size=17):
 
 def piece(axes, x, y, width, height, rank, alpha=1.0):
     """A part of a tensor or an image, in the colour of the rank that holds it."""
-    axes.add_patch(Rectangle((x, y), width, height, facecolor=plots.rank_color(rank), alpha=alpha, edgecolor="white", lw=2))
+    axes.add_patch(
+        Rectangle(
+            (x, y),
+            width,
+            height,
+            facecolor=plots.rank_color(rank),
+            alpha=alpha,
+            edgecolor="white",
+            lw=2,
+        )
+    )
 
 
 def cuts():
@@ -92,15 +102,28 @@ def halo():
             y = 300 - 95 * rank
             piece(axes, 120, y, 380, 90, rank)
             label(axes, 100, y + 45, f"rank {rank}", ha="right", weight="bold")
-        for rank, its, row in ((0, 300, 250), (2, 180, 130)):  # where its row lies, and where rank 1 has the copy
+        for rank, its, row in (
+            (0, 300, 250),
+            (2, 180, 130),
+        ):  # where its row lies, and where rank 1 has the copy
             piece(axes, 700, row, 380, 20, rank, 0.6)
             axes.add_patch(Rectangle((120, its), 380, 15, facecolor="white", alpha=0.55))
             ends = (504, its + 7), (696, row + 10)
             arrow(axes, *(ends[::-1] if back else ends), WARM if back else ACCENT)
         piece(axes, 700, 155, 380, 90, 1)
         label(axes, 890, 300, "rank 1 computes on this", weight="bold")
-        words = "backward: the halo's gradient goes home, and is added" if back else "forward: fetch the halo from the neighbours"
-        label(axes, 890, 80, words.replace(": ", ":\n").replace("home, ", "home,\n"), color=WARM if back else ACCENT)
+        words = (
+            "backward: the halo's gradient goes home, and is added"
+            if back
+            else "forward: fetch the halo from the neighbours"
+        )
+        label(
+            axes,
+            890,
+            80,
+            words.replace(": ", ":\n").replace("home, ", "home,\n"),
+            color=WARM if back else ACCENT,
+        )
         shown.append(figure)
     return shown
 

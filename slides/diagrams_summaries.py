@@ -23,7 +23,14 @@ def untaught():
         label(axes, x + 118, 378, name, weight="bold", size=20)
         for row in range(8):
             color = QUIET if row in rows else PALE
-            axes.bar(x, 24, (236, 216, 236, 180, 226, 236, 200, 150)[row], bottom=330 - 32 * row, align="edge", color=color)
+            axes.bar(
+                x,
+                24,
+                (236, 216, 236, 180, 226, 236, 200, 150)[row],
+                bottom=330 - 32 * row,
+                align="edge",
+                color=color,
+            )
         label(axes, x + 118, 50, below[column], size=17, color=QUIET)
     x = 30 + 285 * 2 + 60  # another story's highlights, laid over this one
     axes.bar(x, 118, 150, bottom=176, align="edge", color="white", edgecolor=WARM, linewidth=3)
@@ -36,24 +43,49 @@ def t5():
     """Encoder, decoder, and what is added to the attention for each distance."""
     figure, axes = canvas(1150, 350)
     x = 5
-    for word, width in (("summarize:", 124), ("Selmouth", 108), ("rose", 64), ("to", 50), ("…", 40)):
+    for word, width in (
+        ("summarize:", 124),
+        ("Selmouth", 108),
+        ("rose", 64),
+        ("to", 50),
+        ("…", 40),
+    ):
         box(axes, x, 6, width, 46, word, PALE, size=15)
         arrow(axes, (x + width / 2, 54), (x + width / 2, 100))
         x += width + 6
     box(axes, 5, 102, 410, 124, "encoder\neach word looks at all words", ACCENT, "white", size=18)
-    for k, (word, after) in enumerate((("<start>", "Fire"), ("Fire", "in"), ("in", "Selmouth"), ("Selmouth", "damages"))):
+    for k, (word, after) in enumerate(
+        (("<start>", "Fire"), ("Fire", "in"), ("in", "Selmouth"), ("Selmouth", "damages"))
+    ):
         x = 500 + 114 * k
         box(axes, x, 6, 108, 46, word, PALE, size=16)
         arrow(axes, (x + 54, 54), (x + 54, 100))
         arrow(axes, (x + 54, 228), (x + 54, 274))
         box(axes, x, 276, 108, 46, after, "#E7F3EE", size=16)
-    box(axes, 500, 102, 450, 124, "decoder\nlooks at the words before,\nand at the article", WARM, "white", size=18)
+    box(
+        axes,
+        500,
+        102,
+        450,
+        124,
+        "decoder\nlooks at the words before,\nand at the article",
+        WARM,
+        "white",
+        size=18,
+    )
     arrow(axes, (417, 164), (498, 164), color=ACCENT, width=5)
     label(axes, 486, 299, "next word", ha="right", size=16, color=QUIET)
     shades = plt.get_cmap("viridis")
     for i in range(5):
         for j in range(5):
-            axes.bar(976 + 34 * j, 32, 32, bottom=242 - 34 * i, align="edge", color=shades(0.5 + 0.11 * (j - i)))
+            axes.bar(
+                976 + 34 * j,
+                32,
+                32,
+                bottom=242 - 34 * i,
+                align="edge",
+                color=shades(0.5 + 0.11 * (j - i)),
+            )
     label(axes, 1060, 312, "attention", size=16, color=QUIET)
     label(axes, 1060, 62, "same distance,\nsame number", size=16, color=QUIET)
     return figure
@@ -70,14 +102,19 @@ def pieces():
     for row, (name, text) in enumerate(rows.items()):
         x, y, seen = 170, 190 - 150 * row, []
         label(axes, 155, y + 29, name, ha="right", weight="bold", size=19)
-        split = [[part for part in tokenizer.encode(word).tokens if part != "</s>"] for word in text.split()]
+        split = [
+            [part for part in tokenizer.encode(word).tokens if part != "</s>"]
+            for word in text.split()
+        ]
         for word, parts in zip(text.split(), split, strict=True):
             name_of_person = word in ("Yutan", "Petic")
             for part in parts:
                 shown = part.replace("▁", "")
                 width = 34 + 13 * len(shown)
                 color = WARM if name_of_person else PALE
-                box(axes, x, y, width, 58, shown, color, "white" if name_of_person else INK, size=19)
+                box(
+                    axes, x, y, width, 58, shown, color, "white" if name_of_person else INK, size=19
+                )
                 if name_of_person:
                     seen.append((x + width / 2, y))
                 x += width + 4
@@ -96,10 +133,28 @@ def same_batch():
         label(axes, 238 + 112 * k, 278, f"story {number}", size=16, color=QUIET)
     for row, ranks in enumerate((1, 2, 4)):
         y = 182 - 82 * row
-        label(axes, 165, y + 32, f"{ranks} rank" + "s" * (ranks > 1), ha="right", weight="bold", size=19)
+        label(
+            axes,
+            165,
+            y + 32,
+            f"{ranks} rank" + "s" * (ranks > 1),
+            ha="right",
+            weight="bold",
+            size=19,
+        )
         for k in range(8):
             color = plots.rank_color(k % ranks)
-            bar(axes, 184 + 112 * k, y, 108, 64, f"rank {k % ranks}", color, INK if k % ranks in (1, 3) else "white", size=16)
+            bar(
+                axes,
+                184 + 112 * k,
+                y,
+                108,
+                64,
+                f"rank {k % ranks}",
+                color,
+                INK if k % ranks in (1, 3) else "white",
+                size=16,
+            )
     return figure
 
 

@@ -19,7 +19,11 @@ def ink_on(rank):
 def network():
     """64 inputs, 128 hidden values, 10 outputs; a few of each are drawn."""
     figure, axes = canvas(640, 390)
-    columns = [(90, 6, "64 pixels", PALE), (320, 8, "128 values", ACCENT), (550, 5, "10 scores", WARM)]
+    columns = [
+        (90, 6, "64 pixels", PALE),
+        (320, 8, "128 values", ACCENT),
+        (550, 5, "10 scores", WARM),
+    ]
     places = [[(x, 212 + 44 * (i - (n - 1) / 2)) for i in range(n)] for x, n, _, _ in columns]
     for left, right in pairwise(places):
         for start in left:
@@ -57,7 +61,12 @@ def splits():
 def three_steps():
     """Distribute the data, compute gradients, all-reduce them; then every rank takes the same step."""
     figure, axes = canvas(1150, 380)
-    for x, text in ((190, "1  distribute"), (480, "2  forward, backward"), (780, "3  aggregate"), (1035, "step")):
+    for x, text in (
+        (190, "1  distribute"),
+        (480, "2  forward, backward"),
+        (780, "3  aggregate"),
+        (1035, "step"),
+    ):
         label(axes, x, 358, text, size=20, weight="bold")
     box(axes, 660, 14, 240, 316, "all-reduce\n\nmean of the\ngradients", ACCENT, "white", size=20)
     for rank in range(4):
@@ -159,7 +168,17 @@ def readers():
         x = 10 + 390 * i
         label(axes, x + 170, 276, name, size=20, weight="bold")
         for rank in range(4):
-            box(axes, x + 88 * rank, 20, 76, 62, str(rank), plots.rank_color(rank), ink_on(rank), size=20)
+            box(
+                axes,
+                x + 88 * rank,
+                20,
+                76,
+                62,
+                str(rank),
+                plots.rank_color(rank),
+                ink_on(rank),
+                size=20,
+            )
         if i == 0:
             box(axes, x, 180, 76, 62, "file", PALE)
             arrow(axes, (x + 38, 178), (x + 38, 84))

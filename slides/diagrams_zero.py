@@ -4,7 +4,9 @@ from diagrams import ACCENT, INK, PALE, QUIET, WARM, arrow, bar, box, canvas, la
 
 from pi2zero import plots
 
-COLORS = plots.COMPONENT_COLORS  # of parameters, gradients, master and moments: the same in every picture
+COLORS = (
+    plots.COMPONENT_COLORS
+)  # of parameters, gradients, master and moments: the same in every picture
 EMPTY, EDGE = "#F2F2F2", "#BBBBBB"
 
 
@@ -54,7 +56,12 @@ def mixed():
 def stage1_step():
     """Four ranks: gradients are reduce-scattered, each rank runs Adam on its part, parameters are all-gathered."""
     figure, axes = canvas(1150, 350)
-    columns = [(105, "gradients"), (405, "sum of my part"), (640, "Adam, my part"), (970, "parameters")]
+    columns = [
+        (105, "gradients"),
+        (405, "sum of my part"),
+        (640, "Adam, my part"),
+        (970, "parameters"),
+    ]
     for x, name in columns:
         label(axes, x + 85, 322, name, size=18, weight="bold")
     for x, name in ((288, "reduce-\nscatter"), (850, "all-\ngather")):
@@ -91,7 +98,14 @@ def stage2_backward():
                     shard(axes, x, y, 200, 34, COLORS["gradients"], 1)
         if row:
             for column in range(3):
-                label(axes, 290 + 250 * column, top - 144, "reduce, keep my part", size=16, color=QUIET)
+                label(
+                    axes,
+                    290 + 250 * column,
+                    top - 144,
+                    "reduce, keep my part",
+                    size=16,
+                    color=QUIET,
+                )
         else:
             label(axes, 290 + 250 * 2, top - 144, "reduce everything", size=16, color=QUIET)
     return figure
@@ -103,7 +117,11 @@ def passes():
     rows = {
         "stage 0": [("reduce-scatter", "gradients"), ("all-gather", "gradients")],
         "stages 1, 2": [("reduce-scatter", "gradients"), ("all-gather", "parameters")],
-        "stage 3": [("all-gather", "parameters"), ("all-gather", "parameters"), ("reduce-scatter", "gradients")],
+        "stage 3": [
+            ("all-gather", "parameters"),
+            ("all-gather", "parameters"),
+            ("reduce-scatter", "gradients"),
+        ],
     }
     for row, (name, parts) in enumerate(rows.items()):
         y = 262 - 100 * row
@@ -111,7 +129,15 @@ def passes():
         for column, (what, of) in enumerate(parts):
             ink = "white" if of == "parameters" else INK
             bar(axes, 190 + 270 * column, y, 264, 68, f"{what}\n{of}", COLORS[of], ink, size=17)
-        label(axes, 1010 if len(parts) == 3 else 740, y + 34, f"{len(parts)} Ψ", ha="left", size=24, weight="bold")
+        label(
+            axes,
+            1010 if len(parts) == 3 else 740,
+            y + 34,
+            f"{len(parts)} Ψ",
+            ha="left",
+            size=24,
+            weight="bold",
+        )
     for column, text in enumerate(("forward", "backward", "backward")):
         label(axes, 322 + 270 * column, 42, text, size=15, color=QUIET)
     return figure

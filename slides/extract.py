@@ -20,7 +20,9 @@ def notebook(path):
     """The notebook at `path` (relative to the repository's root) as a dict."""
     file = ROOT / path
     if not file.is_file():
-        raise SlideError(f"{path}: no such notebook. Slides take code and numbers from the committed notebooks.")
+        raise SlideError(
+            f"{path}: no such notebook. Slides take code and numbers from the committed notebooks."
+        )
     return json.loads(file.read_text(encoding="utf-8"))
 
 
@@ -29,10 +31,13 @@ def tagged_cell(path, tag):
     cells = [
         cell
         for cell in notebook(path)["cells"]
-        if cell["cell_type"] == "code" and tag in [cell.get("id"), *cell.get("metadata", {}).get("tags", [])]
+        if cell["cell_type"] == "code"
+        and tag in [cell.get("id"), *cell.get("metadata", {}).get("tags", [])]
     ]
     if len(cells) != 1:
-        raise SlideError(f"{path}: {len(cells)} code cells carry the tag {tag!r} or have it as their id; expected exactly one.")
+        raise SlideError(
+            f"{path}: {len(cells)} code cells carry the tag {tag!r} or have it as their id; expected exactly one."
+        )
     return cells[0]
 
 
@@ -58,7 +63,9 @@ def cell_output(path, tag):
             texts.append("\n".join(output["traceback"]) + "\n")
     text = re.sub(r"\x1b\[[0-9;]*m", "", "".join(texts)).strip("\n")
     if not text:
-        raise SlideError(f"{path}: the cell tagged {tag!r} has no text output. Run the notebook and commit its outputs.")
+        raise SlideError(
+            f"{path}: the cell tagged {tag!r} has no text output. Run the notebook and commit its outputs."
+        )
     return text
 
 
@@ -67,8 +74,12 @@ def cell_picture(path, tag):
     for output in tagged_cell(path, tag)["outputs"]:
         if "image/png" in output.get("data", {}):
             png = base64.b64decode("".join(output["data"]["image/png"]))
-            return "".join(output["data"].get("image/svg+xml", "")) or png, *struct.unpack(">II", png[16:24])
-    raise SlideError(f"{path}: the cell {tag!r} has no picture. Run the notebook and commit its outputs.")
+            return "".join(output["data"].get("image/svg+xml", "")) or png, *struct.unpack(
+                ">II", png[16:24]
+            )
+    raise SlideError(
+        f"{path}: the cell {tag!r} has no picture. Run the notebook and commit its outputs."
+    )
 
 
 def printed_table(path, tag, first_column):
@@ -79,7 +90,9 @@ def printed_table(path, tag, first_column):
     lines = cell_output(path, tag).splitlines()
     header = next((i for i, line in enumerate(lines) if line.split()[:1] == [first_column]), None)
     if header is None:
-        raise SlideError(f"{path}: the cell tagged {tag!r} prints no table that begins with {first_column!r}.")
+        raise SlideError(
+            f"{path}: the cell tagged {tag!r} prints no table that begins with {first_column!r}."
+        )
     columns = {name: [] for name in lines[header].split()}
     for line in lines[header + 1 :]:
         if not re.fullmatch(r"\s*(?:-?[\d.]+ ?%?\s*)+", line):
@@ -111,7 +124,9 @@ def between(text, first, last, where):
     for end in range(start, len(lines)):
         if last in lines[end]:
             block = lines[start : end + 1]
-            margin = min((len(line) - len(line.lstrip()) for line in block if line.strip()), default=0)
+            margin = min(
+                (len(line) - len(line.lstrip()) for line in block if line.strip()), default=0
+            )
             return "\n".join(line[margin:] for line in block)
     raise SlideError(f"{where}: no line after {first!r} contains {last!r}.")
 
@@ -140,5 +155,10 @@ def broken(line, width):
 
 def heading_ids(path):
     """The anchors of a notebook's headings, as JupyterLab makes them: words joined by hyphens."""
-    text = "\n".join("".join(c["source"]) for c in notebook(path)["cells"] if c["cell_type"] == "markdown")
-    return {m.group(1).strip().replace(" ", "-") for m in re.finditer(r"^#{1,6} +(.+?)\s*$", text, re.MULTILINE)}
+    text = "\n".join(
+        "".join(c["source"]) for c in notebook(path)["cells"] if c["cell_type"] == "markdown"
+    )
+    return {
+        m.group(1).strip().replace(" ", "-")
+        for m in re.finditer(r"^#{1,6} +(.+?)\s*$", text, re.MULTILINE)
+    }

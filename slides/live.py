@@ -20,7 +20,13 @@ def run_cells(path, ids, **names):
     ids: cell ids or tags, separated by commas; a first line such as `%%px --local` is left out, so give only cells
     that need no ranks. names: what earlier cells would have defined; np, plt, costs and plots are there.
     """
-    space = {"np": np, "plt": plt, "costs": costs, "plots": plots, **dict.fromkeys(["print", "guessed"], _silent)} | names
+    space = {
+        "np": np,
+        "plt": plt,
+        "costs": costs,
+        "plots": plots,
+        **dict.fromkeys(["print", "guessed"], _silent),
+    } | names
     for cell in ids.split(","):
         lines = cell_code(path, cell).splitlines()
         code = "\n".join(lines[1:] if lines[0].startswith("%%") else lines)

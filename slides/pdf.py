@@ -11,7 +11,13 @@ from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject, Tex
 A4 = (595, 842)  # points
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 # No updates, no accounts, no first-run page: the browser has nothing to fetch.
-QUIET = ["--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"]
+QUIET = [
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
 
 
 class NoBrowser(Exception):
@@ -34,12 +40,16 @@ def find_browser():
 def browser_page(width=1280, height=720, scale=1):
     """A page of a headless browser of `width` x `height` CSS pixels, closed on leaving."""
     program = find_browser()
-    from playwright.sync_api import sync_playwright  # imported late: the HTML alone needs no Playwright
+    from playwright.sync_api import (
+        sync_playwright,
+    )  # imported late: the HTML alone needs no Playwright
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=QUIET)
         try:
-            yield browser.new_page(viewport={"width": width, "height": height}, device_scale_factor=scale)
+            yield browser.new_page(
+                viewport={"width": width, "height": height}, device_scale_factor=scale
+            )
         finally:
             browser.close()
 
@@ -71,7 +81,9 @@ def make_links_relative(path):
             parts = urlsplit(action.get("/URI", ""))
             if parts.scheme == "file":
                 where = os.path.relpath(unquote(parts.path), path.parent)
-                action[NameObject("/URI")] = TextStringObject(where + ("#" + parts.fragment if parts.fragment else ""))
+                action[NameObject("/URI")] = TextStringObject(
+                    where + ("#" + parts.fragment if parts.fragment else "")
+                )
     writer.write(path)
 
 
@@ -81,13 +93,18 @@ def two_a_page(path):
     for number, slide in enumerate(PdfReader(path).pages):
         if number % 2 == 0:
             sheet = writer.add_blank_page(*A4)
-            sheet[NameObject("/Resources")] = DictionaryObject({NameObject("/XObject"): DictionaryObject()})
+            sheet[NameObject("/Resources")] = DictionaryObject(
+                {NameObject("/XObject"): DictionaryObject()}
+            )
             sheet[NameObject("/Contents")] = writer._add_object(DecodedStreamObject())
         name, scale = f"/Slide{number % 2}", 0.88 * A4[0] / float(slide.mediabox.width)
         sheet["/Resources"]["/XObject"][NameObject(name)] = drawing(slide, writer)
         x, y = 0.06 * A4[0], A4[1] * (0.54 if number % 2 == 0 else 0.08)
         placed = sheet["/Contents"]
-        placed.set_data(placed.get_data() + f"q {scale:.5f} 0 0 {scale:.5f} {x:.2f} {y:.2f} cm {name} Do Q\n".encode())
+        placed.set_data(
+            placed.get_data()
+            + f"q {scale:.5f} 0 0 {scale:.5f} {x:.2f} {y:.2f} cm {name} Do Q\n".encode()
+        )
     writer.write(target)
     return target
 
@@ -97,7 +114,10 @@ def drawing(page, writer):
     form = DecodedStreamObject()
     form.set_data(page.get_contents().get_data())
     form = form.flate_encode()
-    form[NameObject("/Type")], form[NameObject("/Subtype")] = NameObject("/XObject"), NameObject("/Form")
+    form[NameObject("/Type")], form[NameObject("/Subtype")] = (
+        NameObject("/XObject"),
+        NameObject("/Form"),
+    )
     form[NameObject("/BBox")] = page.mediabox.clone(writer)
     form[NameObject("/Resources")] = page["/Resources"].clone(writer)
     return writer._add_object(form)

@@ -42,7 +42,11 @@ def make_markdown(figures):
     """A markdown-it parser whose images `figure:name` are drawn by the function `name` of the module `figures`."""
     md = MarkdownIt("commonmark", {"html": True, "typographer": False}).enable("table")
     md.use(front_matter_plugin).use(attrs_block_plugin)
-    md.use(dollarmath_plugin, allow_digits=False, renderer=lambda tex, opts: math(tex, opts["display_mode"]))
+    md.use(
+        dollarmath_plugin,
+        allow_digits=False,
+        renderer=lambda tex, opts: math(tex, opts["display_mode"]),
+    )
     for name in ("notes", "cols", "col", "source", "big", "answer"):
         md.use(container_plugin, name, render=container)
     md.add_render_rule("fence", lambda self, tokens, i, options, env: fence(tokens[i]))
@@ -67,11 +71,17 @@ def math(tex, display):
     buffer = io.BytesIO()
     try:
         with matplotlib.rc_context({"svg.hashsalt": "pi2zero", "savefig.transparent": True}):
-            depth = math_to_image(f"${tex}$", buffer, prop=FontProperties(size=size), dpi=72, format="svg", color=INK)
+            depth = math_to_image(
+                f"${tex}$", buffer, prop=FontProperties(size=size), dpi=72, format="svg", color=INK
+            )
     except ValueError as error:
-        raise SlideError(f"the formula ${tex}$ cannot be drawn: {str(error).strip().splitlines()[-1]}") from None
+        raise SlideError(
+            f"the formula ${tex}$ cannot be drawn: {str(error).strip().splitlines()[-1]}"
+        ) from None
     svg = buffer.getvalue()
-    width, height = (float(x) for x in re.search(rb'width="([\d.]+)pt" height="([\d.]+)pt"', svg).groups())
+    width, height = (
+        float(x) for x in re.search(rb'width="([\d.]+)pt" height="([\d.]+)pt"', svg).groups()
+    )
     style = f"width:{width / size:.3f}em;height:{height / size:.3f}em;vertical-align:{-depth / size:.3f}em"
     picture = f'<img class="math" style="{style}" alt="{html.escape(tex)}" src="{data_uri(svg, "image/svg+xml")}">'
     return f'<p class="display">{picture}</p>' if display else picture
@@ -85,23 +95,32 @@ def image(token, figures):
     """
     source = token.attrs["src"]
     if not source.startswith(("figure:", "steps:", "picture:")):
-        raise SlideError(f"the image {source!r} is not a figure:name; slides draw their figures, they load none.")
+        raise SlideError(
+            f"the image {source!r} is not a figure:name; slides draw their figures, they load none."
+        )
     kind, name = source.split(":", 1)
     if not token.content.strip():
-        raise SlideError(f"the figure {name!r} has no alternative text: write ![what it shows]({kind}:{name}).")
+        raise SlideError(
+            f"the figure {name!r} has no alternative text: write ![what it shows]({kind}:{name})."
+        )
     if kind == "picture":
         return picture(name, html.escape(token.content))
     drawn = draw(figures, name)
     if kind == "figure":
         return embedded(drawn, name, token.content)
-    shown = [embedded(figure, name, token.content, "figure fragment" if i else "figure") for i, figure in enumerate(drawn)]
+    shown = [
+        embedded(figure, name, token.content, "figure fragment" if i else "figure")
+        for i, figure in enumerate(drawn)
+    ]
     return f'<span class="steps">{"".join(shown)}</span>'
 
 
 def embedded(figure, name, alt, classes="figure"):
     width, height = figure.get_size_inches() * PX_PER_INCH
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="svg", dpi=200, metadata={"Date": None})  # dots: for what is rasterized
+    figure.savefig(
+        buffer, format="svg", dpi=200, metadata={"Date": None}
+    )  # dots: for what is rasterized
     return (
         f'<img class="{classes}" data-figure="{name}" width="{width:.0f}" height="{height:.0f}" '
         f'alt="{html.escape(alt)}" src="{data_uri(buffer.getvalue(), "image/svg+xml")}">'
@@ -111,13 +130,21 @@ def embedded(figure, name, alt, classes="figure"):
 def picture(source, alt):
     path, _, tag = source.partition("#")
     drawn, *size = cell_picture(path, tag)
-    zoom = min(PICTURE_ZOOM, *(room / pixels for room, pixels in zip(PICTURE_ROOM, size, strict=True)))
+    zoom = min(
+        PICTURE_ZOOM, *(room / pixels for room, pixels in zip(PICTURE_ROOM, size, strict=True))
+    )
     if zoom < PICTURE_ZOOM_LEAST:
-        raise SlideError(f"{path}: the picture of {tag!r}, {size[0]} x {size[1]} px, is too large to be legible on a slide.")
+        raise SlideError(
+            f"{path}: the picture of {tag!r}, {size[0]} x {size[1]} px, is too large to be legible on a slide."
+        )
     width, height = (round(zoom * pixels) for pixels in size)
     where = f'data-figure="{html.escape(source)}" width="{width}" height="{height}"'
     vectors = isinstance(drawn, str)
-    uri = data_uri(in_our_typeface(drawn).encode(), "image/svg+xml") if vectors else data_uri(drawn, "image/png")
+    uri = (
+        data_uri(in_our_typeface(drawn).encode(), "image/svg+xml")
+        if vectors
+        else data_uri(drawn, "image/png")
+    )
     return f'<img class="figure" {where} alt="{alt}" src="{uri}">'
 
 
@@ -144,8 +171,14 @@ def fence(token):
     if "from" in options:
         code, caption = included(language, options), options["from"]
     lexer = get_lexer_by_name("text" if language == "output" else language)
-    markup = revealed(highlight(code, lexer, HtmlFormatter(nowrap=True)), code, options.get("reveal"))
-    caption = f"<figcaption>{html.escape(options.get('caption', caption))}</figcaption>" if caption else ""
+    markup = revealed(
+        highlight(code, lexer, HtmlFormatter(nowrap=True)), code, options.get("reveal")
+    )
+    caption = (
+        f"<figcaption>{html.escape(options.get('caption', caption))}</figcaption>"
+        if caption
+        else ""
+    )
     return f'<figure class="code {html.escape(language)}"><pre><code>{markup}</code></pre>{caption}</figure>\n'
 
 
@@ -180,7 +213,9 @@ def included(language, options):
     if "first" in options:
         code = between(code, options["first"], options.get("last", options["first"]), path)
     if "width" in options:
-        code = "\n".join(piece for line in code.splitlines() for piece in broken(line, int(options["width"])))
+        code = "\n".join(
+            piece for line in code.splitlines() for piece in broken(line, int(options["width"]))
+        )
     return code
 
 
@@ -191,7 +226,9 @@ def link(self, tokens, i, options, env):
         path, _, anchor = href.removeprefix("notebook:").partition("#")
         headings = heading_ids(path)  # raises if there is no such notebook
         if anchor and anchor not in headings:
-            raise SlideError(f"{path} has no heading {anchor!r}; it has: {', '.join(sorted(headings))}")
+            raise SlideError(
+                f"{path} has no heading {anchor!r}; it has: {', '.join(sorted(headings))}"
+            )
         tokens[i].attrs["href"] = f"../../{path}" + (f"#{anchor}" if anchor else "")
         tokens[i].attrs["data-notebook"] = path
     return self.renderToken(tokens, i, options, env)

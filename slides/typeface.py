@@ -33,7 +33,9 @@ def register():
         font.flavor = None
         if "semibold" in source.name:  # the family's bold one here, as in the style sheet
             for record in font["name"].names:
-                text = {1: FAMILY, 2: "Bold", 4: f"{FAMILY} Bold", 16: FAMILY, 17: "Bold"}.get(record.nameID)
+                text = {1: FAMILY, 2: "Bold", 4: f"{FAMILY} Bold", 16: FAMILY, 17: "Bold"}.get(
+                    record.nameID
+                )
                 if text:
                     record.string = text
             font["OS/2"].usWeightClass = 700

@@ -24,11 +24,20 @@ def in_our_typeface(svg: str) -> str:
     svg = re.sub(rf"{OWN}[^;\"]*", f"'{FAMILY}', {OWN}, sans-serif", svg)
     letters = "".join(re.findall(r"<text.*?</text>", svg, re.DOTALL))
     letters = "".join(sorted(set(re.sub(r"<[^>]*>|\s", "", letters)))) + " "
-    bold, italic = re.search(r"font(-weight)?:[^;\"]*\b(bold|700)\b", svg), re.search(r"font(-style)?:[^;\"]*\bitalic\b", svg)
+    bold, italic = (
+        re.search(r"font(-weight)?:[^;\"]*\b(bold|700)\b", svg),
+        re.search(r"font(-style)?:[^;\"]*\bitalic\b", svg),
+    )
     used = [
-        face for face in FACES if face == ("400", "normal") or (face[0] == "700" and bold) or (face[1] == "italic" and italic)
+        face
+        for face in FACES
+        if face == ("400", "normal")
+        or (face[0] == "700" and bold)
+        or (face[1] == "italic" and italic)
     ]
-    return svg.replace("<defs>", f"<style>{''.join(rule(*face, letters) for face in used)}</style><defs>", 1)
+    return svg.replace(
+        "<defs>", f"<style>{''.join(rule(*face, letters) for face in used)}</style><defs>", 1
+    )
 
 
 def closed_up(text: str) -> str:

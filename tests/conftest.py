@@ -11,23 +11,43 @@ import pi2zero
 from pi2zero import marks
 from pi2zero.cluster.current import current
 
-os.environ[marks.SCOPE] = f"tests-{os.getpid()}"  # a test that resets ends nobody else's ranks, not another worker's either
+os.environ[marks.SCOPE] = (
+    f"tests-{os.getpid()}"  # a test that resets ends nobody else's ranks, not another worker's either
+)
 os.environ["PI2ZERO_SITE"] = os.devnull  # ranks run here, whatever this machine's site file says
-os.environ["PI2ZERO_ROOM"] = os.devnull  # and no test notes anything, whatever this user has agreed to
+os.environ["PI2ZERO_ROOM"] = (
+    os.devnull
+)  # and no test notes anything, whatever this user has agreed to
 # Whoever runs the tests in a shell's background has them, and all that they start, ignore Ctrl-C; some tests press it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 pytest.register_assert_rewrite("lab_checks", "pictures")
 
 # Begun first, so that no worker is left with one of them at the end. (A file's tests run on one worker, for what they share.)
-LONG = ["test_notebooks", "test_summarize", "test_checks_summarization", "test_horovod", "test_train_scripts"]
-LONG += ["test_train_deepspeed", "test_built", "test_setup", "test_checks_pi", "test_memory", "test_doctor", "test_labs"]
+LONG = [
+    "test_notebooks",
+    "test_summarize",
+    "test_checks_summarization",
+    "test_horovod",
+    "test_train_scripts",
+]
+LONG += [
+    "test_train_deepspeed",
+    "test_built",
+    "test_setup",
+    "test_checks_pi",
+    "test_memory",
+    "test_doctor",
+    "test_labs",
+]
 LONG += ["test_slides", "test_site"]
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks
 def pytest_collection_modifyitems(items):
     for item in items:
-        if "cluster" in getattr(item, "fixturenames", ()):  # it starts ranks; the tests beside it need not
+        if "cluster" in getattr(
+            item, "fixturenames", ()
+        ):  # it starts ranks; the tests beside it need not
             item.add_marker(pytest.mark.long)
     items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
 

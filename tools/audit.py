@@ -15,7 +15,9 @@ from setup_uv import pip_settings, uv_environment
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, BILL = ROOT / "docs" / "licences.md", ROOT / "build" / "sbom.json"
-PIN = re.compile(r"^(?:# (?=horovod))?([\w.-]+)==([^\s;\\]+)", re.M)  # Horovod's stands in a comment
+PIN = re.compile(
+    r"^(?:# (?=horovod))?([\w.-]+)==([^\s;\\]+)", re.M
+)  # Horovod's stands in a comment
 HEAD = """# Licences of what the kit installs
 
 As each package declares it, of the pins in `requirements.txt`, installed on Linux. Written by `make audit`; a test holds it equal
@@ -29,18 +31,34 @@ to the pins. None of them is part of the kit's own files; those under `slides/ve
 def tool(*words):
     """One of the programs of requirements-audit.txt, run by uv; its words are shown if it fails."""
     env = uv_environment(pip_settings(sys.executable, os.environ), os.environ)
-    command = [Path(sys.executable).with_name("uv"), "run", "--no-project", "--quiet", "--with-requirements"]
-    return subprocess.run([*command, ROOT / "requirements-audit.txt", "--", *words], capture_output=True, text=True, env=env)
+    command = [
+        Path(sys.executable).with_name("uv"),
+        "run",
+        "--no-project",
+        "--quiet",
+        "--with-requirements",
+    ]
+    return subprocess.run(
+        [*command, ROOT / "requirements-audit.txt", "--", *words],
+        capture_output=True,
+        text=True,
+        env=env,
+    )
 
 
 def licences():
     """The rows of the page: every pin with its version and licence."""
-    done = tool("pip-licenses", "--python", sys.executable, "--from=mixed", "--format=json", "--with-system")
+    done = tool(
+        "pip-licenses", "--python", sys.executable, "--from=mixed", "--format=json", "--with-system"
+    )
     if done.returncode:
         sys.exit(f"pip-licenses failed:\n{done.stderr}")
     found = {plain(row["Name"]): row["License"] for row in json.loads(done.stdout)}
     pins = PIN.findall((ROOT / "requirements.txt").read_text())
-    return [f"| {name} | {version} | {short(found.get(plain(name), 'UNKNOWN'))} |" for name, version in sorted(pins, key=str)]
+    return [
+        f"| {name} | {version} | {short(found.get(plain(name), 'UNKNOWN'))} |"
+        for name, version in sorted(pins, key=str)
+    ]
 
 
 def plain(name):
@@ -54,8 +72,17 @@ def short(text):
 
 def pins():
     """A file with every version that the kit, its site and its hub install, torch's and Horovod's too."""
-    files = ("requirements.txt", "requirements.lock", "site/requirements.lock", "hub/requirements.lock")
-    found = {f"{name}=={version}" for file in files for name, version in PIN.findall((ROOT / file).read_text())}
+    files = (
+        "requirements.txt",
+        "requirements.lock",
+        "site/requirements.lock",
+        "hub/requirements.lock",
+    )
+    found = {
+        f"{name}=={version}"
+        for file in files
+        for name, version in PIN.findall((ROOT / file).read_text())
+    }
     every = ROOT / "build" / "audited.txt"
     every.write_text("\n".join(sorted(found)) + "\n")
     return every
@@ -65,12 +92,17 @@ def vulnerabilities():
     """What is known of these versions, in a sentence and the tool's own words; whether anything is bad."""
     every = pins()
     for source in ("pypi", "osv"):
-        done = tool("pip-audit", "-r", every, "--no-deps", "--disable-pip", "--strict", "-s", source)
+        done = tool(
+            "pip-audit", "-r", every, "--no-deps", "--disable-pip", "--strict", "-s", source
+        )
         if done.returncode == 0:
             return False, f"Known vulnerabilities, by {source}: none."
         if re.search(r"^Found \d+ known vulnerabilit", done.stderr, re.M):
             return True, f"Known vulnerabilities, by {source}:\n{done.stdout}"
-    return False, "Known vulnerabilities: not asked. Neither PyPI's nor OSV's data can be reached from here."
+    return (
+        False,
+        "Known vulnerabilities: not asked. Neither PyPI's nor OSV's data can be reached from here.",
+    )
 
 
 def main():

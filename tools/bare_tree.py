@@ -33,7 +33,9 @@ WAYS = (
     "/etc/hosts",
 )
 WAYS += ("/etc/ssl/certs", "/usr/share/ca-certificates", "/usr/local/share/ca-certificates")
-WAY_VARIABLES = re.compile(r"(?i)^(pip_.*|uv_.*|https?_proxy|no_proxy|ssl_cert_.*|requests_ca_bundle|curl_ca_bundle)$")
+WAY_VARIABLES = re.compile(
+    r"(?i)^(pip_.*|uv_.*|https?_proxy|no_proxy|ssl_cert_.*|requests_ca_bundle|curl_ca_bundle)$"
+)
 
 
 @dataclass
@@ -66,7 +68,10 @@ def dockerfile(stage: str = "") -> tuple[list[Step], list[str]]:
         elif what == "WORKDIR":
             folder = rest
         elif what == "COPY":
-            options, (source, target) = [w for w in rest.split() if w[:2] == "--"], [w for w in rest.split() if w[:2] != "--"]
+            options, (source, target) = (
+                [w for w in rest.split() if w[:2] == "--"],
+                [w for w in rest.split() if w[:2] != "--"],
+            )
             owner = "".join(options).partition("--chown=")[2] or "root"
             steps.append(Step(copy=(source, target), user=owner))
         elif what == "RUN":
@@ -80,7 +85,9 @@ def dockerfile(stage: str = "") -> tuple[list[Step], list[str]]:
 
 def joined(text: str) -> list[str]:
     """Lines without comments; one that ends with a backslash goes on in the next."""
-    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    lines = [
+        line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")
+    ]
     return re.sub(r"\\\n\s*", "", "\n".join(lines)).splitlines()
 
 
@@ -107,7 +114,9 @@ def recipe(name: str) -> tuple[list[Step], Step]:
         said = apptainer()
         source, target = said["files"].split()
         start = f"{said['environment']}\n{said['runscript'].replace(chr(34) + '$@' + chr(34), '')}"
-        return [Step(copy=(source, target)), Step(f"set -e\n{said['post']}")], Step(start, "visitor")
+        return [Step(copy=(source, target)), Step(f"set -e\n{said['post']}")], Step(
+            start, "visitor"
+        )
     if name == "devcontainer":
         user = devcontainer()["remoteUser"]
         made = Step(devcontainer()["postCreateCommand"], user, KIT)
@@ -145,8 +154,14 @@ def inside(root: Path, step: Step, **options) -> subprocess.Popen:
     """Start a step in the tree, in namespaces of its own: it sees its processes and its files only."""
     here = {name: value for name, value in os.environ.items() if WAY_VARIABLES.match(name)}
     home = "/root" if step.user == "root" else f"/home/{step.user}"
-    env = here | {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": home, "USER": step.user} | step.env
-    mounts = [f"mount --rbind /{name} {root}/{name}" for name in ("dev", "sys")] + [f"mount -t proc proc {root}/proc"]
+    env = (
+        here
+        | {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": home, "USER": step.user}
+        | step.env
+    )
+    mounts = [f"mount --rbind /{name} {root}/{name}" for name in ("dev", "sys")] + [
+        f"mount -t proc proc {root}/proc"
+    ]
     mounts += [f"mount -t tmpfs -o size=1g,mode=1777 tmpfs {root}/dev/shm"]
     line = f"cd {step.folder} && {step.line}" if step.folder != "/" else step.line
     chroot = ["chroot", f"--userspec={step.user}", str(root), "/bin/sh", "-c", line]
@@ -162,21 +177,33 @@ def copy(root: Path, step: Step) -> None:
         shutil.copy(ROOT / source, root / target.lstrip("/"))
         return
     listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["git", "ls-files", "-co", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     for name in listed.stdout.splitlines():
         if (ROOT / name).exists():
             place = root / target.lstrip("/") / name
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, place)
-    run(root, Step(f"id {step.user} >/dev/null 2>&1 || useradd --create-home {step.user}; chown -R {step.user} {target}"))
+    run(
+        root,
+        Step(
+            f"id {step.user} >/dev/null 2>&1 || useradd --create-home {step.user}; chown -R {step.user} {target}"
+        ),
+    )
 
 
 def run(root: Path, step: Step) -> None:
     begin = time.monotonic()
     if inside(root, step).wait():
         sys.exit(f"This step failed: {step.line}")
-    print(f"--- {time.monotonic() - begin:.0f} s: {step.line.strip().splitlines()[-1][:100]}", flush=True)
+    print(
+        f"--- {time.monotonic() - begin:.0f} s: {step.line.strip().splitlines()[-1][:100]}",
+        flush=True,
+    )
 
 
 def main():
@@ -202,8 +229,12 @@ def prove(root: Path, start: Step) -> None:
     try:
         for line in server.stdout:
             if found := re.search(r"http://127\.0\.0\.1:\d+/lab\S*token=\w+", line):
-                code = f"import urllib.request as u; print(u.urlopen({found[0]!r}, timeout=60).status)"
-                asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=90)
+                code = (
+                    f"import urllib.request as u; print(u.urlopen({found[0]!r}, timeout=60).status)"
+                )
+                asked = subprocess.run(
+                    [sys.executable, "-c", code], capture_output=True, text=True, timeout=90
+                )
                 assert asked.stdout.strip() == "200", asked.stderr
                 print("--- JupyterLab answers", flush=True)
                 return

@@ -8,7 +8,10 @@ STEPS, TOTAL, NOTEBOOKS, ALONE = (_FILE[name] for name in ("steps", "total", "no
 
 # For tests in several lanes: Open MPI knows of its own ranks only. One that waits sleeps, and another lane's has the core
 # (two lanes of labs' checks: 185 s without this, 92 s with it).
-SHARED_CORES = {"OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_MCA_threads_pthreads_yield_strategy": "nanosleep"}
+SHARED_CORES = {
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+    "OMPI_MCA_threads_pthreads_yield_strategy": "nanosleep",
+}
 
 
 def turn(notebook):

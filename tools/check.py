@@ -28,17 +28,35 @@ CODE = ["src", "tests", "tools", "scripts", "benchmarks", "slides", "hub", "site
 PX_CELLS = ["--nbqa-process-cells", "px"]
 SLOWEST = "--durations=20"
 PYTEST = [PY, "-m", "pytest", "-q", "--tb=short", SLOWEST, "--durations-min=0.5"]
-PACKAGE = [*PYTEST, "--dist=loadfile", "--no-loadscope-reorder", "--ignore=tests/faults", "--ignore=tests/browser"]
+PACKAGE = [
+    *PYTEST,
+    "--dist=loadfile",
+    "--no-loadscope-reorder",
+    "--ignore=tests/faults",
+    "--ignore=tests/browser",
+]
 STEPS = {
-    "bytecode": [[PY, "-m", "pi2zero.built.bytecode"]],  # else each of a thousand processes may compile torch for itself
+    "bytecode": [
+        [PY, "-m", "pi2zero.built.bytecode"]
+    ],  # else each of a thousand processes may compile torch for itself
     "lint": [
         [PY, "-m", "ruff", "check", *CODE, "notebooks", "solutions"],
         [PY, "-m", "ruff", "format", "--check", *CODE],
         # ruff itself passes over %%px cells; names may come from earlier cells on the ranks (F821, F811)
-        [PY, "-m", "nbqa", "ruff check --select E9,F --ignore F821,F811,F704,F841", "notebooks", "solutions", *PX_CELLS],
+        [
+            PY,
+            "-m",
+            "nbqa",
+            "ruff check --select E9,F --ignore F821,F811,F704,F841",
+            "notebooks",
+            "solutions",
+            *PX_CELLS,
+        ],
     ],
     "labs": [[PY, "tools/labs.py", "--check"]],
-    "fast": [[*PACKAGE, "-n3", "-m", "not long and not slow"]],  # three at a time: they wait for processes now and then
+    "fast": [
+        [*PACKAGE, "-n3", "-m", "not long and not slow"]
+    ],  # three at a time: they wait for processes now and then
     "built": [[PY, "-m", "pi2zero", "built", "--wait"]],
     "ranks": [[*PACKAGE, "-n3", "-m", "long and not slow"]],
     "faults": [[*PYTEST, "-n3", "--dist=loadfile", "-m", "not slow"]],
@@ -46,10 +64,17 @@ STEPS = {
     "notebooks": [[PY, "tools/nbval_report.py"]],
     "hosts": [[PY, "tools/hosts.py", "--", *PYTEST]],
 }
-WANT_BUILT = [*STEPS][[*STEPS].index("built") + 1 :]  # while Horovod is compiled, tests of theirs would be skipped
+WANT_BUILT = [*STEPS][
+    [*STEPS].index("built") + 1 :
+]  # while Horovod is compiled, tests of theirs would be skipped
 ASKED_FOR = {"hosts"}  # runs if it is named (or by `make cluster-test`): nine minutes of its own
 # Each pair of hosts is a world of its own: three of them at a time keep two cores 91 % busy. The first lane has what is left.
-MORE_LANES = {"hosts": [["tests/several_hosts/test_notebooks.py"], ["tests/several_hosts/test_slurm.py", "tests/several_hosts/test_batch_scripts.py"]]}
+MORE_LANES = {
+    "hosts": [
+        ["tests/several_hosts/test_notebooks.py"],
+        ["tests/several_hosts/test_slurm.py", "tests/several_hosts/test_batch_scripts.py"],
+    ]
+}
 # Steps of one command of pytest's, and where their tests lie
 TESTS = {
     "fast": ["tests"],
@@ -83,7 +108,9 @@ def run(name):
             passed, unsteady = tests(name, command, TESTS[name])
         else:
             passed = subprocess.run(command, cwd=ROOT).returncode == 0
-        good = good and (passed or name == "built")  # what could not be built is skipped by the tests that need it
+        good = good and (
+            passed or name == "built"
+        )  # what could not be built is skipped by the tests that need it
         if len(STEPS[name]) > 1:
             print(f"{time.monotonic() - begin:.1f} s: {' '.join(command[2:4])}", flush=True)
     return Done(good, unsteady, time.monotonic() - start, psutil.cpu_percent())
@@ -94,14 +121,20 @@ def tests(name, command, places):
     more = MORE_LANES.get(name, [])
     lanes = [[*places, *(f"--ignore={place}" for lane in more for place in lane)], *more]
     with ThreadPoolExecutor(len(lanes)) as pool:
-        tried = list(pool.map(lambda number: first_try(name, command, lanes, number), range(len(lanes))))
+        tried = list(
+            pool.map(lambda number: first_try(name, command, lanes, number), range(len(lanes)))
+        )
     names = sorted({test for _, failed in tried for test in failed})
     if any(status and not failed for status, failed in tried) or len(names) > TOO_MANY:
         return False, []
     if not names:
         return True, []
     print(f"\n=== {name}, once more, alone: {', '.join(names)}", flush=True)
-    alone = [*command, f"--override-ini=cache_dir={CACHE / name}", *(["-n0"] if name != "notebooks" else [])]
+    alone = [
+        *command,
+        f"--override-ini=cache_dir={CACHE / name}",
+        *(["-n0"] if name != "notebooks" else []),
+    ]
     passed = subprocess.run([*alone, *names], cwd=ROOT).returncode == 0
     return passed, names if passed else []
 
@@ -112,7 +145,9 @@ def first_try(name, command, lanes, number):
     shutil.rmtree(cache, ignore_errors=True)
     command = [*command, f"--override-ini=cache_dir={cache}", *places]
     if len(lanes) > 1:  # side by side: each one's words in one piece, when it is over
-        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        done = subprocess.run(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
         print(f"\n--- {name}: {' '.join(places)}\n{done.stdout}", flush=True)
     else:
         done = subprocess.run(command, cwd=ROOT)
@@ -128,7 +163,9 @@ def first_try(name, command, lanes, number):
 def over(what, seconds, budget):
     """Says it if that took more than its budget."""
     if seconds > budget:
-        print(f"{what}: {seconds:.0f} s, over its {budget} s in tools/budgets.toml. Was the machine idle? Then make it shorter.")
+        print(
+            f"{what}: {seconds:.0f} s, over its {budget} s in tools/budgets.toml. Was the machine idle? Then make it shorter."
+        )
 
 
 def main():
@@ -137,15 +174,23 @@ def main():
         sys.exit(f"There is no step {', '.join(sorted(unknown))}. Steps: {', '.join(STEPS)}.")
     if set(WANT_BUILT) & set(names) and "built" not in names:
         names = ["built", *names]
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the kit's own modules and its tests are read a thousand times, too
-    os.environ["PI2ZERO_SCOPE"] = f"check-{os.getpid()}"  # `reset` in this clone and the checks leave each other alone
+    os.environ.pop(
+        "PYTHONDONTWRITEBYTECODE", None
+    )  # the kit's own modules and its tests are read a thousand times, too
+    os.environ["PI2ZERO_SCOPE"] = (
+        f"check-{os.getpid()}"  # `reset` in this clone and the checks leave each other alone
+    )
     results = {}
     for name in names:
-        with mock.patch.dict(os.environ, {} if name == "notebooks" else budgets.SHARED_CORES):  # there each says it for itself
+        with mock.patch.dict(
+            os.environ, {} if name == "notebooks" else budgets.SHARED_CORES
+        ):  # there each says it for itself
             results[name] = run(name)
     print("\n=== summary")
     for name, done in results.items():
-        took = f"{done.seconds:6.0f} s of {budgets.STEPS[name]:4} s, processors {done.busy:3.0f}% busy"
+        took = (
+            f"{done.seconds:6.0f} s of {budgets.STEPS[name]:4} s, processors {done.busy:3.0f}% busy"
+        )
         print(f"{name:<10} {'passed' if done.good else 'FAILED':<7} {took}")
     for name, done in results.items():
         for test in done.unsteady:

@@ -23,16 +23,26 @@ PAGE = ROOT / "docs" / "compatibility.md"
 TABLE = re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- end of table -->)", re.DOTALL)
 PYTHONS = [(3, 11), (3, 12), (3, 13), (3, 14)]
 GLIBC = 39  # of 2026's servers; Debian 12 has 2.36
-LINUX = [f"manylinux_2_{minor}_{{0}}" for minor in range(GLIBC, 4, -1)] + [f"manylinux{year}_{{0}}" for year in (2014, 2010, 1)]
+LINUX = [f"manylinux_2_{minor}_{{0}}" for minor in range(GLIBC, 4, -1)] + [
+    f"manylinux{year}_{{0}}" for year in (2014, 2010, 1)
+]
 PLATFORMS = {
     "Linux, x86-64": [name.format("x86_64") for name in LINUX],
     "Linux, aarch64 (GH200, Graviton)": [name.format("aarch64") for name in LINUX],
     "macOS 14, arm64": list(tags.mac_platforms((14, 0), "arm64")),
 }
 TARGETS = dict(
-    zip(PLATFORMS, ("x86_64-manylinux_2_39", "aarch64-manylinux_2_39", "aarch64-apple-darwin"), strict=True)
+    zip(
+        PLATFORMS,
+        ("x86_64-manylinux_2_39", "aarch64-manylinux_2_39", "aarch64-apple-darwin"),
+        strict=True,
+    )
 )  # uv's names
-OF_CUDA = ("nvidia-", "cuda-", "triton")  # what PyPI's torch for Linux brings: another build of torch has no need of it
+OF_CUDA = (
+    "nvidia-",
+    "cuda-",
+    "triton",
+)  # what PyPI's torch for Linux brings: another build of torch has no need of it
 
 
 def listed():
@@ -40,13 +50,34 @@ def listed():
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "pylock.toml"
         uv = Path(sys.executable).with_name("uv")
-        command = [uv, "pip", "compile", "--no-config", "--no-deps", "--quiet", "--default-index", PYPI]
-        command += ["--universal", "--python-version", "3.11", "--format", "pylock.toml", "-o", out, ROOT / "requirements.txt"]
+        command = [
+            uv,
+            "pip",
+            "compile",
+            "--no-config",
+            "--no-deps",
+            "--quiet",
+            "--default-index",
+            PYPI,
+        ]
+        command += [
+            "--universal",
+            "--python-version",
+            "3.11",
+            "--format",
+            "pylock.toml",
+            "-o",
+            out,
+            ROOT / "requirements.txt",
+        ]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             sys.exit(f"uv could not list the pins' files:\n{done.stderr}")
         packages = tomllib.loads(out.read_text())["packages"]
-    return {f"{p['name']}=={p['version']}": [wheel_tags(wheel["url"]) for wheel in p.get("wheels", [])] for p in packages}
+    return {
+        f"{p['name']}=={p['version']}": [wheel_tags(wheel["url"]) for wheel in p.get("wheels", [])]
+        for p in packages
+    }
 
 
 def beside_the_pins(target, python):
@@ -54,14 +85,37 @@ def beside_the_pins(target, python):
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "resolved.txt"
         uv = Path(sys.executable).with_name("uv")
-        command = [uv, "pip", "compile", "--no-config", "--quiet", "--no-header", "--no-annotate", "--default-index", PYPI]
-        command += ["--python-platform", target, "--python-version", ".".join(map(str, python)), "-o", out]
+        command = [
+            uv,
+            "pip",
+            "compile",
+            "--no-config",
+            "--quiet",
+            "--no-header",
+            "--no-annotate",
+            "--default-index",
+            PYPI,
+        ]
+        command += [
+            "--python-platform",
+            target,
+            "--python-version",
+            ".".join(map(str, python)),
+            "-o",
+            out,
+        ]
         environment = os.environ | {"MACOSX_DEPLOYMENT_TARGET": "14.0"}
-        done = subprocess.run([*command, ROOT / "requirements.txt"], capture_output=True, text=True, env=environment)
+        done = subprocess.run(
+            [*command, ROOT / "requirements.txt"], capture_output=True, text=True, env=environment
+        )
         if done.returncode:
             return [f"**not resolved**: {' '.join(done.stderr.split()) or 'uv says nothing'}"]
         pins = {pin.name for pin in requirements(ROOT / "requirements.txt")}
-        return sorted(pin.name for pin in requirements(out) if pin.name not in pins and not pin.name.startswith(OF_CUDA))
+        return sorted(
+            pin.name
+            for pin in requirements(out)
+            if pin.name not in pins and not pin.name.startswith(OF_CUDA)
+        )
 
 
 def requirements(path):
@@ -80,7 +134,10 @@ def wheel_tags(url):
 def taken(python, platforms):
     """The tags that such an interpreter takes."""
     interpreter = f"cp{python[0]}{python[1]}"
-    return {*tags.cpython_tags(python, platforms=platforms), *tags.compatible_tags(python, interpreter, platforms)}
+    return {
+        *tags.cpython_tags(python, platforms=platforms),
+        *tags.compatible_tags(python, interpreter, platforms),
+    }
 
 
 def missing(wheels, python, platforms):
@@ -102,7 +159,9 @@ def rows(wheels):
         yield f"| {title} | " + " | ".join(cells) + " |"
     yield "\nResolved with all that the pins depend on; beside the pins come (torch's CUDA left out):\n"
     for title, target in TARGETS.items():
-        more = {version: ", ".join(beside_the_pins(target, version)) or "nothing" for version in PYTHONS}
+        more = {
+            version: ", ".join(beside_the_pins(target, version)) or "nothing" for version in PYTHONS
+        }
         told = [
             f"{words} (Python {', '.join(f'3.{v[1]}' for v in more if more[v] == words)})"
             for words in dict.fromkeys(more.values())

@@ -57,18 +57,33 @@ def prepare(add):
     (FOLDER / "data").mkdir(parents=True, exist_ok=True)
     for old in () if add else (FOLDER / "data").iterdir():
         old.unlink()
-    uv = [Path(sys.executable).with_name("uv"), "pip", "install", "--quiet", "--python", sys.executable, "--target", SITE]
+    uv = [
+        Path(sys.executable).with_name("uv"),
+        "pip",
+        "install",
+        "--quiet",
+        "--python",
+        sys.executable,
+        "--target",
+        SITE,
+    ]
     settings = uv_environment(pip_settings(sys.executable, os.environ), os.environ)
     subprocess.run([*uv, f"coverage=={VERSION}"], check=True, env=settings)
     (SITE / "sitecustomize.py").write_text(STARTUP)
     (FOLDER / "settings").write_text(SETTINGS)
-    return {**os.environ, "PYTHONPATH": str(SITE), "COVERAGE_PROCESS_START": str(FOLDER / "settings")}
+    return {
+        **os.environ,
+        "PYTHONPATH": str(SITE),
+        "COVERAGE_PROCESS_START": str(FOLDER / "settings"),
+    }
 
 
 def coverage(*words, env):
     command = [sys.executable, "-m", "coverage", *words, "--rcfile", FOLDER / "settings"]
     quiet = {name: value for name, value in env.items() if name != "COVERAGE_PROCESS_START"}
-    return subprocess.run(list(map(str, command)), cwd=ROOT, env=quiet, stdout=subprocess.PIPE, text=True)
+    return subprocess.run(
+        list(map(str, command)), cwd=ROOT, env=quiet, stdout=subprocess.PIPE, text=True
+    )
 
 
 def main():
@@ -80,12 +95,19 @@ def main():
         subprocess.run([sys.executable, "tools/check.py", *steps], cwd=ROOT, env=env)
     if files:
         lanes = ["-n2", "--dist=loadfile", "--no-loadscope-reorder"]
-        subprocess.run([sys.executable, "-m", "pytest", "-q", *lanes, "-m", "not slow", *files], cwd=ROOT, env=env)
+        subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", *lanes, "-m", "not slow", *files],
+            cwd=ROOT,
+            env=env,
+        )
     coverage("combine", "--append", env=env)
     report = coverage("report", env=env).stdout
     coverage("json", "-q", "-o", FOLDER / "report.json", env=env)
     totals = json.loads((FOLDER / "report.json").read_text())["totals"]
-    parts = {"lines": ("covered_lines", "num_statements"), "branches": ("covered_branches", "num_branches")}
+    parts = {
+        "lines": ("covered_lines", "num_statements"),
+        "branches": ("covered_branches", "num_branches"),
+    }
     shares = {kind: 100 * totals[ran] / totals[all_] for kind, (ran, all_) in parts.items()}
     report += "".join(f"{share:.1f} % of the {kind}\n" for kind, share in shares.items())
     (FOLDER / "report.txt").write_text(report)

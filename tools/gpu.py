@@ -26,7 +26,9 @@ from gpu_cases import PROGRAMS, ROOT, Case, cases, programs
 
 LAST = 25  # lines of a path that failed
 HARMLESS = re.compile(r"^\s*$|\*{9}|OMP_NUM_THREADS|it/s\]")  # torchrun's advice, bars
-TORCHRUN_ENDS = re.compile(r"^E\d{4} .*torch/distributed/elastic/.* failed ")  # then it says at length that a program has failed
+TORCHRUN_ENDS = re.compile(
+    r"^E\d{4} .*torch/distributed/elastic/.* failed "
+)  # then it says at length that a program has failed
 CORES = 3  # for one path, of those that run side by side
 
 
@@ -40,7 +42,9 @@ class Outcome:
 
 def look() -> dict:
     """What this node and this Python have. Ends with a sentence if there is no GPU, or no torch."""
-    done = subprocess.run([sys.executable, ROOT / PROGRAMS, "look"], capture_output=True, text=True, env=environment())
+    done = subprocess.run(
+        [sys.executable, ROOT / PROGRAMS, "look"], capture_output=True, text=True, env=environment()
+    )
     if done.returncode:
         why = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         sys.exit(
@@ -53,18 +57,39 @@ def look() -> dict:
             "made where there was none? make clean, then make lab, on this machine; or another: make gpu PYTHON=/path/python"
         )
     if not facts["gpus"]:
-        sys.exit(f"make gpu: there is no GPU here that torch {facts['versions']['torch']} can use. Run it on a GPU node.")
+        sys.exit(
+            f"make gpu: there is no GPU here that torch {facts['versions']['torch']} can use. Run it on a GPU node."
+        )
     return facts
 
 
 def environment(**more) -> dict:
-    kept = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    }
     path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]))
-    mpi = {f"{family}_ALLOW_RUN_AS_ROOT{more}": "1" for family in ("OMPI", "PRTE") for more in ("", "_CONFIRM")}
+    mpi = {
+        f"{family}_ALLOW_RUN_AS_ROOT{more}": "1"
+        for family in ("OMPI", "PRTE")
+        for more in ("", "_CONFIRM")
+    }
     # A rank for each GPU, also where Slurm has given the job one task
-    mpi |= {"PRTE_MCA_rmaps_default_mapping_policy": "slot:oversubscribe", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+    mpi |= {
+        "PRTE_MCA_rmaps_default_mapping_policy": "slot:oversubscribe",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    }
     # What a program prints stands in its order with what it raises
-    return {**mpi, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **kept, "PATH": programs(), "PYTHONPATH": path, **more}
+    return {
+        **mpi,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONUNBUFFERED": "1",
+        **kept,
+        "PATH": programs(),
+        "PYTHONPATH": path,
+        **more,
+    }
 
 
 def run(case: Case, deadline: float) -> Outcome:
@@ -75,8 +100,15 @@ def run(case: Case, deadline: float) -> Outcome:
         return Outcome(case, "not tried", lines=("the time was over",))
     begin, limit, cut = time.monotonic(), min(case.seconds, left), left < case.seconds
     with tempfile.TemporaryFile() as said:
-        options = {"cwd": ROOT, "stdout": said, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}
-        process = subprocess.Popen(case.command, env=environment(**case.environment), start_new_session=True, **options)
+        options = {
+            "cwd": ROOT,
+            "stdout": said,
+            "stderr": subprocess.STDOUT,
+            "stdin": subprocess.DEVNULL,
+        }
+        process = subprocess.Popen(
+            case.command, env=environment(**case.environment), start_new_session=True, **options
+        )
         try:
             process.wait(limit)
             state = "passed" if process.returncode == 0 else "FAILED"
@@ -85,12 +117,26 @@ def run(case: Case, deadline: float) -> Outcome:
         finally:
             ended = end(process)
         said.seek(0)
-        lines = [line.rstrip() for line in said.read().decode(errors="replace").splitlines() if not HARMLESS.search(line)]
-    lines = lines[: next((at for at, line in enumerate(lines) if TORCHRUN_ENDS.match(line)), None)] or lines
+        lines = [
+            line.rstrip()
+            for line in said.read().decode(errors="replace").splitlines()
+            if not HARMLESS.search(line)
+        ]
+    lines = (
+        lines[: next((at for at, line in enumerate(lines) if TORCHRUN_ENDS.match(line)), None)]
+        or lines
+    )
     if ended:
         state = "not tried" if cut else state
-        lines.append("the time was over: " * cut + f"it had not ended after {limit:.0f} s, and was ended")
-    return Outcome(case, state, time.monotonic() - begin, tuple(lines[-(case.shown if state == "passed" else LAST) :]))
+        lines.append(
+            "the time was over: " * cut + f"it had not ended after {limit:.0f} s, and was ended"
+        )
+    return Outcome(
+        case,
+        state,
+        time.monotonic() - begin,
+        tuple(lines[-(case.shown if state == "passed" else LAST) :]),
+    )
 
 
 def end(process: subprocess.Popen) -> bool:
@@ -124,14 +170,30 @@ def descendants(pid: int) -> list[int]:
 def report(facts: dict, outcomes: list[Outcome], day: str) -> str:
     """The page."""
     count = {
-        state: sum(one.state == state for one in outcomes) for state in ("passed", "FAILED", "not possible here", "not tried")
+        state: sum(one.state == state for one in outcomes)
+        for state in ("passed", "FAILED", "not possible here", "not tried")
     }
     names = [gpu["name"] for gpu in facts["gpus"]]
-    told = [f"{names.count(name)} x {name}, {gpu_memory(facts, name):.0f} GB" for name in dict.fromkeys(names)]
+    told = [
+        f"{names.count(name)} x {name}, {gpu_memory(facts, name):.0f} GB"
+        for name in dict.fromkeys(names)
+    ]
     rows = {"GPUs": "; ".join(told), "driver, compute mode": facts["driver"] or "not told"}
-    rows |= {"cores": len(os.sched_getaffinity(0)), "system": f"{platform.system()} {platform.release()}", **facts["versions"]}
-    page = [f"# `make gpu`, {day}: {told[0]}", "", ", ".join(f"{number} {state}" for state, number in count.items()) + ".", ""]
-    page += ["Written by `make gpu`; see [what these pages are](README.md). No page of this kind is edited by hand.", ""]
+    rows |= {
+        "cores": len(os.sched_getaffinity(0)),
+        "system": f"{platform.system()} {platform.release()}",
+        **facts["versions"],
+    }
+    page = [
+        f"# `make gpu`, {day}: {told[0]}",
+        "",
+        ", ".join(f"{number} {state}" for state, number in count.items()) + ".",
+        "",
+    ]
+    page += [
+        "Written by `make gpu`; see [what these pages are](README.md). No page of this kind is edited by hand.",
+        "",
+    ]
     page += ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items()), ""]
     page += ["| path | outcome | s | what it said last |", "|---|---|---|---|"]
     for one in outcomes:
@@ -153,10 +215,18 @@ def run_all(paths: list[Case], deadline: float, at_once: int) -> list[Outcome]:
 
     def one(path):
         outcomes[path.title] = run(path, deadline)
-        print(f"{path.title}: {outcomes[path.title].state}, {outcomes[path.title].seconds:.0f} s", flush=True)
+        print(
+            f"{path.title}: {outcomes[path.title].state}, {outcomes[path.title].seconds:.0f} s",
+            flush=True,
+        )
 
     with ThreadPoolExecutor(at_once) as pool:
-        list(pool.map(one, sorted((path for path in paths if not path.alone), key=lambda path: -path.seconds)))
+        list(
+            pool.map(
+                one,
+                sorted((path for path in paths if not path.alone), key=lambda path: -path.seconds),
+            )
+        )
     for path in paths:
         if path.alone:
             one(path)
@@ -165,19 +235,40 @@ def run_all(paths: list[Case], deadline: float, at_once: int) -> list[Outcome]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--minutes", type=float, default=10.0, help="for all paths together (default: 10)")
-    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "gpu", help="where the page is written (default: docs/gpu)")
+    parser.add_argument(
+        "--minutes", type=float, default=10.0, help="for all paths together (default: 10)"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=ROOT / "docs" / "gpu",
+        help="where the page is written (default: docs/gpu)",
+    )
     at_once = max(1, len(os.sched_getaffinity(0)) // CORES)
     parser.add_argument(
-        "--at-once", type=int, default=at_once, help=f"paths side by side (default: a third of the cores, {at_once})"
+        "--at-once",
+        type=int,
+        default=at_once,
+        help=f"paths side by side (default: a third of the cores, {at_once})",
     )
-    parser.add_argument("--only", nargs="+", metavar="WORDS", help="only the paths that have one of these in their name")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        metavar="WORDS",
+        help="only the paths that have one of these in their name",
+    )
     args = parser.parse_args()
     deadline = time.monotonic() + 60 * args.minutes - 10
     facts = look()
-    paths = [path for path in cases(facts) if not args.only or any(words in path.title for words in args.only)]
+    paths = [
+        path
+        for path in cases(facts)
+        if not args.only or any(words in path.title for words in args.only)
+    ]
     if not paths:
-        parser.error(f"no path has {' or '.join(map(repr, args.only))} in its name; names are in tools/gpu_cases.py")
+        parser.error(
+            f"no path has {' or '.join(map(repr, args.only))} in its name; names are in tools/gpu_cases.py"
+        )
     outcomes = run_all(paths, deadline, args.at_once)
     day = datetime.date.today().isoformat()
     kind = re.sub(r"[^a-z0-9]+", "-", facts["gpus"][0]["name"].lower()) + "-some" * bool(args.only)

@@ -58,7 +58,9 @@ def cases(facts: dict) -> list[Case]:
         missing = more.pop("missing", "")
         if lacking:
             missing = f"this Python has no {' and no '.join(lacking)}"
-        return Case(title, [*(launcher or [*TORCHRUN, str(ranks)]), *program.split()], missing, **more)
+        return Case(
+            title, [*(launcher or [*TORCHRUN, str(ranks)]), *program.split()], missing, **more
+        )
 
     own_mpirun = shutil.which("mpirun", path=programs())
     mpirun = [own_mpirun or "mpirun", "-n", str(count), sys.executable]
@@ -68,25 +70,78 @@ def cases(facts: dict) -> list[Case]:
     found = [
         made(f"join() under torchrun, nccl: {each}", f"{PROGRAMS} world --backend nccl"),
         made("join(), one visible GPU a task", f"{PROGRAMS} world --backend nccl --one-visible"),
-        made(f"join() under mpirun, nccl: {each}", f"{PROGRAMS} world --backend nccl", "mpi4py", **no_mpi),
-        made("join(), 4 ranks on one GPU over gloo", f"{PROGRAMS} world --backend gloo", ranks=4, environment=one_gpu),
+        made(
+            f"join() under mpirun, nccl: {each}",
+            f"{PROGRAMS} world --backend nccl",
+            "mpi4py",
+            **no_mpi,
+        ),
+        made(
+            "join(), 4 ranks on one GPU over gloo",
+            f"{PROGRAMS} world --backend gloo",
+            ranks=4,
+            environment=one_gpu,
+        ),
         made("all-reduce over nccl", f"{PROGRAMS} allreduce", alone=True),
-        made("all-reduce of 2 ranks on one GPU over gloo", f"{PROGRAMS} allreduce", ranks=2, environment=one_gpu, alone=True),
-        made("scripts/allreduce_bench.py", "scripts/allreduce_bench.py --sizes 1M 64M", "mpi4py", **measures, **no_mpi),
-        made("scripts/train_single.py", "scripts/train_single.py --epochs 3", "sklearn", launcher=single),
+        made(
+            "all-reduce of 2 ranks on one GPU over gloo",
+            f"{PROGRAMS} allreduce",
+            ranks=2,
+            environment=one_gpu,
+            alone=True,
+        ),
+        made(
+            "scripts/allreduce_bench.py",
+            "scripts/allreduce_bench.py --sizes 1M 64M",
+            "mpi4py",
+            **measures,
+            **no_mpi,
+        ),
+        made(
+            "scripts/train_single.py",
+            "scripts/train_single.py --epochs 3",
+            "sklearn",
+            launcher=single,
+        ),
         made("scripts/train_ddp.py", "scripts/train_ddp.py --epochs 3 --batch-size 64", "sklearn"),
         made(
-            "scripts/train_ddp.py, 2 ranks on one GPU", "scripts/train_ddp.py --epochs 3", "sklearn", ranks=2, environment=one_gpu
+            "scripts/train_ddp.py, 2 ranks on one GPU",
+            "scripts/train_ddp.py --epochs 3",
+            "sklearn",
+            ranks=2,
+            environment=one_gpu,
         ),
         made("scripts/train_tensor.py", "scripts/train_tensor.py --epochs 3", "sklearn"),
-        made("scripts/train_horovod.py", "scripts/train_horovod.py --epochs 3", "sklearn", "horovod", "mpi4py", **no_mpi),
-        made("scripts/train_keras.py", "scripts/train_keras.py", "sklearn", "keras", "horovod", "mpi4py", **no_mpi),
+        made(
+            "scripts/train_horovod.py",
+            "scripts/train_horovod.py --epochs 3",
+            "sklearn",
+            "horovod",
+            "mpi4py",
+            **no_mpi,
+        ),
+        made(
+            "scripts/train_keras.py",
+            "scripts/train_keras.py",
+            "sklearn",
+            "keras",
+            "horovod",
+            "mpi4py",
+            **no_mpi,
+        ),
         made("FSDP2", f"{PROGRAMS} fsdp"),
-        made("FSDP2, 2 ranks on one GPU over gloo", f"{PROGRAMS} fsdp", ranks=2, environment=one_gpu),
+        made(
+            "FSDP2, 2 ranks on one GPU over gloo", f"{PROGRAMS} fsdp", ranks=2, environment=one_gpu
+        ),
     ]
     for stage in range(4):
         found += [
-            made(f"ZeRO stage {stage}, {dtype}", f"{PROGRAMS} zero --stage {stage} --dtype {dtype}", "deepspeed", seconds=90)
+            made(
+                f"ZeRO stage {stage}, {dtype}",
+                f"{PROGRAMS} zero --stage {stage} --dtype {dtype}",
+                "deepspeed",
+                seconds=90,
+            )
             for dtype in ("bf16", "fp16")
         ]
     offload = f"{PROGRAMS} zero --dtype bf16 --offload --stage"
@@ -94,15 +149,54 @@ def cases(facts: dict) -> list[Case]:
     found += [
         made("ZeRO stage 2, optimizer offloaded to the host", f"{offload} 2", "deepspeed", **slow),
         made("ZeRO stage 3, optimizer offloaded to the host", f"{offload} 3", "deepspeed", **slow),
-        made("ZeRO stage 1, DeepSpeed's fused Adam", f"{PROGRAMS} zero --stage 1 --dtype bf16 --fused", "deepspeed", **slow),
-        made("ZeRO stage 3, 2 ranks on one GPU", f"{PROGRAMS} zero --stage 3", "deepspeed", ranks=2, environment=one_gpu),
+        made(
+            "ZeRO stage 1, DeepSpeed's fused Adam",
+            f"{PROGRAMS} zero --stage 1 --dtype bf16 --fused",
+            "deepspeed",
+            **slow,
+        ),
+        made(
+            "ZeRO stage 3, 2 ranks on one GPU",
+            f"{PROGRAMS} zero --stage 3",
+            "deepspeed",
+            ranks=2,
+            environment=one_gpu,
+        ),
         made("generate() at stage 3", f"{PROGRAMS} generate", "deepspeed", "transformers"),
-        made("scripts/train_deepspeed.py", "scripts/train_deepspeed.py --epochs 3 --stage 2", "deepspeed", "sklearn"),
-        made("scripts/zero_check_mem.py", "scripts/zero_check_mem.py", "deepspeed", "psutil", shown=80, seconds=120),
+        made(
+            "scripts/train_deepspeed.py",
+            "scripts/train_deepspeed.py --epochs 3 --stage 2",
+            "deepspeed",
+            "sklearn",
+        ),
+        made(
+            "scripts/zero_check_mem.py",
+            "scripts/zero_check_mem.py",
+            "deepspeed",
+            "psutil",
+            shown=80,
+            seconds=120,
+        ),
         summarizer(made, count),
-        made("scripts/synthetic_benchmark.py, one rank", SYNTHETIC, "transformers", launcher=single, **measures),
-        made("scripts/synthetic_benchmark.py, DDP", f"{SYNTHETIC} --method ddp", "transformers", **measures),
-        made("scripts/synthetic_benchmark.py, by hand", f"{SYNTHETIC} --method hand", "transformers", **measures),
+        made(
+            "scripts/synthetic_benchmark.py, one rank",
+            SYNTHETIC,
+            "transformers",
+            launcher=single,
+            **measures,
+        ),
+        made(
+            "scripts/synthetic_benchmark.py, DDP",
+            f"{SYNTHETIC} --method ddp",
+            "transformers",
+            **measures,
+        ),
+        made(
+            "scripts/synthetic_benchmark.py, by hand",
+            f"{SYNTHETIC} --method hand",
+            "transformers",
+            **measures,
+        ),
         made(
             "scripts/synthetic_benchmark.py, Horovod",
             f"{SYNTHETIC} --method horovod",
@@ -110,7 +204,14 @@ def cases(facts: dict) -> list[Case]:
             **measures,
             **no_mpi,
         ),
-        made("several ranks on a GPU, MPS", "tools/gpu_share.py", "transformers", launcher=single, seconds=240, **measures),
+        made(
+            "several ranks on a GPU, MPS",
+            "tools/gpu_share.py",
+            "transformers",
+            launcher=single,
+            seconds=240,
+            **measures,
+        ),
     ]
     kit = ("deepspeed", "mpi4py", "ipyparallel", "nbclient", "psutil")
     for name in NOTEBOOKS:
@@ -121,7 +222,9 @@ def cases(facts: dict) -> list[Case]:
                 f"tools/notebooks.py --only-run --timeout 400 {name}.ipynb",
                 *needs,
                 launcher=single,
-                seconds=600 if "dailymail" in name else 240,  # it was not through after 185 s on an H200, beside others
+                seconds=600
+                if "dailymail" in name
+                else 240,  # it was not through after 185 s on an H200, beside others
             )
         )
     return found
@@ -137,7 +240,9 @@ def summarizer(made, ranks):
     )
     script = " && ".join(f'{shlex.join(TORCHRUN)} {ranks} "$0" {words}' for words in steps)
     title = "scripts/summarize.py: train, evaluate, generate"
-    return made(title, "scripts/summarize.py", *needs, launcher=["sh", "-c", script], shown=6, seconds=240)
+    return made(
+        title, "scripts/summarize.py", *needs, launcher=["sh", "-c", script], shown=6, seconds=240
+    )
 
 
 def programs() -> str:

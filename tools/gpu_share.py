@@ -17,7 +17,14 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-BENCHMARK = [ROOT / "scripts" / "synthetic_benchmark.py", "--json", "--model", "small", "--image-size", "64"]
+BENCHMARK = [
+    ROOT / "scripts" / "synthetic_benchmark.py",
+    "--json",
+    "--model",
+    "small",
+    "--image-size",
+    "64",
+]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
 CONTROL = "nvidia-cuda-mps-control"
 
@@ -27,7 +34,9 @@ def benchmark(ranks, method, options, environment, core=None):
     command = [*TORCHRUN, ranks, *BENCHMARK, "--method", method, *options]
     bound = (lambda: os.sched_setaffinity(0, {core})) if core is not None else None
     env = dict(os.environ, OMP_NUM_THREADS="1", **environment)
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, env=env, preexec_fn=bound, timeout=100)
+    done = subprocess.run(
+        [*map(str, command)], capture_output=True, text=True, env=env, preexec_fn=bound, timeout=100
+    )
     if done.returncode:
         sys.exit(f"{ranks} ranks, {method}:\n{done.stderr[-2000:]}")
     return json.loads(done.stdout.splitlines()[-1])
@@ -37,12 +46,18 @@ def benchmark(ranks, method, options, environment, core=None):
 def mps():
     """The environment in which programs go through MPS; its daemon runs meanwhile, in a private folder. None: not possible."""
     with tempfile.TemporaryDirectory() as folder:
-        names = {"CUDA_MPS_PIPE_DIRECTORY": f"{folder}/pipe", "CUDA_MPS_LOG_DIRECTORY": f"{folder}/log"}
+        names = {
+            "CUDA_MPS_PIPE_DIRECTORY": f"{folder}/pipe",
+            "CUDA_MPS_LOG_DIRECTORY": f"{folder}/log",
+        }
         for path in names.values():
             Path(path).mkdir()
         env = dict(os.environ, **names)
         try:
-            started = subprocess.run([CONTROL, "-d"], env=env, capture_output=True, timeout=20).returncode == 0
+            started = (
+                subprocess.run([CONTROL, "-d"], env=env, capture_output=True, timeout=20).returncode
+                == 0
+            )
         except (OSError, subprocess.TimeoutExpired):
             started = False
         try:
@@ -62,10 +77,20 @@ def on_gpu(ranks):
             if names is None:
                 return print(f"MPS is not possible here: {CONTROL} is not there, or does not start")
             for count in ranks:
-                found = [benchmark(count, method, options, gpu | names) for method in ("single", "ddp")]
-                assert {one["device"] for one in found} == {"cuda"}, "the ranks did not take the GPU"
-                rates = [f"{one['images_per_second']:10.0f} ± {one['images_per_second_sd']:5.0f}" for one in found]
-                print(f"{count:5} {'yes' if names else 'no':>4} {rates[0]:>18} {rates[1]:>18}", flush=True)
+                found = [
+                    benchmark(count, method, options, gpu | names) for method in ("single", "ddp")
+                ]
+                assert {one["device"] for one in found} == {"cuda"}, (
+                    "the ranks did not take the GPU"
+                )
+                rates = [
+                    f"{one['images_per_second']:10.0f} ± {one['images_per_second_sd']:5.0f}"
+                    for one in found
+                ]
+                print(
+                    f"{count:5} {'yes' if names else 'no':>4} {rates[0]:>18} {rates[1]:>18}",
+                    flush=True,
+                )
 
 
 def on_core(ranks, pauses, steps):
@@ -82,11 +107,27 @@ def on_core(ranks, pauses, steps):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--core", action="store_true", help="on one core, without a GPU")
-    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4], help="that share the GPU or core (default: 1 2 4)")
-    parser.add_argument("--pauses", type=float, nargs="+", default=[0, 60], help="ms in each step, with --core (default: 0 60)")
-    parser.add_argument("--steps", type=int, default=50, help="that are counted, with --core (default: 50)")
+    parser.add_argument(
+        "--ranks",
+        type=int,
+        nargs="+",
+        default=[1, 2, 4],
+        help="that share the GPU or core (default: 1 2 4)",
+    )
+    parser.add_argument(
+        "--pauses",
+        type=float,
+        nargs="+",
+        default=[0, 60],
+        help="ms in each step, with --core (default: 0 60)",
+    )
+    parser.add_argument(
+        "--steps", type=int, default=50, help="that are counted, with --core (default: 50)"
+    )
     args = parser.parse_args()
     on_core(args.ranks, args.pauses, args.steps) if args.core else on_gpu(args.ranks)
 

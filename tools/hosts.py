@@ -34,8 +34,24 @@ NODES = {"node1": "10.77.0.11", "node2": "10.77.0.12"}
 LOGIN = "10.77.0.1"
 USERS = {"alice": 20001, "bob": 20002}
 INSIDE = "PI2ZERO_HOSTS"  # set for the command: the folder of the harness
-NEEDS = {"ip": "iproute2", "sshd": "openssh-server", "ssh": "openssh-client", "slurmctld": "slurm-wlm", "munged": "munge"}
-NEW_HOST = ["unshare", "--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+NEEDS = {
+    "ip": "iproute2",
+    "sshd": "openssh-server",
+    "ssh": "openssh-client",
+    "slurmctld": "slurm-wlm",
+    "munged": "munge",
+}
+NEW_HOST = [
+    "unshare",
+    "--net",
+    "--uts",
+    "--ipc",
+    "--mount",
+    "--pid",
+    "--fork",
+    "--kill-child",
+    "--mount-proc",
+]
 
 
 def main():
@@ -50,10 +66,14 @@ def outside(command) -> int:
     if missing := missing_here():
         print(f"Two hosts on this machine need {missing}.")
         return 1
-    with tempfile.TemporaryDirectory(prefix="pi2zero-hosts-", dir="/var/tmp") as folder:  # /tmp is each host's own
+    with tempfile.TemporaryDirectory(
+        prefix="pi2zero-hosts-", dir="/var/tmp"
+    ) as folder:  # /tmp is each host's own
         Path(folder).chmod(0o755)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-        process = subprocess.Popen([*NEW_HOST, sys.executable, __file__, "--", *command], env=os.environ | {INSIDE: folder})
+        process = subprocess.Popen(
+            [*NEW_HOST, sys.executable, __file__, "--", *command], env=os.environ | {INSIDE: folder}
+        )
         try:
             return process.wait()
         finally:  # unshare takes no other signal, and with it go all namespaces
@@ -66,7 +86,9 @@ def missing_here() -> str:
     if sys.platform != "linux" or os.geteuid() != 0:
         return "Linux, and root (namespaces, sshd and slurmd)"
     os.environ["PATH"] += ":/usr/sbin:/sbin"
-    if packages := sorted({package for program, package in NEEDS.items() if not shutil.which(program)}):
+    if packages := sorted(
+        {package for program, package in NEEDS.items() if not shutil.which(program)}
+    ):
         return f"programs that are missing: apt-get install --no-install-recommends {' '.join(packages)}"
     if subprocess.run([*NEW_HOST, "true"], capture_output=True).returncode:
         return "namespaces, which this container does not allow"
@@ -95,10 +117,15 @@ def inside(command) -> int:
     subprocess.Popen(sshd(folder, "login"))
     for name in NODES:
         start_node(folder, name)
-    wait(lambda: out("sinfo", "-h", "-t", "idle", "-o", "%D").strip() == str(len(NODES)), "Slurm's nodes")
+    wait(
+        lambda: out("sinfo", "-h", "-t", "idle", "-o", "%D").strip() == str(len(NODES)),
+        "Slurm's nodes",
+    )
     threading.Thread(target=operate, args=[folder], daemon=True).start()
     # It does not see the other hosts' processes: whoever ends something there has been there.
-    return subprocess.call(["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", *command])
+    return subprocess.call(
+        ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", *command]
+    )
 
 
 def let_users_through(closed: Path, kept: Path) -> None:
@@ -112,7 +139,9 @@ def let_users_through(closed: Path, kept: Path) -> None:
         if entry.is_symlink():
             new.symlink_to(entry.readlink())
             continue
-        new.mkdir(exist_ok=True) if entry.is_dir() else new.touch()  # mount keeps its books in /run/mount
+        new.mkdir(
+            exist_ok=True
+        ) if entry.is_dir() else new.touch()  # mount keeps its books in /run/mount
         run("mount", "--rbind", entry, new)
 
 
@@ -124,13 +153,25 @@ def start_network() -> None:
 
 def private_mounts(folder: Path) -> None:
     """A /tmp, /dev/shm, ~/.ssh and /etc of its own, with these hosts' names."""
-    run("cp", "-a", "/etc", folder)  # as a whole: a mount on one file would go when somebody outside writes that file anew
+    run(
+        "cp", "-a", "/etc", folder
+    )  # as a whole: a mount on one file would go when somebody outside writes that file anew
     run("mount", "--bind", folder / "etc", "/etc")
     entries = {"localhost": "127.0.0.1", "login": LOGIN} | NODES
-    Path("/etc/hosts").write_text("".join(f"{address} {name}\n" for name, address in entries.items()))
+    Path("/etc/hosts").write_text(
+        "".join(f"{address} {name}\n" for name, address in entries.items())
+    )
     for place in ("/tmp", "/dev/shm"):
         run("mount", "-t", "tmpfs", "-o", "mode=1777", "tmpfs", place)
-    run("mount", "-t", "tmpfs", "-o", "mode=0700", "tmpfs", place_for(Path.home() / ".ssh", folder / "home"))
+    run(
+        "mount",
+        "-t",
+        "tmpfs",
+        "-o",
+        "mode=0700",
+        "tmpfs",
+        place_for(Path.home() / ".ssh", folder / "home"),
+    )
 
 
 def place_for(path: Path, kept: Path) -> Path:
@@ -146,8 +187,15 @@ def make_keys(folder: Path) -> None:
     run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "host")
     public = (folder / "host.pub").read_text().rsplit(" ", 1)[0]
     hosts = {"login": LOGIN} | NODES
-    (folder / "known_hosts").write_text("".join(f"{name},{address} {public}\n" for name, address in hosts.items()))
-    options = [f"HostKey {folder}/host", "AuthorizedKeysFile .ssh/authorized_keys", "StrictModes no", "UsePAM no"]
+    (folder / "known_hosts").write_text(
+        "".join(f"{name},{address} {public}\n" for name, address in hosts.items())
+    )
+    options = [
+        f"HostKey {folder}/host",
+        "AuthorizedKeysFile .ssh/authorized_keys",
+        "StrictModes no",
+        "UsePAM no",
+    ]
     options += ["PidFile none", "AcceptEnv *", "MaxStartups 100", "PermitRootLogin yes"]
     (folder / "sshd_config").write_text("\n".join(options) + "\n")
     make_key(folder, Path.home())
@@ -159,7 +207,9 @@ def make_key(folder: Path, home: Path) -> None:
     ssh.mkdir(mode=0o700, exist_ok=True)
     run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", ssh / "id_ed25519")
     shutil.copy(ssh / "id_ed25519.pub", ssh / "authorized_keys")
-    (ssh / "config").write_text(f"Host node* login\n  UserKnownHostsFile {folder}/known_hosts\n  BatchMode yes\n")
+    (ssh / "config").write_text(
+        f"Host node* login\n  UserKnownHostsFile {folder}/known_hosts\n  BatchMode yes\n"
+    )
 
 
 def make_users(folder: Path) -> None:
@@ -177,7 +227,9 @@ def make_users(folder: Path) -> None:
 
 def start_node(folder: Path, name: str) -> None:
     """A host with an sshd, at the bridge. Process 1 in it is this script, and then its sshd."""
-    process = subprocess.Popen([*NEW_HOST, sys.executable, __file__, "--", "node", name], stdin=subprocess.PIPE)
+    process = subprocess.Popen(
+        [*NEW_HOST, sys.executable, __file__, "--", "node", name], stdin=subprocess.PIPE
+    )
     (folder / f"{name}.pid").write_text(str(process.pid))
     cable = f"v-{name}"
     ours, its = Path("/proc/self/ns/net"), Path(f"/proc/{process.pid}/ns/net")
@@ -238,19 +290,34 @@ def node(name: str) -> None:
     run("ip", "addr", "add", f"{NODES[name]}/24", "dev", "eth0")
     run("ip", "link", "set", "eth0", "up")
     place_for(Path("/run/sshd"), folder / f"{name}-run")
-    subprocess.Popen(["slurmd", "-D", "-N", name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.Popen(
+        ["slurmd", "-D", "-N", name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     os.execvp("sshd", sshd(folder, name))
 
 
 def sshd(folder: Path, name: str) -> list[str]:
-    return [shutil.which("sshd"), "-D", "-e", "-f", str(folder / "sshd_config"), "-E", str(folder / f"{name}.log")]
+    return [
+        shutil.which("sshd"),
+        "-D",
+        "-e",
+        "-f",
+        str(folder / "sshd_config"),
+        "-E",
+        str(folder / f"{name}.log"),
+    ]
 
 
 def start_slurm(folder: Path) -> None:
     """munged and slurmctld here; each node starts its slurmd. SLURM_CONF tells all programs where the configuration is."""
-    nodes = "\n".join(f"NodeName={name} NodeAddr={ip} CPUs=2 RealMemory=4000 State=UNKNOWN" for name, ip in NODES.items())
+    nodes = "\n".join(
+        f"NodeName={name} NodeAddr={ip} CPUs=2 RealMemory=4000 State=UNKNOWN"
+        for name, ip in NODES.items()
+    )
     text = Path(__file__).with_name("hosts_slurm.conf").read_text()
-    (folder / "slurm.conf").write_text(text.format(login=LOGIN, folder=folder, nodes=nodes, names=",".join(NODES)))
+    (folder / "slurm.conf").write_text(
+        text.format(login=LOGIN, folder=folder, nodes=nodes, names=",".join(NODES))
+    )
     (folder / "munge.key").write_bytes(os.urandom(128))
     (folder / "munge.key").chmod(0o600)
     (folder / "state").mkdir()

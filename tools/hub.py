@@ -65,17 +65,45 @@ def install():
     """What is not there yet. Nothing of the kit's own pins changes: --no-deps, and a test holds the two lists together."""
     marker, wanted = HUB / "node_modules" / "installed", (HUB / "requirements.lock").read_text()
     wanted += (HUB / "package-lock.json").read_text()
-    if marker.exists() and marker.read_text() == wanted and Path(sys.executable).with_name("jupyterhub").exists():
+    if (
+        marker.exists()
+        and marker.read_text() == wanted
+        and Path(sys.executable).with_name("jupyterhub").exists()
+    ):
         return
     print("Installing JupyterHub and its proxy, half a minute", flush=True)
-    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--require-hashes", "-r", HUB / "requirements.lock"]
-    npm = ["npm", "ci", "--silent", "--no-audit", "--no-fund", "--omit=dev", "--ignore-scripts", f"--prefix={HUB}"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-deps",
+        "--require-hashes",
+        "-r",
+        HUB / "requirements.lock",
+    ]
+    npm = [
+        "npm",
+        "ci",
+        "--silent",
+        "--no-audit",
+        "--no-fund",
+        "--omit=dev",
+        "--ignore-scripts",
+        f"--prefix={HUB}",
+    ]
     # People may not write here: what Python would make of the sources at their first start, and what is compiled, is made now.
-    bytecode = [sys.executable, "-m", "pi2zero.built.bytecode"], [sys.executable, "-m", "compileall", "-q", ROOT / "src"]
+    bytecode = (
+        [sys.executable, "-m", "pi2zero.built.bytecode"],
+        [sys.executable, "-m", "compileall", "-q", ROOT / "src"],
+    )
     built = [sys.executable, "-m", "pi2zero", "built"]  # goes on in the background
     for command in (pip, npm, *bytecode, built):
         if subprocess.run(command, cwd=HUB).returncode:
-            sys.exit(f"{command[0]} could not install the hub. Its words are above. Mend that, then run make hub again.")
+            sys.exit(
+                f"{command[0]} could not install the hub. Its words are above. Mend that, then run make hub again."
+            )
     marker.write_text(wanted)
 
 

@@ -14,16 +14,24 @@ c.KernelManager.transport = "ipc"
 # put others there.
 os.environ["PI2ZERO_BIN"] = str(Path(sys.executable).parent)  # lab_settings/bashrc reads it
 SHELL = os.environ.get("SHELL") or shutil.which("bash") or "/bin/sh"
-OURS = ["--rcfile", str(Path(__file__).parent / "lab_settings" / "bashrc")] if Path(SHELL).name == "bash" else []
+OURS = (
+    ["--rcfile", str(Path(__file__).parent / "lab_settings" / "bashrc")]
+    if Path(SHELL).name == "bash"
+    else []
+)
 c.ServerApp.terminado_settings = {"shell_command": [SHELL, *OURS]}
 c.ServerApp.log_level = "WARN"  # the address is still printed
 # An attendee needs neither nbgrader's menus (only its preprocessors are used) nor ipyparallel's cluster tab, nor news.
 nbgrader = ["nbgrader"] + [f"nbgrader.server_extensions.{name}" for name in
                            ("assignment_list", "course_list", "formgrader", "validate_assignment")]  # fmt: skip
-c.ServerApp.jpserver_extensions = dict.fromkeys([*nbgrader, "ipyparallel"], False) | {"jupyterlab": True}
+c.ServerApp.jpserver_extensions = dict.fromkeys([*nbgrader, "ipyparallel"], False) | {
+    "jupyterlab": True
+}
 SETTINGS = str(Path(__file__).parent / "lab_settings")
 c.LabApp.app_settings_dir = SETTINGS
-c.LabApp.extra_labextensions_path = [str(Path(__file__).parent / "lab_extensions")]  # the tile, and the signs in the status bar
+c.LabApp.extra_labextensions_path = [
+    str(Path(__file__).parent / "lab_extensions")
+]  # the tile, and the signs in the status bar
 c.LabApp.custom_css = True
 c.ServerApp.tornado_settings = {"static_custom_path": [SETTINGS]}  # where custom.css is
 c.LabApp.check_for_updates_class = "jupyterlab.NeverCheckForUpdate"  # works without a network

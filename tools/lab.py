@@ -23,7 +23,9 @@ from pi2zero.mpi import mpi_settings
 ROOT = Path(__file__).resolve().parents[1]
 FIRST = "notebooks/00_start_here.ipynb"
 OWN_COPY = "--own-copy"
-DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # this machine is not asked for at a proxy
+DIRECT = urllib.request.build_opener(
+    urllib.request.ProxyHandler({})
+)  # this machine is not asked for at a proxy
 SOCKET_PATH_MAX = 107  # characters of a Unix socket's path on Linux
 SOCKET_NAME = len("/kernel-01234567-0123-0123-0123-0123456789ab-ipc-99")
 
@@ -39,7 +41,11 @@ def environment():
 def runtime_dir():
     """Where Jupyter's sockets lie: its usual folder, or one with a shorter path."""
     usual = jupyter_runtime_dir()
-    return usual if len(usual) + SOCKET_NAME <= SOCKET_PATH_MAX else short_folder(os.environ.get("XDG_RUNTIME_DIR"))
+    return (
+        usual
+        if len(usual) + SOCKET_NAME <= SOCKET_PATH_MAX
+        else short_folder(os.environ.get("XDG_RUNTIME_DIR"))
+    )
 
 
 def short_folder(session, shared="/tmp"):
@@ -53,7 +59,9 @@ def short_folder(session, shared="/tmp"):
 
 
 def has_browser():
-    return sys.platform == "darwin" or any(os.environ.get(name) for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"))
+    return sys.platform == "darwin" or any(
+        os.environ.get(name) for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
+    )
 
 
 def beside(server):
@@ -73,7 +81,9 @@ def answers(server):
     """Whether the server with this pid has written where it is, and answers there."""
     with contextlib.suppress(OSError, ValueError):
         told = json.loads(Path(jupyter_runtime_dir(), f"jpserver-{server}.json").read_text())
-        request = urllib.request.Request(f"{told['url']}api", headers={"Authorization": f"token {told['token']}"})  # noqa: S310  (our server)
+        request = urllib.request.Request(  # noqa: S310  (a server on this host)
+            f"{told['url']}api", headers={"Authorization": f"token {told['token']}"}
+        )
         with DIRECT.open(request, timeout=5) as reply:
             return reply.status == 200
     return False
@@ -82,9 +92,16 @@ def answers(server):
 def main():
     doctor = [sys.executable, "-m", "pi2zero", "doctor", "--quick"]
     if subprocess.run(doctor, cwd=ROOT).returncode and not os.environ.get("ANYWAY"):
-        sys.exit("The doctor found what would stop you (see above). Mend it, then run make lab again; or: make lab ANYWAY=1")
+        sys.exit(
+            "The doctor found what would stop you (see above). Mend it, then run make lab again; or: make lab ANYWAY=1"
+        )
     env = environment()
-    command = [sys.executable, "-m", "jupyterlab", f"--config={ROOT / 'tools' / 'jupyter_lab_config.py'}"]
+    command = [
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        f"--config={ROOT / 'tools' / 'jupyter_lab_config.py'}",
+    ]
     options = [option for option in sys.argv[1:] if option != OWN_COPY]
     folder = own_copy(Path.home() / "pi2zero") if OWN_COPY in sys.argv else ROOT
     command += [f"--ServerApp.root_dir={folder}", f"--LabApp.default_url=/lab/tree/{FIRST}"]
@@ -92,9 +109,16 @@ def main():
         command.append("--allow-root")
     if not has_browser():
         command.append("--no-browser")
-        print("JupyterLab starts. Open the address below that begins with http://127.0.0.1 (Ctrl-C twice ends it).")
-        print("On a remote machine, with 8888 as the port in that address: ssh -L 8888:127.0.0.1:8888 you@machine", flush=True)
-    subprocess.run([sys.executable, __file__, "--beside", str(os.getpid())], env=env, start_new_session=True)
+        print(
+            "JupyterLab starts. Open the address below that begins with http://127.0.0.1 (Ctrl-C twice ends it)."
+        )
+        print(
+            "On a remote machine, with 8888 as the port in that address: ssh -L 8888:127.0.0.1:8888 you@machine",
+            flush=True,
+        )
+    subprocess.run(
+        [sys.executable, __file__, "--beside", str(os.getpid())], env=env, start_new_session=True
+    )
     os.chdir(folder)
     os.execve(command[0], command + options, env)
 

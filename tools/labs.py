@@ -31,10 +31,17 @@ class Stubs(ClearSolutions):
 
     def preprocess_cell(self, cell, resources, cell_index):
         if self.begin_solution_delimeter in cell.source:
-            number, definition = task_number(cell), re.search(r"^def (\w+\(.*\)):", cell.source, re.MULTILINE)
+            number, definition = (
+                task_number(cell),
+                re.search(r"^def (\w+\(.*\)):", cell.source, re.MULTILINE),
+            )
             if number is None or not definition:
-                raise LabError(f"cell {cell_index + 1} of the lab: a solution needs a tag like task-3, and stands in a function")
-            self.code_stub = {"python": f'raise NotImplementedError("task {number}: write {definition[1]}")'}
+                raise LabError(
+                    f"cell {cell_index + 1} of the lab: a solution needs a tag like task-3, and stands in a function"
+                )
+            self.code_stub = {
+                "python": f'raise NotImplementedError("task {number}: write {definition[1]}")'
+            }
         try:
             return super().preprocess_cell(cell, resources, cell_index)
         except RuntimeError as error:
@@ -52,7 +59,9 @@ def task_number(cell):
 def make_lab(solution):
     """The lab of a solution, as the text of an .ipynb file. solution: its path. Raises LabError."""
     book = nbformat.read(solution, as_version=4)
-    book.cells = [cell for cell in book.cells if "solution-only" not in cell.metadata.get("tags", [])]
+    book.cells = [
+        cell for cell in book.cells if "solution-only" not in cell.metadata.get("tags", [])
+    ]
     if not any("### BEGIN SOLUTION" in cell.source for cell in book.cells):
         raise LabError(f"{solution.name}: no cell has ### BEGIN SOLUTION; what should be left out?")
     resources = {}
@@ -70,8 +79,15 @@ def make_lab(solution):
 def main():
     formatter = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter)
-    parser.add_argument("--check", action="store_true", help="only compare; exit status 1 if a lab is out of step")
-    parser.add_argument("--root", type=Path, default=ROOT, help="folder that has solutions/ and labs/ (default: the kit)")
+    parser.add_argument(
+        "--check", action="store_true", help="only compare; exit status 1 if a lab is out of step"
+    )
+    parser.add_argument(
+        "--root",
+        type=Path,
+        default=ROOT,
+        help="folder that has solutions/ and labs/ (default: the kit)",
+    )
     options = parser.parse_args()
     solutions = sorted((options.root / "solutions").glob("*.ipynb"))
     if not solutions:
@@ -81,13 +97,19 @@ def main():
     except LabError as error:
         sys.exit(str(error))
     stale = [path for path, text in texts.items() if not path.is_file() or path.read_text() != text]
-    orphans = [path for path in sorted((options.root / "labs").glob("*.ipynb")) if path not in texts]
+    orphans = [
+        path for path in sorted((options.root / "labs").glob("*.ipynb")) if path not in texts
+    ]
     if options.check:
         for path in stale:
             print(f"labs/{path.name} is out of step with solutions/{path.name}. Run: make labs")
         for path in orphans:
-            print(f"labs/{path.name} has no solutions/{path.name}. Labs are generated: remove it, or add its solution.")
-        print(f"{len(texts)} lab{'s' * (len(texts) != 1)} compared with the solutions, {len(stale) + len(orphans)} out of step.")
+            print(
+                f"labs/{path.name} has no solutions/{path.name}. Labs are generated: remove it, or add its solution."
+            )
+        print(
+            f"{len(texts)} lab{'s' * (len(texts) != 1)} compared with the solutions, {len(stale) + len(orphans)} out of step."
+        )
         sys.exit(1 if stale or orphans else 0)
     for path in stale:
         path.parent.mkdir(exist_ok=True)

@@ -54,12 +54,23 @@ def install_mpich(folder):
 
 def link_system(folder):
     """The system's programs, in front of others on the PATH; mpi4py finds the library by itself."""
-    system = os.pathsep.join(part for part in os.environ["PATH"].split(os.pathsep) if not Path(part).is_relative_to(sys.prefix))
+    system = os.pathsep.join(
+        part
+        for part in os.environ["PATH"].split(os.pathsep)
+        if not Path(part).is_relative_to(sys.prefix)
+    )
     found = {name: shutil.which(name, path=system) for name in SYSTEM}
-    told = subprocess.run([found["mpirun"] or "false", "--version"], capture_output=True, text=True).stdout
+    told = subprocess.run(
+        [found["mpirun"] or "false", "--version"], capture_output=True, text=True
+    ).stdout
     if not re.search(r"Open MPI\) 4\.", told):
-        what = f"The system's mpirun is {told.splitlines()[0]}" if told else "The system has no mpirun"
-        stop(f"{what}; this environment is for Open MPI 4.", "on Debian 12: apt-get install openmpi-bin libopenmpi-dev")
+        what = (
+            f"The system's mpirun is {told.splitlines()[0]}" if told else "The system has no mpirun"
+        )
+        stop(
+            f"{what}; this environment is for Open MPI 4.",
+            "on Debian 12: apt-get install openmpi-bin libopenmpi-dev",
+        )
     for name, path in found.items():
         link(folder / "bin" / name, path)
 
@@ -72,18 +83,35 @@ def link(own, path):
 
 def variables(python):
     """The environment variables for programs of such an environment: no other MPI on the PATH, no setting for another one."""
-    env = {name: value for name, value in os.environ.items() if not re.match("(OMPI|PRTE|PMIX|MPI4PY|VIRTUAL_ENV)", name)}
-    others = [part for part in env["PATH"].split(os.pathsep) if not (Path(part) / "mpirun").exists()]
-    others += [part for part in ("/usr/bin", "/bin") if part not in others]  # compilers; the environment's MPI comes first
-    return env | {"PATH": os.pathsep.join([str(python.parent), *others]), "PYTHONPATH": str(ROOT / "src")}
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if not re.match("(OMPI|PRTE|PMIX|MPI4PY|VIRTUAL_ENV)", name)
+    }
+    others = [
+        part for part in env["PATH"].split(os.pathsep) if not (Path(part) / "mpirun").exists()
+    ]
+    others += [
+        part for part in ("/usr/bin", "/bin") if part not in others
+    ]  # compilers; the environment's MPI comes first
+    return env | {
+        "PATH": os.pathsep.join([str(python.parent), *others]),
+        "PYTHONPATH": str(ROOT / "src"),
+    }
 
 
 def main():
     description, ways = __doc__.split("\n\n", 1)
     formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=description, epilog=ways, formatter_class=formatter)
-    parser.add_argument("library", choices=[name for name in TITLES if name != "openmpi5"], help="which MPI")
-    parser.add_argument("--folder", type=Path, help="where to make it (default: .venv-LIBRARY in the clone)")
+    parser = argparse.ArgumentParser(
+        description=description, epilog=ways, formatter_class=formatter
+    )
+    parser.add_argument(
+        "library", choices=[name for name in TITLES if name != "openmpi5"], help="which MPI"
+    )
+    parser.add_argument(
+        "--folder", type=Path, help="where to make it (default: .venv-LIBRARY in the clone)"
+    )
     parser.add_argument("--horovod", action="store_true", help="compile Horovod for it")
     options = parser.parse_args()
     python = make(options.library, (options.folder or ROOT / f".venv-{options.library}").absolute())

@@ -20,7 +20,9 @@ from mpi_environments import ROOT, TITLES, variables
 PAGE = ROOT / "docs" / "mpi_libraries.md"
 TABLE = re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- end of table -->)", re.DOTALL)
 COLOURS = re.compile(r"(?:\x1b|#x1B)\[[\d;]*m")
-STORE = ROOT / "build" / "mpi_libraries"  # what was found under each library, when it was last tried
+STORE = (
+    ROOT / "build" / "mpi_libraries"
+)  # what was found under each library, when it was last tried
 LIMIT = 1200  # s for one row of one library
 PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider"]
 NBVAL = ["tools/nbval_report.py", "--timeout", "60"]
@@ -50,9 +52,13 @@ def environment(library):
 def run(python, words):
     """(passed, of, [what failed, and why])."""
     with tempfile.NamedTemporaryFile(suffix=".xml") as report:
-        env = variables(python) | {"PYTEST_ADDOPTS": f"--junitxml={report.name} -o junit_family=xunit2"}
+        env = variables(python) | {
+            "PYTEST_ADDOPTS": f"--junitxml={report.name} -o junit_family=xunit2"
+        }
         try:
-            subprocess.run([python, *words], cwd=ROOT, env=env, timeout=LIMIT, stdout=subprocess.DEVNULL)
+            subprocess.run(
+                [python, *words], cwd=ROOT, env=env, timeout=LIMIT, stdout=subprocess.DEVNULL
+            )
         except subprocess.TimeoutExpired:
             return 0, 1, [f"not over after {LIMIT} s"]
         cases = xml.parse(report.name).getroot().iter("testcase")  # noqa: S314  (pytest's own report)
@@ -60,8 +66,14 @@ def run(python, words):
 
 
 def counted(cases):
-    failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
-    return len(cases) - len(failed), len(cases), [f"{case.get('name')}: {why(case)}" for case in failed]
+    failed = [
+        case for case in cases if case.find("failure") is not None or case.find("error") is not None
+    ]
+    return (
+        len(cases) - len(failed),
+        len(cases),
+        [f"{case.get('name')}: {why(case)}" for case in failed],
+    )
 
 
 def why(case):
@@ -74,19 +86,31 @@ def why(case):
 
 def version(python):
     words = "from pi2zero.mpi import mpi_library; print(mpi_library())"
-    return subprocess.run([python, "-c", words], env=variables(python), capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        [python, "-c", words], env=variables(python), capture_output=True, text=True
+    ).stdout.strip()
 
 
 def table():
     """The page's table, and under it what failed, from what is stored of each library."""
-    found = [json.loads(path.read_text()) for library in TITLES if (path := STORE / f"{library}.json").exists()]
+    found = [
+        json.loads(path.read_text())
+        for library in TITLES
+        if (path := STORE / f"{library}.json").exists()
+    ]
     head = ["", *(told["version"] for told in found)]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for row in ROWS:
-        lines.append(f"| {' | '.join([row, *(shown(*told['rows'].get(row, (0, 0))[:2]) for told in found)])} |")
+        lines.append(
+            f"| {' | '.join([row, *(shown(*told['rows'].get(row, (0, 0))[:2]) for told in found)])} |"
+        )
     lines.append(f"\nA figure counts tests or cells. {' '.join(told['when'] for told in found)}\n")
     for told in found:
-        bad = [f"- {row}: {failure}" for row, (_, _, failures) in told["rows"].items() for failure in failures]
+        bad = [
+            f"- {row}: {failure}"
+            for row, (_, _, failures) in told["rows"].items()
+            for failure in failures
+        ]
         lines += [f"What failed under {told['version']}:\n", *bad, ""] if bad else []
     return "\n".join(lines) + "\n"
 
@@ -109,9 +133,16 @@ def main():
         for row in [row for row in ROWS if row[:2] in asked] or ROWS:
             rows = json.loads(stored.read_text())["rows"] if stored.exists() else {}
             rows[row] = run(python, ROWS[row])
-            print(f"{TITLES[library]}, {row}: {shown(*rows[row][:2])}", *rows[row][2], sep="\n  ", flush=True)
+            print(
+                f"{TITLES[library]}, {row}: {shown(*rows[row][:2])}",
+                *rows[row][2],
+                sep="\n  ",
+                flush=True,
+            )
             when = f"{version(python)}: {time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.0f}."
-            stored.write_text(json.dumps({"version": version(python), "when": when, "rows": rows}, indent=1))
+            stored.write_text(
+                json.dumps({"version": version(python), "when": when, "rows": rows}, indent=1)
+            )
     PAGE.write_text(TABLE.sub(lambda _: table(), PAGE.read_text()))
 
 

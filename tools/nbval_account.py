@@ -42,7 +42,9 @@ def pytest_configure(config):
     nbval.kernel.KernelManager = PrivateKernelManager
     nbval.kernel.RunningKernel.execute_cell_input = execute
     config.pluginmanager.register(Lane())
-    if not hasattr(config, "workerinput"):  # a lane's reports come to the one process that writes the account
+    if not hasattr(
+        config, "workerinput"
+    ):  # a lane's reports come to the one process that writes the account
         config.pluginmanager.register(Account())
 
 
@@ -53,13 +55,17 @@ class Lane:
         self.door = self.shared = None
 
     def pytest_collection_modifyitems(self, items):
-        items.sort(key=lambda item: budgets.turn(name(item.path)))  # stable: a notebook's cells keep their order
+        items.sort(
+            key=lambda item: budgets.turn(name(item.path))
+        )  # stable: a notebook's cells keep their order
         for item in items:
             if isinstance(item, IPyNbCell):
                 cell = facts(item)
                 item.user_properties.append(("cell", cell))
                 if needs.ON_HOSTS and "one-host" in item.cell.metadata.get("tags", []):
-                    item.options["check"] = False  # what MPI does then differs between memory and network
+                    item.options["check"] = (
+                        False  # what MPI does then differs between memory and network
+                    )
                 if cell["absent"]:
                     item.add_marker(pytest.mark.skip(reason=f"{cell['book']}: {cell['absent']}"))
 
@@ -82,7 +88,9 @@ class Lane:
         report = yield
         if report.failed and isinstance(item, IPyNbCell):
             error = call.excinfo.value
-            report.user_properties.append(("why", str(error) if isinstance(error, NbCellError) else repr(error)))
+            report.user_properties.append(
+                ("why", str(error) if isinstance(error, NbCellError) else repr(error))
+            )
         return report
 
 
@@ -92,7 +100,9 @@ def enter(alone):
     First come, first served: else a lane whose notebook has just ended would go on with a long one, while the other waits for all
     of it to be alone.
     """
-    turn, door = (os.open(f"{os.environ[DOOR]}/{part}", os.O_RDONLY | os.O_CREAT) for part in ("turn", "door"))
+    turn, door = (
+        os.open(f"{os.environ[DOOR]}/{part}", os.O_RDONLY | os.O_CREAT) for part in ("turn", "door")
+    )
     fcntl.flock(turn, fcntl.LOCK_EX)
     fcntl.flock(door, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
     os.close(turn)
@@ -131,9 +141,13 @@ class Account:
             if cells[0]["absent"]:
                 continue
             if "compared" not in kinds:
-                found.append(f"{book}: no cell's text is compared. Print a number that always comes out the same.")
+                found.append(
+                    f"{book}: no cell's text is compared. Print a number that always comes out the same."
+                )
             for at, cell in enumerate(cells):
-                if cell["loses text"] and not any(cells[other]["asserts"] for other in beside(kinds, at)):
+                if cell["loses text"] and not any(
+                    cells[other]["asserts"] for other in beside(kinds, at)
+                ):
                     found.append(
                         f"{where(cell)} is exempted, but neither it nor a neighbour asserts anything: {cell['first line']}"
                     )
@@ -145,7 +159,12 @@ class Account:
             count = Counter(cell["kind"] for cell in cells)
             count["asserted"] = sum(cell["asserts"] for cell in cells)
             count["failed"] = sum(name == book for name, _ in self.failed)
-            yield book, len(cells), [count[column] for column in COLUMNS], sum(self.seconds[book, c["number"]] for c in cells)
+            yield (
+                book,
+                len(cells),
+                [count[column] for column in COLUMNS],
+                sum(self.seconds[book, c["number"]] for c in cells),
+            )
 
     def pytest_sessionfinish(self, session):
         if self.complaints():
@@ -163,9 +182,16 @@ class Account:
         rows = list(self.rows())
         for book, cells, counts, seconds in rows:
             say(line.format(book, cells, *counts, round(seconds)))
-        totals = [sum(column) for column in zip(*((cells, *counts, seconds) for _, cells, counts, seconds in rows), strict=True)]
+        totals = [
+            sum(column)
+            for column in zip(
+                *((cells, *counts, seconds) for _, cells, counts, seconds in rows), strict=True
+            )
+        ]
         say(line.format("all", *map(round, totals or [0] * (len(COLUMNS) + 2))))
-        say("quiet: no text to compare, but run; exempted: run, output not compared; asserted: holds an assert or a check")
+        say(
+            "quiet: no text to compare, but run; exempted: run, output not compared; asserted: holds an assert or a check"
+        )
         for book, cells in self.cells():
             if why := cells[0]["absent"]:
                 say(f"SKIPPED {book}: {why}")
@@ -187,8 +213,10 @@ def facts(item):
         "of": len(cells),
         "kind": does,
         "absent": absent,  # why the whole notebook cannot run here
-        "asserts": not absent and asserts(item.cell.source, book.metadata.get("language_info", {}).get("name")),
-        "loses text": does == "exempted" and any(map(has_text, item.cell.outputs)),  # a picture loses nothing
+        "asserts": not absent
+        and asserts(item.cell.source, book.metadata.get("language_info", {}).get("name")),
+        "loses text": does == "exempted"
+        and any(map(has_text, item.cell.outputs)),  # a picture loses nothing
         "first line": first_line(item.cell.source),
     }
 

@@ -25,7 +25,9 @@ def has_text(output):
     if output.output_type == "error":
         return True
     data = output.get("data", {})
-    return "text/plain" in data and not any(key.startswith("image/") or "widget" in key for key in data)
+    return "text/plain" in data and not any(
+        key.startswith("image/") or "widget" in key for key in data
+    )
 
 
 def asserts(source, language="python"):
@@ -44,7 +46,11 @@ def asserts(source, language="python"):
 def _can_fail(node):
     if isinstance(node, ast.Assert):
         return not isinstance(node.test, ast.Constant)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+    ):
         return node.func.value.id == "check"
     return False
 

@@ -23,28 +23,50 @@ from notebooks import THIS_HOST, named
 ROOT = Path(__file__).resolve().parent.parent
 CELL_SECONDS = 900  # a hang's limit, not a budget: the longest cell takes 180 s alone on an idle machine, and 300 were too few
 # beside another notebook on a busy one. nbval's own is 2000.
-DOOR = "PI2ZERO_NBVAL_DOOR"  # names the folder of the locks by which the lanes let a notebook be alone
+DOOR = (
+    "PI2ZERO_NBVAL_DOOR"  # names the folder of the locks by which the lanes let a notebook be alone
+)
 LANES = 2  # a rank that waits spins, so not more than two MPI jobs on two cores
 
 
 def main():
     description, ways = __doc__.split("\n\n", 1)
     formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=description, epilog=ways, formatter_class=formatter)
-    parser.add_argument("path", nargs="*", help="notebooks or folders (default: notebooks/ and solutions/)")
-    parser.add_argument("--timeout", type=float, default=CELL_SECONDS, help=f"seconds for one cell (default: {CELL_SECONDS})")
-    parser.add_argument("--lanes", type=int, default=LANES, help=f"notebooks that run at the same time (default: {LANES})")
+    parser = argparse.ArgumentParser(
+        description=description, epilog=ways, formatter_class=formatter
+    )
+    parser.add_argument(
+        "path", nargs="*", help="notebooks or folders (default: notebooks/ and solutions/)"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=CELL_SECONDS,
+        help=f"seconds for one cell (default: {CELL_SECONDS})",
+    )
+    parser.add_argument(
+        "--lanes",
+        type=int,
+        default=LANES,
+        help=f"notebooks that run at the same time (default: {LANES})",
+    )
     options, more = parser.parse_known_args()  # more: pytest's own
     paths = [Path(path) for path in options.path] or [ROOT / "notebooks", ROOT / "solutions"]
     if missing := [str(path) for path in paths if not path.exists()]:
         sys.exit(f"{', '.join(missing)}: no such notebook or folder.")
-    books = [book for path in paths for book in (path.glob("**/*.ipynb") if path.is_dir() else [path])]
+    books = [
+        book for path in paths for book in (path.glob("**/*.ipynb") if path.is_dir() else [path])
+    ]
     lanes = min(options.lanes, len(books))
-    workers = ["-n", str(lanes), "--dist", "loadfile", "--no-loadscope-reorder"] if lanes > 1 else []
+    workers = (
+        ["-n", str(lanes), "--dist", "loadfile", "--no-loadscope-reorder"] if lanes > 1 else []
+    )
     limits = ["--nbval-cell-timeout", str(options.timeout), "--timeout", str(options.timeout + 120)]
     quiet = ["-q", "--tb=short", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
     with tempfile.TemporaryDirectory() as door, tempfile.NamedTemporaryFile("w") as same:
-        same.write(f"regex: {named(socket.gethostname())}\nreplace: {THIS_HOST}\n")  # as it is called where outputs are stored
+        same.write(
+            f"regex: {named(socket.gethostname())}\nreplace: {THIS_HOST}\n"
+        )  # as it is called where outputs are stored
         same.flush()
         os.environ[DOOR] = door
         os.environ["PI2ZERO_LIVE"] = "0"  # lines for a person who watches are not compared

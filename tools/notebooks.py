@@ -27,7 +27,11 @@ ROOT = Path(__file__).resolve().parent.parent
 # By the kernel's name, as JupyterLab would write it: so a notebook that is only opened is not changed.
 METADATA = {
     "python3": {
-        "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
+        "kernelspec": {
+            "display_name": "Python 3 (ipykernel)",
+            "language": "python",
+            "name": "python3",
+        },
         "language_info": {
             "codemirror_mode": {"name": "ipython", "version": 3},
             "file_extension": ".py",
@@ -38,7 +42,10 @@ METADATA = {
             "version": "3",  # tools/ipython_config.py
         },
     },
-    "ir": {"kernelspec": {"display_name": "R", "language": "R", "name": "ir"}, "language_info": {"name": "R"}},
+    "ir": {
+        "kernelspec": {"display_name": "R", "language": "R", "name": "ir"},
+        "language_info": {"name": "R"},
+    },
 }
 
 
@@ -49,7 +56,9 @@ VECTORS = {
     "rc={'svg.fonttype': 'none', 'svg.hashsalt': 'pi2zero'})",
     "ir": "options(jupyter.plot_mimetypes = c('text/plain', 'image/png', 'image/svg+xml'))",
 }
-PREDICT = re.compile(r"(?<!see )\*\*Predict")  # notebook 00 tells what is meant where you "see **Predict**"
+PREDICT = re.compile(
+    r"(?<!see )\*\*Predict"
+)  # notebook 00 tells what is meant where you "see **Predict**"
 SOLUTION = "blank-solution"  # the tag of the kit's answer to a blank
 THIS_HOST = "this-host"  # what this machine is called in stored outputs
 LONG = 40  # lines of text, beyond which JupyterLab shows an output in a box of its own, and the site folded
@@ -67,7 +76,12 @@ def run(path, timeout, store=True):
         return f"skipped: {why}"
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as sockets:
-        client = Client(book, kernel_name=kernel_of(book), timeout=timeout, resources={"metadata": {"path": str(path.parent)}})
+        client = Client(
+            book,
+            kernel_name=kernel_of(book),
+            timeout=timeout,
+            resources={"metadata": {"path": str(path.parent)}},
+        )
         client.sockets = sockets
         client.record_timing = False
         client.coalesce_streams = True
@@ -109,7 +123,11 @@ def account(path, client, error):
     where = f"{path.name}: cell {client.current + 1} of {len(client.nb.cells)} failed"
     if isinstance(error, CellExecutionError):
         return f"{where}: {error.ename}: {error.evalue}\n{error.traceback}"
-    what = "its kernel died" if isinstance(error, DeadKernelError) else f"it ran for more than {client.timeout} s (--timeout)"
+    what = (
+        "its kernel died"
+        if isinstance(error, DeadKernelError)
+        else f"it ran for more than {client.timeout} s (--timeout)"
+    )
     return f"{where}: {what}\n{client.nb.cells[client.current].source}"
 
 
@@ -132,7 +150,9 @@ def keep_vectors(book, shown):
             if SVG in output.get("data", {}):
                 svg = output.data.pop(SVG)
                 if wanted:  # without the hour at which it was drawn
-                    output.data[SVG] = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+                    output.data[SVG] = re.sub(
+                        r"\s*<metadata>.*?</metadata>", "", svg, flags=re.DOTALL
+                    )
 
 
 def clean(book):
@@ -141,7 +161,10 @@ def clean(book):
     book.metadata = nbformat.from_dict(METADATA[kernel_of(book)] | kept)
     for cell in book.cells:
         if cell.get("outputs"):
-            cell.outputs = [nbformat.from_dict(nameless(o)) for o in json.loads(json.dumps(cell.outputs).replace(f"{ROOT}/", ""))]
+            cell.outputs = [
+                nbformat.from_dict(nameless(o))
+                for o in json.loads(json.dumps(cell.outputs).replace(f"{ROOT}/", ""))
+            ]
         kept = {key: cell.metadata[key] for key in ("tags", "slideshow") if cell.metadata.get(key)}
         if SOLUTION in kept.get("tags", []):
             kept["jupyter"] = {"source_hidden": True}
@@ -179,7 +202,10 @@ def fold(book):
 
 def is_long(cell) -> bool:
     """Whether its output has more lines of text than one wants to scroll past."""
-    texts = [output.get("text", "") or "\n".join(output.get("traceback", [])) for output in cell.get("outputs", [])]
+    texts = [
+        output.get("text", "") or "\n".join(output.get("traceback", []))
+        for output in cell.get("outputs", [])
+    ]
     return sum(len(text.splitlines()) for text in texts) > LONG
 
 
@@ -203,18 +229,30 @@ def notebooks(given):
     paths = [Path(name).resolve() for name in given] or sorted((ROOT / "notebooks").glob("*.ipynb"))
     for path in paths:
         if path.suffix != ".ipynb" or not path.is_file():
-            raise NotebookFailed(f"{path}: no such notebook. Give the path of an .ipynb file, or nothing to run all.")
+            raise NotebookFailed(
+                f"{path}: no such notebook. Give the path of an .ipynb file, or nothing to run all."
+            )
     return paths
 
 
 def main():
     description, ways = __doc__.split("\n\n", 1)
     formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=description, epilog=ways, formatter_class=formatter)
-    parser.add_argument("notebook", nargs="*", help="path of a notebook (default: all of notebooks/)")
-    parser.add_argument("--timeout", type=int, default=300, help="seconds for one cell (default: 300)")
+    parser = argparse.ArgumentParser(
+        description=description, epilog=ways, formatter_class=formatter
+    )
+    parser.add_argument(
+        "notebook", nargs="*", help="path of a notebook (default: all of notebooks/)"
+    )
+    parser.add_argument(
+        "--timeout", type=int, default=300, help="seconds for one cell (default: 300)"
+    )
     parser.add_argument("--only-run", action="store_true", help="write nothing")
-    parser.add_argument("--fold", action="store_true", help="run nothing; only fold the outputs that answer a **Predict**")
+    parser.add_argument(
+        "--fold",
+        action="store_true",
+        help="run nothing; only fold the outputs that answer a **Predict**",
+    )
     options = parser.parse_args()
     os.environ["PI2ZERO_LIVE"] = "0"  # lines for a person who watches are not stored
     try:

@@ -5,7 +5,13 @@ from pathlib import Path
 import update
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("notebooks", "labs", "solutions", "scripts", "data")  # they find each other by relative paths
+PARTS = (
+    "notebooks",
+    "labs",
+    "solutions",
+    "scripts",
+    "data",
+)  # they find each other by relative paths
 NOT = ("__pycache__", ".ipynb_checkpoints")
 ORIGINALS = ".originals"  # in the copy: each file as the kit had it, so that a correction can be told from the person's own work
 
@@ -17,7 +23,9 @@ def own_copy(folder: Path) -> Path:
         if not set(NOT) & set(source.parts):
             try:
                 bring(folder, source, str(source.relative_to(ROOT)))
-            except OSError as error:  # a full disk must not keep the person from the notebooks that are there
+            except (
+                OSError
+            ) as error:  # a full disk must not keep the person from the notebooks that are there
                 print(f"{source.relative_to(ROOT)} is not brought up to date: {error}")
     return folder
 

@@ -18,7 +18,11 @@ BEGINNING = "the beginning"
 
 def blocks() -> dict[str, tuple[int, list[list[str]]]]:
     """{"A": (its minutes, its rows as lists of four)}"""
-    found = re.findall(r"^## Block (\w): [^\n]*\((\d+) min\)$(.*?)(?=^## |\Z)", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    found = re.findall(
+        r"^## Block (\w): [^\n]*\((\d+) min\)$(.*?)(?=^## |\Z)",
+        PAGE.read_text(),
+        re.MULTILINE | re.DOTALL,
+    )
     rows = [re.findall(r"^\| \d+ \|.*$", text, re.MULTILINE) for _, _, text in found]
     return {
         name: (int(total), [[part.strip() for part in row.split("|")[1:5]] for row in of])
@@ -31,7 +35,10 @@ def sections(number: str) -> dict[str, float]:
     (deck,) = (tool.ROOT / "slides").glob(f"{number}_*/deck.md")
     found, name = {BEGINNING: 0.0}, BEGINNING
     for slide in re.split(r"^---$", deck.read_text(), flags=re.MULTILINE):
-        heading, notes = re.search(r"^## (.+)$", slide, re.MULTILINE), re.search(r"^::: notes ([\d.]+) min", slide, re.MULTILINE)
+        heading, notes = (
+            re.search(r"^## (.+)$", slide, re.MULTILINE),
+            re.search(r"^::: notes ([\d.]+) min", slide, re.MULTILINE),
+        )
         if heading and notes:
             name = heading[1] if "{.divider}" in slide else name
             found[name] = found.get(name, 0) + float(notes[1])
@@ -59,7 +66,10 @@ def parts_of(name: str) -> dict[str, float]:
     text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
     found = re.findall(r"^## (.+)$", text, re.MULTILINE)
     between = zip([None, *found], [*found, None], strict=True)
-    return {since or "top": sum(vars(tool.minutes(name, since, before)).values()) for since, before in between}
+    return {
+        since or "top": sum(vars(tool.minutes(name, since, before)).values())
+        for since, before in between
+    }
 
 
 def tasks(parts: dict[str, float], text: str) -> float:
@@ -80,8 +90,12 @@ def needed(what: str) -> float | None:
         if kind == "slides":
             minutes = chosen(sections(number), text)
         else:
-            (path,) = tool.ROOT.glob(f"solutions/0{number}_*.ipynb" if kind == "lab" else f"notebooks/{number}_*.ipynb")
-            minutes = (tasks if kind == "lab" else chosen)(parts_of(str(path.relative_to(tool.ROOT))), text)
+            (path,) = tool.ROOT.glob(
+                f"solutions/0{number}_*.ipynb" if kind == "lab" else f"notebooks/{number}_*.ipynb"
+            )
+            minutes = (tasks if kind == "lab" else chosen)(
+                parts_of(str(path.relative_to(tool.ROOT))), text
+            )
         total = (total or 0) + minutes
     return total
 

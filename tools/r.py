@@ -19,7 +19,12 @@ import sys
 from pathlib import Path
 
 SPEC = Path(sys.prefix) / "share" / "jupyter" / "kernels" / "ir" / "kernel.json"
-DEBIAN = ["r-base-core", "r-cran-rmpi", "r-cran-irkernel", "libopenmpi-dev"]  # Rmpi opens libmpi.so, which is in the last
+DEBIAN = [
+    "r-base-core",
+    "r-cran-rmpi",
+    "r-cran-irkernel",
+    "libopenmpi-dev",
+]  # Rmpi opens libmpi.so, which is in the last
 PACKAGES = ["Rmpi", "IRkernel"]
 PR_SET_PDEATHSIG = 1  # prctl(2): a signal for this process when its parent ends
 OTHER_MPI = re.compile(r"(OMPI|OPAL|ORTE|PRTE|PMIX|PMI|MPI4PY|MPICH|HYDRA)_")
@@ -47,7 +52,11 @@ def environment():
     """This process's variables without those of another MPI and the environment's own programs, and with SETTINGS."""
     env = {name: value for name, value in os.environ.items() if not OTHER_MPI.match(name)}
     for name in ("PATH", "LD_LIBRARY_PATH"):
-        folders = [folder for folder in env.pop(name, "").split(os.pathsep) if folder and not inside(folder)]
+        folders = [
+            folder
+            for folder in env.pop(name, "").split(os.pathsep)
+            if folder and not inside(folder)
+        ]
         if folders:
             env[name] = os.pathsep.join(folders)
     return env | SETTINGS
@@ -69,7 +78,11 @@ def become_kernel(file):
     if sys.platform == "linux":  # IRkernel does not look whether JupyterLab is still there
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     env = environment()
-    os.execvpe("R", ["R", "--no-echo", "--no-save", "--no-restore", "-e", "IRkernel::main()", "--args", file], env)
+    os.execvpe(
+        "R",
+        ["R", "--no-echo", "--no-save", "--no-restore", "-e", "IRkernel::main()", "--args", file],
+        env,
+    )
 
 
 def missing():
@@ -77,7 +90,9 @@ def missing():
     if not shutil.which("Rscript", path=environment().get("PATH")):
         return ["R", *PACKAGES]
     look = f"cat(setdiff(c({', '.join(map(repr, PACKAGES))}), rownames(installed.packages())))"
-    return subprocess.run(["Rscript", "-e", look], env=environment(), capture_output=True, text=True, check=True).stdout.split()
+    return subprocess.run(
+        ["Rscript", "-e", look], env=environment(), capture_output=True, text=True, check=True
+    ).stdout.split()
 
 
 def install():
@@ -86,32 +101,44 @@ def install():
     get = ["apt-get", "-qq", "-y", "-o", "DPkg::Lock::Timeout=120"]
     print(f"Installing {', '.join(DEBIAN)} by apt-get (about 30 s)", flush=True)
     for command in ([*get, "update"], [*get, "install", "--no-install-recommends", *DEBIAN]):
-        done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        done = subprocess.run(
+            command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        )
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        sys.exit(f"apt-get could not install them: {last}\nWhat to do: mend what it says, then run make r again.")
+        sys.exit(
+            f"apt-get could not install them: {last}\nWhat to do: mend what it says, then run make r again."
+        )
 
 
 def register():
     """Where JupyterLab of this environment looks first. Debian's own entry, of the same name, would not find its MPI."""
     SPEC.parent.mkdir(parents=True, exist_ok=True)
     argv = [sys.executable, str(Path(__file__).resolve()), "--kernel", "{connection_file}"]
-    SPEC.write_text(json.dumps({"argv": argv, "display_name": "R", "language": "R"}, indent=1) + "\n")
+    SPEC.write_text(
+        json.dumps({"argv": argv, "display_name": "R", "language": "R"}, indent=1) + "\n"
+    )
 
 
 def try_it():
     """Two children of R, a broadcast and a reduce. Returns what R says of itself."""
-    done = subprocess.run(["Rscript", "-e", TRY], env=environment(), capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        ["Rscript", "-e", TRY], env=environment(), capture_output=True, text=True, timeout=120
+    )
     if done.returncode or not done.stdout.startswith("Rmpi"):
         last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-5:])
-        sys.exit(f"R cannot start two children by Rmpi:\n{last}\nWhat to do: mend what it says, then run make r again.")
+        sys.exit(
+            f"R cannot start two children by Rmpi:\n{last}\nWhat to do: mend what it says, then run make r again."
+        )
     return done.stdout
 
 
 def main():
     description, ways = __doc__.split("\n\n", 1)
     formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=description, epilog=ways, formatter_class=formatter)
+    parser = argparse.ArgumentParser(
+        description=description, epilog=ways, formatter_class=formatter
+    )
     parser.add_argument("--kernel", metavar="FILE", help="Jupyter's connection file")
     options = parser.parse_args()
     if options.kernel:

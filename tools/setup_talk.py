@@ -20,7 +20,8 @@ def stop(problem, remedy):
 def stop_full(log=None):
     """End, because nothing more can be written."""
     stop(
-        "the disk is full (or your quota is).", "free some space, then run make again.%s" % (" Details: %s" % log if log else "")
+        "the disk is full (or your quota is).",
+        "free some space, then run make again.%s" % (" Details: %s" % log if log else ""),
     )
 
 

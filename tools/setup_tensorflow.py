@@ -20,14 +20,21 @@ NEED_GB = 3.0  # TensorFlow is 1.2 GB; pip unpacks beside it, and Horovod compil
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--python", default=os.environ.get("PYTHON") or None, help="the Python 3.11 to use")
-    parser.add_argument("--venv", default=os.path.join(ROOT, ".venv-tensorflow"), help="where to make the environment")
+    parser.add_argument(
+        "--python", default=os.environ.get("PYTHON") or None, help="the Python 3.11 to use"
+    )
+    parser.add_argument(
+        "--venv",
+        default=os.path.join(ROOT, ".venv-tensorflow"),
+        help="where to make the environment",
+    )
     args = parser.parse_args()
     python = find_python(args.python)
     version, _ = probe(python)
     if version != "3.11":
         stop(
-            "TensorFlow 2.15 needs Python 3.11; found %s (%s)." % (python, version), "name one: make tensorflow PYTHON=python3.11"
+            "TensorFlow 2.15 needs Python 3.11; found %s (%s)." % (python, version),
+            "name one: make tensorflow PYTHON=python3.11",
         )
     check_folder(args.venv)
     check_disk(NEED_GB)
@@ -39,13 +46,19 @@ def main():
     packages.mend()
     packages.fetch_uv(os.path.join(ROOT, "requirements.lock"))
     name = os.path.relpath(args.venv, ROOT)
-    say("[1/2] Installing TensorFlow and what it needs in %s (the installer's words are in %s/set-up.log)" % (name, name))
+    say(
+        "[1/2] Installing TensorFlow and what it needs in %s (the installer's words are in %s/set-up.log)"
+        % (name, name)
+    )
     packages.install(["-r", REQUIREMENTS], pins(REQUIREMENTS))
     say("[2/2] Horovod for TensorFlow (some minutes)")
     kit = dict(packages.env, PYTHONPATH=os.path.join(ROOT, "src"))
     if subprocess.call([packages.python, "-m", "pi2zero", "built", "--again", "--wait"], env=kit):
         sys.exit(1)
-    say("Ready. Two ranks: %s/bin/mpirun -n 2 %s/bin/python scripts/train_tensorflow.py" % (name, name))
+    say(
+        "Ready. Two ranks: %s/bin/mpirun -n 2 %s/bin/python scripts/train_tensorflow.py"
+        % (name, name)
+    )
 
 
 if __name__ == "__main__":

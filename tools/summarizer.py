@@ -31,11 +31,21 @@ def main():
             for split in SPLITS:
                 stories = news.stories(split, 20_000 if split == "train" else 500, topics=TOPICS)
                 (Path(folder) / f"{split}.jsonl").write_text("\n".join(map(json.dumps, stories)))
-            train = [ROOT / "scripts/summarize.py", "train", f"{folder}/run", "--data", folder, "--steps", str(STEPS[name])]
+            train = [
+                ROOT / "scripts/summarize.py",
+                "train",
+                f"{folder}/run",
+                "--data",
+                folder,
+                "--steps",
+                str(STEPS[name]),
+            ]
             subprocess.run(["mpirun", "-n", "2", sys.executable, *train], check=True)
             (ROOT / "data" / name).mkdir(exist_ok=True)
             for file in FILES:
-                shutil.copyfile(checkpoints.find(f"{folder}/run") / file, ROOT / "data" / name / file)
+                shutil.copyfile(
+                    checkpoints.find(f"{folder}/run") / file, ROOT / "data" / name / file
+                )
 
 
 if __name__ == "__main__":

@@ -26,9 +26,15 @@ ranks_per_node = 2
 def main():
     if missing := hosts.missing_here():
         sys.exit(f"Two hosts on this machine need {missing}.")
-    if subprocess.run([sys.executable, "-m", "pi2zero", "doctor", "--quick"], cwd=lab.ROOT).returncode:
-        sys.exit("The doctor found what would stop you (see above). Mend it, then run make two-hosts again.")
-    with tempfile.TemporaryDirectory(prefix="pi2zero-lab-", dir="/var/tmp") as folder:  # /tmp is each host's own
+    if subprocess.run(
+        [sys.executable, "-m", "pi2zero", "doctor", "--quick"], cwd=lab.ROOT
+    ).returncode:
+        sys.exit(
+            "The doctor found what would stop you (see above). Mend it, then run make two-hosts again."
+        )
+    with tempfile.TemporaryDirectory(
+        prefix="pi2zero-lab-", dir="/var/tmp"
+    ) as folder:  # /tmp is each host's own
         Path(folder, "site.toml").write_text(SITE)
         sys.exit(asyncio.run(serve(Path(folder))))
 
@@ -37,9 +43,25 @@ async def serve(folder: Path) -> int:
     """Start the hosts with JupyterLab on "login", and pass on what comes, until it ends."""
     sock, token = folder / "lab.sock", secrets.token_hex(24)
     env = lab.environment() | {"PI2ZERO_SITE": str(folder / "site.toml"), "JUPYTER_TOKEN": token}
-    command = [sys.executable, "-m", "jupyterlab", f"--config={lab.ROOT / 'tools' / 'jupyter_lab_config.py'}"]
-    command += [f"--ServerApp.root_dir={lab.ROOT}", f"--ServerApp.sock={sock}", "--no-browser", "--allow-root"]
-    words = [sys.executable, str(lab.ROOT / "tools" / "hosts.py"), "--", *command, "--log-level=WARN"]
+    command = [
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        f"--config={lab.ROOT / 'tools' / 'jupyter_lab_config.py'}",
+    ]
+    command += [
+        f"--ServerApp.root_dir={lab.ROOT}",
+        f"--ServerApp.sock={sock}",
+        "--no-browser",
+        "--allow-root",
+    ]
+    words = [
+        sys.executable,
+        str(lab.ROOT / "tools" / "hosts.py"),
+        "--",
+        *command,
+        "--log-level=WARN",
+    ]
     server = await asyncio.create_subprocess_exec(*words, cwd=lab.ROOT, env=env)
     listening = await asyncio.start_server(lambda *ends: passed_on(sock, *ends), "127.0.0.1", 0)
     while not sock.exists() and server.returncode is None:

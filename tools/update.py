@@ -26,7 +26,12 @@ class CannotUpdate(Exception):
 
 def git(folder, *words, why=None):
     """What git prints, as bytes. With `why`: CannotUpdate with these words if it fails; without: None."""
-    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, env=os.environ | {"GIT_TERMINAL_PROMPT": "0"})
+    done = subprocess.run(
+        ["git", *words],
+        cwd=folder,
+        capture_output=True,
+        env=os.environ | {"GIT_TERMINAL_PROMPT": "0"},
+    )
     if done.returncode == 0:
         return done.stdout
     if why:
@@ -38,20 +43,43 @@ def git(folder, *words, why=None):
 def update(folder):
     """Bring the clone to what its origin has. A list of (path, what happened to it); empty: there was nothing new."""
     if shutil.which("git") is None or git(folder, "rev-parse", "--show-prefix") != b"\n":
-        raise CannotUpdate(f"{folder} is no clone, so it has no origin to ask. Get the kit again, into another folder.")
+        raise CannotUpdate(
+            f"{folder} is no clone, so it has no origin to ask. Get the kit again, into another folder."
+        )
     if git(folder, "rev-parse", "--verify", "-q", "@{u}") is None:
-        raise CannotUpdate("This clone follows no branch of an origin. Try: git branch --set-upstream-to=origin/main")
-    git(folder, "fetch", "-q", why="The corrections could not be fetched: is there a network? Ask, and try again.")
+        raise CannotUpdate(
+            "This clone follows no branch of an origin. Try: git branch --set-upstream-to=origin/main"
+        )
+    git(
+        folder,
+        "fetch",
+        "-q",
+        why="The corrections could not be fetched: is there a network? Ask, and try again.",
+    )
     if git(folder, "merge-base", "--is-ancestor", "HEAD", "@{u}") is None:
         raise CannotUpdate("This clone has commits of its own. Whoever made them merges: git pull")
-    listed = git(folder, "diff", "-z", "--name-only", "--no-renames", "HEAD", "@{u}").decode().split("\0")
-    versions = {path: [git(folder, "show", f"{tree}:{path}") for tree in ("HEAD", "@{u}")] for path in listed if path}
+    listed = (
+        git(folder, "diff", "-z", "--name-only", "--no-renames", "HEAD", "@{u}")
+        .decode()
+        .split("\0")
+    )
+    versions = {
+        path: [git(folder, "show", f"{tree}:{path}") for tree in ("HEAD", "@{u}")]
+        for path in listed
+        if path
+    }
     plan = [(path, *decide(folder, path, old, new)) for path, (old, new) in versions.items()]
     save(folder, [path for path, _, kept in plan if kept])
     for path, files, _ in plan:
         for name, content in files.items():
             write(folder / name, content, executable(folder, path))
-    git(folder, "reset", "-q", "@{u}", why="The files are new, but git could not note it: run make update again.")
+    git(
+        folder,
+        "reset",
+        "-q",
+        "@{u}",
+        why="The files are new, but git could not note it: run make update again.",
+    )
     return [(path, said(files, path, kept)) for path, files, kept in plan]
 
 
@@ -67,7 +95,11 @@ def decide(folder, path, old, new):
         return {}, True
     together = None
     if old is not None:
-        together = merged_notebook(mine, old, new) if path.endswith(".ipynb") else merged_lines(mine, old, new)
+        together = (
+            merged_notebook(mine, old, new)
+            if path.endswith(".ipynb")
+            else merged_lines(mine, old, new)
+        )
     return ({path: together} if together is not None else {beside(folder, path, new): new}), True
 
 
@@ -77,7 +109,9 @@ def beside(folder, path, new):
         name = str(Path(path).with_name(f"{Path(path).stem}.corrected{number}{Path(path).suffix}"))
         if not (folder / name).exists() or (folder / name).read_bytes() == new:
             return name
-    raise CannotUpdate(f"{path}: a hundred corrections lie beside it. Move those that you have read. Nothing was changed.")
+    raise CannotUpdate(
+        f"{path}: a hundred corrections lie beside it. Move those that you have read. Nothing was changed."
+    )
 
 
 def merged_lines(mine, old, new):
@@ -92,14 +126,25 @@ def merged_notebook(mine, old, new):
     """The new notebook with all that is the attendee's, or None if one of them is no notebook whose cells have ids."""
     try:
         return _merged_notebook(mine, old, new)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # JSON of any other shape
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ):  # JSON of any other shape
         return None
 
 
 def _merged_notebook(mine, old, new):
     mine, old, new = (json.loads(text) for text in (mine, old, new))
-    mine_by, old_by, new_by = ({cell["id"]: cell for cell in book["cells"]} for book in (mine, old, new))
-    if any(len(by) != len(book["cells"]) for by, book in ((mine_by, mine), (old_by, old), (new_by, new))):
+    mine_by, old_by, new_by = (
+        {cell["id"]: cell for cell in book["cells"]} for book in (mine, old, new)
+    )
+    if any(
+        len(by) != len(book["cells"])
+        for by, book in ((mine_by, mine), (old_by, old), (new_by, new))
+    ):
         return None
     cells = []
     for cell in new["cells"]:
@@ -112,7 +157,9 @@ def merged_cell(mine, old, new, all_mine):
     """What becomes of one cell of the new notebook: a list of cells."""
     text = {"mine": source(mine), "old": source(old), "new": source(new)}
     if mine is None:
-        return [new] if text["old"] != text["new"] else []  # taken out by the attendee: it comes back if it was corrected
+        return (
+            [new] if text["old"] != text["new"] else []
+        )  # taken out by the attendee: it comes back if it was corrected
     if text["old"] == text["new"] or text["mine"] == text["new"]:
         return [mine | {"metadata": new["metadata"]}]  # with the outputs that are there
     if text["mine"] == text["old"]:
@@ -181,7 +228,11 @@ def said(files, path, kept):
         return "new" if files else "was new already"
     if not files:
         return "gone in the correction; yours stays"
-    return "your changes and the correction, together" if path in files else f"yours stays; the new one is {next(iter(files))}"
+    return (
+        "your changes and the correction, together"
+        if path in files
+        else f"yours stays; the new one is {next(iter(files))}"
+    )
 
 
 def main(folder=ROOT):
@@ -190,7 +241,9 @@ def main(folder=ROOT):
     except CannotUpdate as error:
         sys.exit(str(error))
     except OSError as error:
-        sys.exit(f"A file could not be written ({error}). What you wrote is as it was. Mend it, then run make update again.")
+        sys.exit(
+            f"A file could not be written ({error}). What you wrote is as it was. Mend it, then run make update again."
+        )
     for path, what in changed:
         print(f"{path}: {what}")
     if any(path.startswith("requirements") for path, _ in changed):

@@ -14,7 +14,10 @@ from matplotlib.patches import Rectangle
 from pi2zero import costs, plots
 
 STYLE = {"font.size": 18, "figure.dpi": 96}
-FULL, HALF = (11.8, 4.9), (6.4, 5.0)  # inches of 96 px: the width of a slide, and a bit more than half of it
+FULL, HALF = (
+    (11.8, 4.9),
+    (6.4, 5.0),
+)  # inches of 96 px: the width of a slide, and a bit more than half of it
 
 # Seconds for π with 10^8 samples, one process and six spawned ones.
 # Source: the ODSC article on MPI in Jupyter that this workshop grew out of (slide "Sources").
@@ -31,7 +34,9 @@ NOTEBOOK_1, NOTEBOOK_2 = "notebooks/01_monte_carlo_pi.ipynb", "notebooks/02_mpi_
 def serial_seconds():
     """{way: seconds for 10^8 darts on one core}, as notebook 01 measured them."""
     lines = cell_output(NOTEBOOK_1, "time-table").splitlines()[1:]
-    rows = (re.fullmatch(r"(.+?)\s{2,}[\d.]+\s+([\d.]+)\s*(?:\(scaled\))?\s*", line) for line in lines)
+    rows = (
+        re.fullmatch(r"(.+?)\s{2,}[\d.]+\s+([\d.]+)\s*(?:\(scaled\))?\s*", line) for line in lines
+    )
     return {row.group(1): float(row.group(2)) for row in rows}
 
 
@@ -43,9 +48,16 @@ def strong_scaling():
 
 def spawn_seconds():
     """{"2 children": {"start-up": s, "computing": s}, ...} of spawned ranks in seconds, from notebook 02."""
-    rows = re.findall(r"^ *(\d+) +([\d.]+) s +([\d.]+) s", cell_output(NOTEBOOK_2, "slide-spawn-cost"), re.MULTILINE)
+    rows = re.findall(
+        r"^ *(\d+) +([\d.]+) s +([\d.]+) s",
+        cell_output(NOTEBOOK_2, "slide-spawn-cost"),
+        re.MULTILINE,
+    )
     return {
-        f"{children} child{'ren' * (children != '1')}": {"start-up": float(start), "computing": float(computing)}
+        f"{children} child{'ren' * (children != '1')}": {
+            "start-up": float(start),
+            "computing": float(computing),
+        }
         for children, start, computing in rows
     }
 
@@ -54,17 +66,31 @@ def facts():
     """The numbers in the deck's text, computed here from what was measured."""
     alcf_speedup = costs.speedup(ALCF["seconds"][0], np.array(ALCF["seconds"]))
     alcf_serial = costs.karp_flatt(alcf_speedup[-1], ALCF["ranks"][-1])
-    serial, spawned, (strong, cores) = serial_seconds(), spawn_seconds()["2 children"], strong_scaling()
+    serial, spawned, (strong, cores) = (
+        serial_seconds(),
+        spawn_seconds()["2 children"],
+        strong_scaling(),
+    )
     start, computing = spawned["start-up"], spawned["computing"]
     loop, chunks = serial["Python loop"], serial["NumPy, chunks"]
-    rows = zip(ALCF["ranks"], ALCF["seconds"], alcf_speedup, alcf_speedup / np.array(ALCF["ranks"]), strict=True)
+    rows = zip(
+        ALCF["ranks"],
+        ALCF["seconds"],
+        alcf_speedup,
+        alcf_speedup / np.array(ALCF["ranks"]),
+        strict=True,
+    )
     return {
         "odsc_one": f"{ODSC['seconds'][0]:g}",
         "odsc_six": f"{ODSC['seconds'][1]:g}",
         "odsc_speedup": f"{costs.speedup(*ODSC['seconds']):.1f}",
         "odsc_efficiency": f"{100 * costs.efficiency(*ODSC['seconds'], 6):.0f}",
-        "alcf_table": "\n".join(f"| {p} | {t:.2f} | {s:.2f} | {100 * e:.1f} % |" for p, t, s, e in rows),
-        "alcf_efficiencies": ", ".join(f"{100 * s / p:.0f}" for s, p in zip(alcf_speedup[1:], ALCF["ranks"][1:], strict=True)),
+        "alcf_table": "\n".join(
+            f"| {p} | {t:.2f} | {s:.2f} | {100 * e:.1f} % |" for p, t, s, e in rows
+        ),
+        "alcf_efficiencies": ", ".join(
+            f"{100 * s / p:.0f}" for s, p in zip(alcf_speedup[1:], ALCF["ranks"][1:], strict=True)
+        ),
         "alcf_efficiency": f"{100 * alcf_speedup[-1] / 8:.1f}",
         "alcf_serial": f"{100 * alcf_serial:.1f}",
         "alcf_limit": f"{costs.amdahl(alcf_serial, 1e12):.0f}",
@@ -110,7 +136,12 @@ def processes():
         label(axes, x + 135, y + 155, f"rank {rank}", size=21, color=INK, weight="bold")
         axes.add_patch(Rectangle((x + 20, y + 128), 26, 52, color=color))
         box(axes, x + 25, y + 25, 220, 85, f"its own memory\nx = {10 * (rank + 1)}", PALE, size=17)
-    for start, end in [((292, 370), (368, 370)), ((368, 330), (292, 330)), ((155, 258), (155, 212)), ((505, 258), (505, 212))]:
+    for start, end in [
+        ((292, 370), (368, 370)),
+        ((368, 330), (292, 330)),
+        ((155, 258), (155, 212)),
+        ((505, 258), (505, 212)),
+    ]:
         arrow(axes, start, end)
     arrow(axes, (292, 130), (368, 130))
     return figure
@@ -130,7 +161,10 @@ def convergence():
     """Measured while the slides are built: 5 estimates for each N from 10^2 to 10^6."""
     rng = np.random.default_rng(7)
     ns = [10**k for k in range(2, 7)]
-    errors = [[abs(4 * np.mean(np.sum(rng.random((2, n)) ** 2, axis=0) < 1) - np.pi) for n in ns] for _ in range(5)]
+    errors = [
+        [abs(4 * np.mean(np.sum(rng.random((2, n)) ** 2, axis=0) < 1) - np.pi) for n in ns]
+        for _ in range(5)
+    ]
     axes = plots.convergence(ns, errors, figsize=(6.6, 5.1))
     axes.set_ylim(2e-5, 2)
     axes.legend(loc="lower left", fontsize=16, frameon=True, framealpha=1, edgecolor="white")
@@ -157,7 +191,9 @@ def bcast():
 
 
 def reduce():
-    return collective("Reduce, SUM", [["a"], ["b"], ["c"], ["d"]], [["a+b+c+d"], [], [], []], said="sum")
+    return collective(
+        "Reduce, SUM", [["a"], ["b"], ["c"], ["d"]], [["a+b+c+d"], [], [], []], said="sum"
+    )
 
 
 def scatter_gather():
@@ -189,7 +225,13 @@ def collective(name, before, after, width=5.5, said=""):
 def spawn():
     """The parent starts four children, gives them n, and collects their sums. Not to scale."""
     figure, axes = canvas(1150, 430)
-    for name, y in {"parent": 346, "child 0": 262, "child 1": 194, "child 2": 126, "child 3": 58}.items():
+    for name, y in {
+        "parent": 346,
+        "child 0": 262,
+        "child 1": 194,
+        "child 2": 126,
+        "child 3": 58,
+    }.items():
         label(axes, 120, y + 26, name, ha="right", weight="bold")
     bar(axes, 145, 346, 330, 52, "Spawn: waits", PALE)
     bar(axes, 560, 346, 330, 52, "waits", PALE)
@@ -214,7 +256,16 @@ def hang():
     for rank in range(4):
         y = 196 - 62 * rank
         label(axes, 110, y + 24, f"rank {rank}", ha="right", weight="bold")
-        bar(axes, 135, y, 210, 48, "its share", plots.rank_color(rank), INK if rank in (1, 3) else "white")
+        bar(
+            axes,
+            135,
+            y,
+            210,
+            48,
+            "its share",
+            plots.rank_color(rank),
+            INK if rank in (1, 3) else "white",
+        )
         if rank == 3:
             bar(axes, 345, y, 200, 48, "IndexError", WARM, "white")
         else:
@@ -242,7 +293,9 @@ def alcf():
     """Efficiencies, because the speed-ups of 1 to 8 ranks hide the loss: measured, and Amdahl's law through the last."""
     ranks, seconds = np.array(ALCF["ranks"]), np.array(ALCF["seconds"])
     measured = costs.speedup(seconds[0], seconds) / ranks
-    law = costs.amdahl(costs.karp_flatt(8 * measured[-1], 8), np.linspace(1, 8, 50)) / np.linspace(1, 8, 50)
+    law = costs.amdahl(costs.karp_flatt(8 * measured[-1], 8), np.linspace(1, 8, 50)) / np.linspace(
+        1, 8, 50
+    )
     axes = plt.subplots(figsize=(5.4, 4.9))[1]
     axes.plot(np.linspace(1, 8, 50), 100 * law, "--", color=QUIET, label="Amdahl's law")
     axes.plot(ranks, 100 * measured, "o", color=WARM, markersize=12, label="measured")

@@ -88,12 +88,16 @@ def learning_rates():
 def batch_sizes():
     cells = f"{BEGIN},gradient-of,train,accuracy,noise,batch-sizes,slide-batch-size"
     figure = drawn_by_cells(NOTEBOOK_4, cells, (11.9, 4.2), time=time)
-    for axes in figure.axes:  # at a slide's letters the label of 512 has no room beside that of the whole batch
+    for axes in (
+        figure.axes
+    ):  # at a slide's letters the label of 512 has no room beside that of the whole batch
         axes.set_xticks([1, 8, 64, 512, 1437], ["1", "8", "64", "", "1,437"], fontsize="small")
         colored(axes, QUIET)
     noise = figure.axes[1]
     (line,) = noise.lines
-    line.set_data(line.get_xdata()[:-1], line.get_ydata()[:-1])  # of the whole set there is none: a logarithm cannot show it
+    line.set_data(
+        line.get_xdata()[:-1], line.get_ydata()[:-1]
+    )  # of the whole set there is none: a logarithm cannot show it
     noise.set(xlim=figure.axes[0].get_xlim(), ylim=(0.1, None))
     return colored(figure.axes[2], WARM)
 
@@ -109,7 +113,9 @@ def stale():
         return names["loss_of"](model)
 
     curves = {
-        ("on time" if delay == 0 else f"{delay} steps late"): [loss(w) for w in names["delayed"](delay, lr=0.5)]
+        ("on time" if delay == 0 else f"{delay} steps late"): [
+            loss(w) for w in names["delayed"](delay, lr=0.5)
+        ]
         for delay in (0, 2, 8)
     }
     axes = plots.loss_curves(curves, "loss of all images", log=True, figsize=(6.6, 5.0))
@@ -154,7 +160,9 @@ def busiest():
     n, ranks = 4 * PARAMETERS, np.arange(1, 17)
     axes = plt.subplots(figsize=(6.3, 4.9))[1]
     axes.plot(ranks, 2 * (ranks - 1) * n / 1e9, "o-", color=QUIET, label="naive, at the root")
-    axes.plot(ranks, costs.ring_allreduce_bytes(n, ranks) / 1e9, "s-", color=WARM, label="ring, each rank")
+    axes.plot(
+        ranks, costs.ring_allreduce_bytes(n, ranks) / 1e9, "s-", color=WARM, label="ring, each rank"
+    )
     axes.set(xlabel="ranks", ylabel="GB through one cable", xticks=[1, 4, 8, 12, 16])
     axes.legend()
     axes.grid(True)
@@ -177,9 +185,13 @@ def ring_steps():
     with matplotlib.rc_context({"font.size": 22}):  # its boxes are x-small
         for last in range(7):
             axes = plots.ring_steps(seen, figsize=(11.9, 5.1))
-            for panel in range(last + 1, 7):  # three above, four below; each as wide and as high as plots.ring_steps has it
+            for panel in range(
+                last + 1, 7
+            ):  # three above, four below; each as wide and as high as plots.ring_steps has it
                 left, top = (5.6 * panel, 0) if panel < 3 else (5.6 * (panel - 3), 5.5)
-                axes.add_patch(Rectangle((left - 0.65, top - 0.75), 5.5, 5.2, color="white", zorder=10))
+                axes.add_patch(
+                    Rectangle((left - 0.65, top - 0.75), 5.5, 5.2, color="white", zorder=10)
+                )
             shown.append(axes.figure)
     return shown
 
@@ -188,9 +200,16 @@ def winner():
     """The map of notebook 03, by its own cell, for the slides' network."""
     models = {"ring": costs.ring_allreduce_seconds, "naive": costs.naive_allreduce_seconds}
     n = 2.0 ** np.arange(3, 31)
-    figure = drawn_by_cells(NOTEBOOK_3, "fastest", (6.8, 5.0), alpha=ALPHA, beta=BETA, n=n, **models)
+    figure = drawn_by_cells(
+        NOTEBOOK_3, "fastest", (6.8, 5.0), alpha=ALPHA, beta=BETA, n=n, **models
+    )
     axes = figure.axes[0]
-    axes.legend(handles=axes.get_legend().legend_handles, loc="lower center", bbox_to_anchor=(0.45, 1), ncols=2)
+    axes.legend(
+        handles=axes.get_legend().legend_handles,
+        loc="lower center",
+        bbox_to_anchor=(0.45, 1),
+        ncols=2,
+    )
     axes.set_title("")
     for part in axes.collections:
         part.set(rasterized=True, edgecolor="face")  # else there are seams
@@ -204,10 +223,21 @@ def fusion():
     """Ring all-reduces of ResNet-50's gradient: one a tensor, and one for all. The bytes are the same."""
     n, ranks = 4 * PARAMETERS, [8, 64, 512]
     one = [costs.ring_allreduce_seconds(n, p, ALPHA, BETA) for p in ranks]
-    each = [t + (TENSORS - 1) * costs.ring_allreduce_seconds(0, p, ALPHA, BETA) for t, p in zip(one, ranks, strict=True)]
+    each = [
+        t + (TENSORS - 1) * costs.ring_allreduce_seconds(0, p, ALPHA, BETA)
+        for t, p in zip(one, ranks, strict=True)
+    ]
     axes = plt.subplots(figsize=(6.2, 4.8))[1]
-    for shift, (values, label, color) in enumerate([(each, "one by one", QUIET), (one, "fused", WARM)]):
-        bars = axes.bar(np.arange(3) + 0.42 * (shift - 0.5), 1e3 * np.array(values), 0.4, color=color, label=label)
+    for shift, (values, label, color) in enumerate(
+        [(each, "one by one", QUIET), (one, "fused", WARM)]
+    ):
+        bars = axes.bar(
+            np.arange(3) + 0.42 * (shift - 0.5),
+            1e3 * np.array(values),
+            0.4,
+            color=color,
+            label=label,
+        )
         axes.bar_label(bars, fmt="{:,.0f}", padding=3, fontsize=17)
     axes.set(yscale="log", ylabel="ms a step", xticks=range(3), ylim=(5, 9e3))
     axes.set_xticklabels([f"{p} ranks" for p in ranks])
@@ -221,7 +251,9 @@ def sampler():
 
     figure, both = plt.subplots(1, 2, figsize=(11.9, 3.5), sharey=True)
     for axes, moves in zip(both, (False, True), strict=True):
-        samplers = [DistributedSampler(range(24), num_replicas=4, rank=rank, seed=0) for rank in range(4)]
+        samplers = [
+            DistributedSampler(range(24), num_replicas=4, rank=rank, seed=0) for rank in range(4)
+        ]
         for epoch in range(3):
             for rank, one in enumerate(samplers):
                 if moves:
@@ -230,10 +262,25 @@ def sampler():
                     color = plots.rank_color(rank)
                     axes.add_patch(Rectangle((image, epoch), 0.92, 0.88, color=color))
                     ink = "black" if rank in (1, 3) else "white"
-                    axes.text(image + 0.46, epoch + 0.44, place + 1, ha="center", va="center", color=ink, fontsize=15)
+                    axes.text(
+                        image + 0.46,
+                        epoch + 0.44,
+                        place + 1,
+                        ha="center",
+                        va="center",
+                        color=ink,
+                        fontsize=15,
+                    )
         title = "with set_epoch(epoch)" if moves else "without set_epoch"
-        axes.set(xlim=(-0.1, 24), ylim=(3, -0.1), title=title, xlabel="image (number: in which step it is used)")
-        axes.set(xticks=[], yticks=np.arange(3) + 0.45, yticklabels=["epoch 0", "epoch 1", "epoch 2"])
+        axes.set(
+            xlim=(-0.1, 24),
+            ylim=(3, -0.1),
+            title=title,
+            xlabel="image (number: in which step it is used)",
+        )
+        axes.set(
+            xticks=[], yticks=np.arange(3) + 0.45, yticklabels=["epoch 0", "epoch 1", "epoch 2"]
+        )
         axes.spines[:].set_visible(False)
         axes.tick_params(length=0)
     return figure
@@ -244,14 +291,20 @@ def sampler():
 
 def model_curve(ranks, batch, beta=BETA, hidden=0.0):
     """Weak efficiency of ResNet-50 by the model of notebook 07, for `batch` images a GPU, in the slides' network."""
-    return costs.scaling_efficiency(ranks, batch / V100[1], 4 * PARAMETERS, ALPHA, beta, overlap=hidden)
+    return costs.scaling_efficiency(
+        ranks, batch / V100[1], 4 * PARAMETERS, ALPHA, beta, overlap=hidden
+    )
 
 
 def model():
     ranks = 2.0 ** np.arange(12)
-    curves = {f"{batch} images a GPU": model_curve(ranks, batch, hidden=0.5) for batch in (128, 32, 8)}
+    curves = {
+        f"{batch} images a GPU": model_curve(ranks, batch, hidden=0.5) for batch in (128, 32, 8)
+    }
     axes = plots.scaling_model(ranks, curves, figsize=(6.2, 4.9))
-    for line, width in zip(axes.lines, (11, 6, 3), strict=False):  # the first two are the same up to 1,024 ranks
+    for line, width in zip(
+        axes.lines, (11, 6, 3), strict=False
+    ):  # the first two are the same up to 1,024 ranks
         line.set_linewidth(width)
     axes.legend(loc="lower left", fontsize="small")
     return colored(axes, GREY, QUIET, WARM)

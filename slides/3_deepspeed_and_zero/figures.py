@@ -27,11 +27,19 @@ MODELS = {
     "GPT-3": 175e9,
 }
 PSI, RANKS, V100 = 7.5e9, 64, 32e9  # the paper's case, and the larger of the two V100 (bytes)
-PUBLISHED = (120, 31.4, 16.6, 1.9)  # GB on a GPU at stages 0 to 3. Source: ZeRO, arXiv:1910.02054, figure 1.
+PUBLISHED = (
+    120,
+    31.4,
+    16.6,
+    1.9,
+)  # GB on a GPU at stages 0 to 3. Source: ZeRO, arXiv:1910.02054, figure 1.
 DEVICE, RESERVE = 80e9, 20e9  # a device of today, and what we leave for activations and buffers
 # PCI Express 3.0 with 16 lanes of 8 Gbit/s, of which 128 of 130 bits are data: bytes/s in each direction.
 PCIE = 16 * 8e9 * 128 / 130 / 8
-OFFLOADED, FLOPS = 13e9, 40e12  # parameters; flop/s of a V100 in the ZeRO-Offload paper, arXiv:2101.06840
+OFFLOADED, FLOPS = (
+    13e9,
+    40e12,
+)  # parameters; flop/s of a V100 in the ZeRO-Offload paper, arXiv:2101.06840
 # An NVIDIA DGX-2, bytes: 16 V100 of 32 GB; memory and disks as announced in 2018.
 DGX2 = {"16 GPUs": 16 * 32e9, "host": 1.5e12, "NVMe disks": 30e12}
 MEASURED = 32 * 512 * 512  # parameters of the model that notebook 09 measures
@@ -60,7 +68,9 @@ def facts():
         "update_stage2": f"{2 + 18 / RANKS:.2f}",
         "sent_gb": f"{costs.zero_sent(PSI, RANKS, 0) / 1e9:.1f}",
         "sent_gb3": f"{costs.zero_sent(PSI, RANKS, 3) / 1e9:.1f}",
-        "sizing_rows": "\n".join(sizing_row(name) for name in ("GPT-2", "7.5 billion", "13 billion", "Llama 2 70B")),
+        "sizing_rows": "\n".join(
+            sizing_row(name) for name in ("GPT-2", "7.5 billion", "13 billion", "Llama 2 70B")
+        ),
         "bucket_gb": f"{2 * 500e6 / 1e9:.0f}",
         "bucket_saved": f"{(costs.zero_total(MEASURED, 4, 0) - costs.zero_total(MEASURED, 4, 1)) / 1e6:.0f}",
         "offload_gpu": gb(costs.zero_total(OFFLOADED, 1, 2, offload=True)),
@@ -82,7 +92,11 @@ def sizing_row(name):
     """Fewest devices for a model at each stage, a row of a table."""
     psi = {"13 billion": OFFLOADED}.get(name) or MODELS[name]
     needed = [costs.ranks_needed(psi, DEVICE, stage, reserve=RESERVE) for stage in range(4)]
-    return f"| {name} | {gb(16 * psi)} | " + " | ".join("no" if n is None else str(n) for n in needed) + " |"
+    return (
+        f"| {name} | {gb(16 * psi)} | "
+        + " | ".join("no" if n is None else str(n) for n in needed)
+        + " |"
+    )
 
 
 def volume(warm_up, bits=16):
@@ -102,10 +116,14 @@ def models():
     axes = plt.subplots(figsize=(11.8, 4.7))[1]
     sizes = [16 * psi / 1e9 for psi in MODELS.values()]
     bars = axes.barh(list(MODELS), sizes, color=QUIET)
-    axes.bar_label(bars, [f"{gb(16 * psi)} GB" for psi in MODELS.values()], padding=6, backgroundcolor="white")
+    axes.bar_label(
+        bars, [f"{gb(16 * psi)} GB" for psi in MODELS.values()], padding=6, backgroundcolor="white"
+    )
     for memory, name in ((32, "V100"), (80, "H100")):
         axes.axvline(memory, color=WARM, linestyle="--")
-        axes.text(memory, -0.75, f"{name}: {memory}", ha="right" if memory == 32 else "left", color=WARM)
+        axes.text(
+            memory, -0.75, f"{name}: {memory}", ha="right" if memory == 32 else "left", color=WARM
+        )
     axes.set(xscale="log", xlim=(0.5, 2e4), xlabel="GB at 16 bytes a parameter")
     axes.invert_yaxis()
     return axes.figure
@@ -114,7 +132,9 @@ def models():
 def held(stage):
     axes = plots.partitions(ranks=4, stage=stage, figsize=(11.6, 3.4))
     for text in axes.texts:
-        text.set_text(re.sub(r"(\d) B$", r"\1 bytes", text.get_text()))  # in a talk on billions, B is not read as bytes
+        text.set_text(
+            re.sub(r"(\d) B$", r"\1 bytes", text.get_text())
+        )  # in a talk on billions, B is not read as bytes
     return axes.figure
 
 
@@ -168,7 +188,13 @@ def fits():
     for stage, style in zip(range(4), ("o-", "s-", "^-", "D-"), strict=True):
         most = [costs.largest_model(V100, n, stage) / 1e9 for n in ranks]
         axes.plot(ranks, most, style, color=(INK, QUIET, GREY, WARM)[stage], label=f"stage {stage}")
-    axes.set(xscale="log", yscale="log", xlabel="GPUs of 32 GB", ylabel="billion parameters", xticks=[1, 8, 64, 512])
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="GPUs of 32 GB",
+        ylabel="billion parameters",
+        xticks=[1, 8, 64, 512],
+    )
     axes.set_xticklabels(["1", "8", "64", "512"])
     axes.minorticks_off()
     axes.legend(loc="upper left")
@@ -237,10 +263,22 @@ def feedback():
             axes.axhline(number, color=plots.FAINT, linestyle="--")
             width = 2 if keeps else (9, 6, 3, 3)[k]  # three of the lines lie on each other
             name = f"{number:g}".replace("-", "−")
-            axes.plot(np.arange(1, times + 1), means[:, k], color=(INK, WARM, QUIET, GREY)[k], linewidth=width, label=name)
-        axes.set(title="with error feedback" if keeps else "signs only", xlabel="messages", ylim=(-1.7, 3.4))
+            axes.plot(
+                np.arange(1, times + 1),
+                means[:, k],
+                color=(INK, WARM, QUIET, GREY)[k],
+                linewidth=width,
+                label=name,
+            )
+        axes.set(
+            title="with error feedback" if keeps else "signs only",
+            xlabel="messages",
+            ylim=(-1.7, 3.4),
+        )
     both[0].set_ylabel("mean of what arrived")
-    legend = figure.legend(*both[0].get_legend_handles_labels(), loc="outside right center", title="sent")
+    legend = figure.legend(
+        *both[0].get_legend_handles_labels(), loc="outside right center", title="sent"
+    )
     for line in legend.get_lines():
         line.set_linewidth(4)
     return figure
@@ -253,6 +291,8 @@ def onebit():
     axes.plot(100 * share, volume(share), color=QUIET)
     axes.axhline(5, color=WARM, linestyle="--")
     axes.text(50, 5.3, "published: up to 5 times", ha="right", color=WARM)
-    axes.set(xlabel="% of the steps are warm-up", ylabel="times fewer bytes", ylim=(0, 17), xlim=(0, 50))
+    axes.set(
+        xlabel="% of the steps are warm-up", ylabel="times fewer bytes", ylim=(0, 17), xlim=(0, 50)
+    )
     axes.grid(True)
     return axes.figure

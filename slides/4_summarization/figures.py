@@ -37,7 +37,9 @@ def rouge(reference, summary):
     """F-measures in percent of the four kinds of ROUGE."""
     from rouge_score.rouge_scorer import RougeScorer
 
-    found = RougeScorer(["rouge1", "rouge2", "rougeL", "rougeLsum"], use_stemmer=True).score(reference, summary)
+    found = RougeScorer(["rouge1", "rouge2", "rougeL", "rougeLsum"], use_stemmer=True).score(
+        reference, summary
+    )
     return {kind: 100 * score.fmeasure for kind, score in found.items()}
 
 
@@ -61,7 +63,10 @@ def baselines():
 
 def facts():
     """The numbers in the deck's text, computed here."""
-    example, swapped = rouge(REFERENCE, SUMMARY), rouge("\n".join(TWO_LINES), "\n".join(TWO_LINES[::-1]))
+    example, swapped = (
+        rouge(REFERENCE, SUMMARY),
+        rouge("\n".join(TWO_LINES), "\n".join(TWO_LINES[::-1])),
+    )
     scores, moved = baselines(), printed("options")
     *_, before, ours = judged().values()
     every, ranks = sum(TOKENS), len(TOKENS)
@@ -112,7 +117,9 @@ def bold(text, words):
 def story():
     """The story that the notebook prints, as the row of a table; names and numbers of the highlights are bold."""
     one = news.stories("test", 2)[1]
-    article, highlights = (bold(one[part], names_and_numbers(one["highlights"])) for part in ("article", "highlights"))
+    article, highlights = (
+        bold(one[part], names_and_numbers(one["highlights"])) for part in ("article", "highlights")
+    )
     article = re.sub(r"(?<=[.?!]) ", "<br>", article)
     return f"| {article} | {highlights.replace(chr(10), '<br>')} |"
 
@@ -121,7 +128,9 @@ def read_off():
     """What the notebook's training on texts of documentation gave; and how many summaries of news have something invented."""
     text = cell_output(NOTEBOOK_10, "little")
     first, ours = ast.literal_eval(re.search(r"\{.*?\}", text)[0]).values()
-    asked, written = (" ".join(re.search(rf"{word}: *(.*)", text)[1].split()) for word in ("asked", "written"))
+    asked, written = (
+        " ".join(re.search(rf"{word}: *(.*)", text)[1].split()) for word in ("asked", "written")
+    )
     wrong = re.search(r"(\d+)%", cell_output(NOTEBOOK_10, "ten-check"))
     return {
         "docs_first": f"{first:.0f}",
@@ -137,25 +146,43 @@ def told():
 
     Bold: names and numbers that the story does not have.
     """
-    shown = "".join(tagged_cell(NOTEBOOK_10, "ten")["outputs"][0]["data"]["text/html"]).removesuffix("</table>")
+    shown = "".join(
+        tagged_cell(NOTEBOOK_10, "ten")["outputs"][0]["data"]["text/html"]
+    ).removesuffix("</table>")
     rows = [
-        [html.unescape(re.sub(r"<(?!br)[^>]+>", "", part)).replace("<br>", "\n") for part in row.split("<td>")]
+        [
+            html.unescape(re.sub(r"<(?!br)[^>]+>", "", part)).replace("<br>", "\n")
+            for part in row.split("<td>")
+        ]
         for row in shown.split("<tr><td>")[1:]
     ]
     for article, *texts in [rows[1], *rows]:
         wrong = [names_and_numbers(text) - set(re.findall(r"[\w'-]+", article)) for text in texts]
         if wrong[-1]:
             texts = [bold(cut(text, 200), words) for text, words in zip(texts, wrong, strict=True)]
-            lines = [f"| {way} | {text} |" for way, text in zip(("asked&nbsp;for", "before", "after"), texts, strict=True)]
+            lines = [
+                f"| {way} | {text} |"
+                for way, text in zip(("asked&nbsp;for", "before", "after"), texts, strict=True)
+            ]
             return "\n".join(
-                ["| | bold: a name that the story does not have |", "|:---|:---|", f"| the&nbsp;story | {article} |", *lines]
+                [
+                    "| | bold: a name that the story does not have |",
+                    "|:---|:---|",
+                    f"| the&nbsp;story | {article} |",
+                    *lines,
+                ]
             )
-    raise SlideError(f"{NOTEBOOK_10}: no summary of the cell 'ten' has a wrong name; the slide that shows one can go.")
+    raise SlideError(
+        f"{NOTEBOOK_10}: no summary of the cell 'ten' has a wrong name; the slide that shows one can go."
+    )
 
 
 def cut(text, most=90, longest=24):
     """A model's text for a table: no Markdown in it, and not longer than fits."""
-    words = [word if len(word) <= longest else word[:longest] + "…" for word in re.sub(r"[|*`_<>\[\]\\]", " ", text).split()]
+    words = [
+        word if len(word) <= longest else word[:longest] + "…"
+        for word in re.sub(r"[|*`_<>\[\]\\]", " ", text).split()
+    ]
     return textwrap.shorten(" ".join(words), most, placeholder=" …")
 
 
@@ -165,7 +192,9 @@ def sizing_row(name):
     cells = []
     for memory in (24e9, 80e9):
         fit = [stage for stage in range(4) if costs.zero_total(psi, 8, stage) <= 0.75 * memory]
-        cells.append("no" if not fit else f"stage {fit[0]}, {costs.zero_total(psi, 8, fit[0]) / 1e9:.1f} GB")
+        cells.append(
+            "no" if not fit else f"stage {fit[0]}, {costs.zero_total(psi, 8, fit[0]) / 1e9:.1f} GB"
+        )
     states = costs.zero_total(psi, 1, 0) / 1e9
     return f"| T5-{name} | {states:,.1f} GB | " + " | ".join(cells) + " |"
 
@@ -189,7 +218,14 @@ def splits():
         x = 20 + 380 * index
         axes.bar(x, 170, 350, bottom=4, align="edge", color=UNREAD, edgecolor=QUIET, linewidth=3)
         label(axes, x + 175, 148, split, weight="bold", color=INK, size=19)
-        name = next(iter(sorted(w for w in names_and_numbers(one["highlights"]) if w[0].isupper() and len(w) > 5)), "")
+        name = next(
+            iter(
+                sorted(
+                    w for w in names_and_numbers(one["highlights"]) if w[0].isupper() and len(w) > 5
+                )
+            ),
+            "",
+        )
         for row, text in enumerate(textwrap.wrap(sentences(one["article"])[0], 29)):
             label(axes, x + 175, 114 - 25 * row, text, size=16)
         label(axes, x + 175, 24, f"a name: {name}", size=16, color=QUIET)
@@ -208,12 +244,24 @@ def by_hand():
         centres.append([])
         for k, word in enumerate(words):
             x, shared = 180 + 160 * k, word.lower() in lower[1 - row]
-            box(axes, x, y, 148, 58, word, QUIET if shared else PALE, "white" if shared else INK, size=19)
+            box(
+                axes,
+                x,
+                y,
+                148,
+                58,
+                word,
+                QUIET if shared else PALE,
+                "white" if shared else INK,
+                size=19,
+            )
             centres[row].append((x + 74, y))
         for k in range(len(words) - 1):
             if lower[row][k : k + 2] in [lower[1 - row][j : j + 2] for j in range(len(words) - 1)]:
                 edge = 242 if row == 0 else 26
-                axes.plot([180 + 160 * k, 180 + 160 * k + 308], [edge, edge], color=WARM, linewidth=5)
+                axes.plot(
+                    [180 + 160 * k, 180 + 160 * k + 308], [edge, edge], color=WARM, linewidth=5
+                )
     for i, j in subsequence(*lower):
         axes.plot([centres[0][i][0], centres[1][j][0]], [172, 98], color=ACCENT, linewidth=4)
     return figure
@@ -242,23 +290,48 @@ def readable(axes):
 
 
 def baseline_bars():
-    names = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeLsum": "ROUGE-Lsum", "facts": "names and\nnumbers"}
+    names = {
+        "rouge1": "ROUGE-1",
+        "rouge2": "ROUGE-2",
+        "rougeLsum": "ROUGE-Lsum",
+        "facts": "names and\nnumbers",
+    }
     return readable(plots.scores(baselines(), names, figsize=(11.8, 4.4)))
 
 
 def result_bars():
-    return readable(plots.scores(judged(), {"rouge1": "ROUGE-1", "facts": "names and\nnumbers"}, figsize=(11.8, 4.4)))
+    return readable(
+        plots.scores(
+            judged(), {"rouge1": "ROUGE-1", "facts": "names and\nnumbers"}, figsize=(11.8, 4.4)
+        )
+    )
 
 
 def length_bars():
     """ROUGE-1 and facts of one model, by the length that generate may write."""
-    found = dict(sorted(printed("options").items(), key=lambda each: ("beams" in each[0], int(re.match(r"\d+", each[0])[0]))))
+    found = dict(
+        sorted(
+            printed("options").items(),
+            key=lambda each: ("beams" in each[0], int(re.match(r"\d+", each[0])[0])),
+        )
+    )
     figure, axes = plt.subplots(figsize=(6.6, 4.6))
     for k, (kind, words) in enumerate({"rouge1": "ROUGE-1", "facts": "names and numbers"}.items()):
         y = [place + 0.38 * k for place in range(len(found))]
-        bars = axes.barh(y, [scores[kind] for scores in found.values()], 0.36, color=(QUIET, WARM)[k], label=words)
+        bars = axes.barh(
+            y,
+            [scores[kind] for scores in found.values()],
+            0.36,
+            color=(QUIET, WARM)[k],
+            label=words,
+        )
         axes.bar_label(bars, fmt="%.0f", padding=5)
-    axes.set(yticks=[place + 0.19 for place in range(len(found))], yticklabels=list(found), xlim=(0, 105), xlabel="percent")
+    axes.set(
+        yticks=[place + 0.19 for place in range(len(found))],
+        yticklabels=list(found),
+        xlim=(0, 105),
+        xlabel="percent",
+    )
     axes.invert_yaxis()
     figure.legend(loc="outside upper center", ncols=2)
     return figure
@@ -276,9 +349,19 @@ def cut_away():
         box(axes, left, y, whole * scale, 70, color=UNREAD, edge=QUIET if whole > READ else "none")
         box(axes, left, y, read * scale, 70, color=ACCENT)
         label(axes, left - 20, y + 35, name, ha="right", weight="bold", size=19)
-        label(axes, left + whole * scale + 15, y + 35, f"about {whole:,.0f}", ha="left", size=18, color=QUIET)
+        label(
+            axes,
+            left + whole * scale + 15,
+            y + 35,
+            f"about {whole:,.0f}",
+            ha="left",
+            size=18,
+            color=QUIET,
+        )
     label(axes, left + READ * scale / 2, 175, f"the first {READ}: read", color="white", size=19)
-    label(axes, left + (READ + ARTICLE_WORDS * PIECES_A_WORD) * scale / 2, 175, "never seen", size=19)
+    label(
+        axes, left + (READ + ARTICLE_WORDS * PIECES_A_WORD) * scale / 2, 175, "never seen", size=19
+    )
     return figure
 
 
@@ -289,6 +372,16 @@ def means():
         y = 108 - 90 * rank
         label(axes, 120, y + 32, f"rank {rank}", ha="right", weight="bold", size=19)
         for k in range(tokens):
-            box(axes, 140 + 62 * k, y, 56, 64, f"{loss:g}", plots.rank_color(rank), "white" if rank == 0 else INK, size=19)
+            box(
+                axes,
+                140 + 62 * k,
+                y,
+                56,
+                64,
+                f"{loss:g}",
+                plots.rank_color(rank),
+                "white" if rank == 0 else INK,
+                size=19,
+            )
         label(axes, 152 + 62 * tokens, y + 32, f"mean {loss:g}", ha="left", size=18)
     return figure

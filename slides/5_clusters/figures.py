@@ -24,12 +24,15 @@ def printed(tag, pattern):
 
 def facts():
     """The numbers in the deck's text."""
-    times, between = printed("limit-check", r"same host (\d+) times as fast as between hosts: ([\d.]+) MB/s")
+    times, between = printed(
+        "limit-check", r"same host (\d+) times as fast as between hosts: ([\d.]+) MB/s"
+    )
     race = r"two levels are ([\d.]+) times as fast as the ring, {} \(predicted ([\d.]+);"
     flat, flat_said = printed("race-check", race.format("in the hosts' order"))
     dealt, dealt_said = printed("race-check", race.format("dealt out by node"))
     late, meanwhile, half = printed(
-        "ddp-check", r"waiting left: (\S+) s with one bucket, (\S+) s with small ones, (\S+) s in fp16"
+        "ddp-check",
+        r"waiting left: (\S+) s with one bucket, (\S+) s with small ones, (\S+) s in fp16",
     )
     (stage3,) = printed("zero-check", r"stage 3: .*, ([\d.]+) times stage 1's seconds")
     return {
@@ -53,7 +56,11 @@ def places():
     """One cell, and the three places where its ranks may be."""
     figure, axes = canvas(1150, 330)
     box(axes, 400, 220, 350, 84, "pi2zero.start(n=4)", ACCENT, "white", size=20, family="monospace")
-    names = ["this machine\nno site file, no job", "a Slurm job\nits nodes, one world", "hosts by ssh\na list or a hostfile"]
+    names = [
+        "this machine\nno site file, no job",
+        "a Slurm job\nits nodes, one world",
+        "hosts by ssh\na list or a hostfile",
+    ]
     for i, name in enumerate(names):
         x = 30 + 375 * i
         box(axes, x, 30, 340, 100, name, PALE, INK, size=18)
@@ -66,14 +73,27 @@ def host(axes, x, y, name, ranks):
     box(axes, x, y + 45, 330, 130, "", "white", INK, edge=QUIET)
     label(axes, x + 165, y + 22, name, color=QUIET)
     for left, rank in zip((x + 30, x + 180), ranks, strict=True):
-        box(axes, left, y + 78, 120, 64, f"rank {rank}", plots.rank_color(rank), ink_on(rank), size=17)
+        box(
+            axes,
+            left,
+            y + 78,
+            120,
+            64,
+            f"rank {rank}",
+            plots.rank_color(rank),
+            ink_on(rank),
+            size=17,
+        )
     return {ranks[0]: x + 90, ranks[1]: x + 240}
 
 
 def rings():
     """The same ring twice: ranks in the hosts' order, and dealt out by node."""
     figure, axes = canvas(1150, 470)
-    orders = {240: ((0, 1), (2, 3), "in order: two links are wires"), 5: ((0, 2), (1, 3), "dealt out: all four are wires")}
+    orders = {
+        240: ((0, 1), (2, 3), "in order: two links are wires"),
+        5: ((0, 2), (1, 3), "dealt out: all four are wires"),
+    }
     for y, (first, second, words) in orders.items():
         place = host(axes, 130, y, "node1", first) | host(axes, 690, y, "node2", second)
         for rank in range(4):
@@ -89,7 +109,9 @@ def two_levels():
     """Reduce-scatter inside the hosts, all-reduce between them, all-gather inside."""
     figure, axes = canvas(1150, 300)
     steps = [("inside", "reduce-scatter:\neach its part of the\nhost's sum", PALE, INK)]
-    steps += [("between", "all-reduce of the parts,\namong ranks with the\nsame place", WARM, "white")]
+    steps += [
+        ("between", "all-reduce of the parts,\namong ranks with the\nsame place", WARM, "white")
+    ]
     steps += [("inside", "all-gather:\nthe parts to all of\nthe host", PALE, INK)]
     for i, (where, what, color, ink) in enumerate(steps):
         x = 20 + 385 * i

@@ -40,24 +40,51 @@ def table(rows):
 
 def facts():
     """The numbers in the deck's text."""
-    bubbles = printed(PIPELINES, "measure-check", r"(1F1B|GPipe)(?:, m = (\d))? +predicted ([\d.]+)% idle, measured ([\d.]+)%")
-    torch_times = printed(PIPELINES, "torch-check", r"(\w+) +ideal (\d+) ms, measured (\d+) ms, ([\d.]+)% idle")
-    held = dict(printed(PIPELINES, "held-by-plan", r"(\w+) +(?:micro-batches|the same)[^:]*: ([\d ]+)"))
-    one, two, times = printed(PIPELINES, "real", r"one rank (\d+) ms, two ranks (\d+) ms .*: ([\d.]+) times")[0]
+    bubbles = printed(
+        PIPELINES,
+        "measure-check",
+        r"(1F1B|GPipe)(?:, m = (\d))? +predicted ([\d.]+)% idle, measured ([\d.]+)%",
+    )
+    torch_times = printed(
+        PIPELINES, "torch-check", r"(\w+) +ideal (\d+) ms, measured (\d+) ms, ([\d.]+)% idle"
+    )
+    held = dict(
+        printed(PIPELINES, "held-by-plan", r"(\w+) +(?:micro-batches|the same)[^:]*: ([\d ]+)")
+    )
+    one, two, times = printed(
+        PIPELINES, "real", r"one rank (\d+) ms, two ranks (\d+) ms .*: ([\d.]+) times"
+    )[0]
     gems = printed(PIPELINES, "gems-times", r"(\S.*?) +(\d+) ms a batch, ideal (\d+)")
     saved = dict(printed(TENSORS, "sp-check", r"(\w[\w ]*\w) +([\d.]+) MB saved"))
-    loss = printed(TENSORS, "balance-check", r"loss ([\d.]+) to ([\d.]+); the busiest expert's share (\d+)% to (\d+)%")[0]
-    sides = {p: int(side) for p, side in printed(SPACE, "largest", r"p = (\d): predicted \d+, measured (\d+)")}
+    loss = printed(
+        TENSORS,
+        "balance-check",
+        r"loss ([\d.]+) to ([\d.]+); the busiest expert's share (\d+)% to (\d+)%",
+    )[0]
+    sides = {
+        p: int(side)
+        for p, side in printed(SPACE, "largest", r"p = (\d): predicted \d+, measured (\d+)")
+    }
     sent = dict(printed(SPACE, "bytes-check", r"(space|filters) +formula ([\d.]+) MB"))
     plans, fit = printed(SPACE, "planner", r"([\d,]+) layouts, ([\d,]+) fit")[0]
     tissue = printed(TISSUE, "table", r"(?m)^(\S.*?) {2,}(\d+) +([\d.]+) \| .*\| +([\d,]+)$")
-    shown = ("layers 4", "pipeline 4 (1F1B)", "two directions 4", "space 4", "two directions 2 x space 2")
+    shown = (
+        "layers 4",
+        "pipeline 4 (1F1B)",
+        "two directions 4",
+        "space 4",
+        "two directions 2 x space 2",
+    )
     return {
-        "tissue_rows": table((name, held, side, speed) for name, held, speed, side in tissue if name in shown),
+        "tissue_rows": table(
+            (name, held, side, speed) for name, held, speed, side in tissue if name in shown
+        ),
         "plans": plans,
         "plans_fit": fit,
         "bubble_rows": table((name, m or "8", f"{p} %", f"{got} %") for name, m, p, got in bubbles),
-        "torch_rows": table((name, f"{ideal} ms", f"{got} ms", held[name]) for name, ideal, got, _ in torch_times),
+        "torch_rows": table(
+            (name, f"{ideal} ms", f"{got} ms", held[name]) for name, ideal, got, _ in torch_times
+        ),
         "held_1f1b": held["1F1B"],
         "real_one": one,
         "real_two": two,
@@ -83,7 +110,9 @@ def facts():
 @cache
 def schedules():
     """The notebook's own gpipe, one_f_one_b, basic, two_way and idle."""
-    return SimpleNamespace(**run_cells(PIPELINES, "gpipe,one-f-one-b,idle,gems", UNITS=UNITS, expected={}))
+    return SimpleNamespace(
+        **run_cells(PIPELINES, "gpipe,one-f-one-b,idle,gems", UNITS=UNITS, expected={})
+    )
 
 
 def idle(spans):
@@ -107,7 +136,9 @@ def torch_plans():
     """The plans of PyTorch's schedules for 4 ranks and 8 micro-batches, by the notebook's cells."""
     with pretended_world(4) as me:
         names = {"torch": torch, "nn": nn, "F": F, "me": me}
-        space = run_cells(PIPELINES, "px-network,px-spend,px-takes,px-slow,px-stages,px-torch,px-plan", **names)
+        space = run_cells(
+            PIPELINES, "px-network,px-spend,px-takes,px-slow,px-stages,px-torch,px-plan", **names
+        )
     return space["torch_plans"]
 
 
@@ -119,7 +150,14 @@ def drawn(*rows, until=None, height=None):
     """One above the other: (title, spans) each; the micro-batches' numbers as large as a slide needs."""
     until = until or max(stop for _, spans in rows for row in spans for _, _, stop in row)
     height = height or 235 * len(rows)
-    figure, axes = plt.subplots(len(rows), 1, figsize=(1150 / 96, height / 96), sharex=True, squeeze=False, layout="constrained")
+    figure, axes = plt.subplots(
+        len(rows),
+        1,
+        figsize=(1150 / 96, height / 96),
+        sharex=True,
+        squeeze=False,
+        layout="constrained",
+    )
     for ax, (title, spans) in zip(axes[:, 0], rows, strict=True):
         plots.pipeline(spans, xlabel="", title=title, until=until, ax=ax)
         for text, box in zip(ax.texts, (part for row in spans for part in row), strict=True):
@@ -142,7 +180,10 @@ def one_batch():
 def gpipe_steps():
     """The same batch in 1, 2, 4 and 8 micro-batches, on the same axis."""
     cut = ((m, spans_of(plan_by(schedules().gpipe, m), 8 / m)) for m in (1, 2, 4, 8))
-    titled = ((f"{m} micro-batch{'es' * (m > 1)}: {100 * idle(spans):.0f} % idle", spans) for m, spans in cut)
+    titled = (
+        (f"{m} micro-batch{'es' * (m > 1)}: {100 * idle(spans):.0f} % idle", spans)
+        for m, spans in cut
+    )
     return [drawn(row, until=96, height=330) for row in titled]
 
 
@@ -162,8 +203,18 @@ def bubble_curve():
     for p, color, y in ((4, QUIET, 9), (16, GREY, 24)):
         ax.plot(micro, [100 * costs.pipeline_bubble(p, m) for m in micro], color=color)
         ax.text(50, y, f"p = {p}", color=color)
-    measured = printed(PIPELINES, "measure-check", r"1F1B(?:, m = (\d))? +predicted [\d.]+% idle, measured ([\d.]+)%")
-    ax.plot([int(m or 8) for m, _ in measured], [float(share) for _, share in measured], "o", color=WARM, label="measured")
+    measured = printed(
+        PIPELINES,
+        "measure-check",
+        r"1F1B(?:, m = (\d))? +predicted [\d.]+% idle, measured ([\d.]+)%",
+    )
+    ax.plot(
+        [int(m or 8) for m, _ in measured],
+        [float(share) for _, share in measured],
+        "o",
+        color=WARM,
+        label="measured",
+    )
     ax.set(xlabel="micro-batches", ylabel="idle, %", ylim=(0, 100))
     ax.legend()
     return figure
@@ -176,7 +227,12 @@ def held_bars():
     for i, ((name, values), color) in enumerate(zip(rows, (GREY, WARM), strict=True)):
         places = [rank + 0.4 * i - 0.2 for rank in range(4)]
         ax.bar(places, [float(v) for v in values.split()], 0.36, color=color, label=name)
-    ax.set(xticks=range(4), xticklabels=[f"rank {rank}" for rank in range(4)], ylabel="activations held, kB", ylim=(0, 500))
+    ax.set(
+        xticks=range(4),
+        xticklabels=[f"rank {rank}" for rank in range(4)],
+        ylabel="activations held, kB",
+        ylim=(0, 500),
+    )
     ax.legend(ncols=2, loc="upper right")
     return figure
 
@@ -185,7 +241,10 @@ def finer():
     """1F1B above interleaved 1F1B, the same work."""
     ours = spans_of(plan_by(schedules().one_f_one_b, 8), 2)
     theirs = spans_of(torch_plans()["Interleaved1F1B"])
-    return drawn((f"1F1B: {100 * idle(ours):.0f} % idle", ours), (f"two stages a rank: {100 * idle(theirs):.0f} % idle", theirs))
+    return drawn(
+        (f"1F1B: {100 * idle(ours):.0f} % idle", ours),
+        (f"two stages a rank: {100 * idle(theirs):.0f} % idle", theirs),
+    )
 
 
 def zero_bubble():
@@ -201,7 +260,10 @@ def folded():
 def gems_steps():
     """Two batches: Basic, one after the other; then MAST, the second the other way."""
     basic, mast = (spans_of(plan_by(way, 2)) for way in (schedules().basic, schedules().two_way))
-    return [drawn(row, until=24, height=330) for row in (("Basic: one replica", basic), ("MAST: two replicas", mast))]
+    return [
+        drawn(row, until=24, height=330)
+        for row in (("Basic: one replica", basic), ("MAST: two replicas", mast))
+    ]
 
 
 def imbalance():
@@ -209,7 +271,12 @@ def imbalance():
     rows = printed(TENSORS, "imbalance-check", r"busiest expert ([\d.]+) of the mean: (\d+) ms")
     figure, ax = plt.subplots(figsize=(600 / 96, 380 / 96), layout="constrained")
     ax.plot([float(x) for x, _ in rows], [float(y) for _, y in rows], "o-", color=WARM)
-    ax.set(xlabel="busiest expert's tokens / mean", ylabel="ms a layer, forward", ylim=(0, None), xlim=(0, None))
+    ax.set(
+        xlabel="busiest expert's tokens / mean",
+        ylabel="ms a layer, forward",
+        ylim=(0, None),
+        xlim=(0, None),
+    )
     return figure
 
 
@@ -229,7 +296,9 @@ def decision_map():
     figure = drawn_by_cells(SPACE, "ways,ways-draw", (1150 / 96, 500 / 96))
     (ax,) = figure.axes
     pale = [tuple(1 - 0.6 * (1 - part) for part in to_rgb(plots.rank_color(i))) for i in range(5)]
-    ax.collections[0].set(rasterized=True, alpha=1, cmap=ListedColormap(pale))  # else thirty thousand rectangles, with seams
+    ax.collections[0].set(
+        rasterized=True, alpha=1, cmap=ListedColormap(pale)
+    )  # else thirty thousand rectangles, with seams
     for text in ax.texts:
         text.set_fontsize(16)
     return figure

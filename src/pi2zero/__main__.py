@@ -12,35 +12,88 @@ from pathlib import Path
 
 def main() -> int:
     """Do what the command line asks for; returns the exit status. Leaves with status 2 if it cannot be understood."""
-    parser = argparse.ArgumentParser(prog="python -m pi2zero", description="From π to ZeRO: look after the machine.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    doctor = commands.add_parser("doctor", help="what this machine has, what is missing, and what to do about it")
-    doctor.add_argument("--json", action="store_true", help="for programs: one JSON object")
-    doctor.add_argument("--quick", action="store_true", help="only what takes no time: starts no ranks, loads no torch")
-    doctor.add_argument("--beside", action="store_true", help="patiently, beside other work; one line at the end")
-    doctor.add_argument("--short", action="store_true", help="one line: GREEN, or RED and what failed")
-    doctor.add_argument(
-        "--seats", metavar="FOLDER", help="one table of what --json wrote at all seats of a room, FOLDER/SEAT.json"
+    parser = argparse.ArgumentParser(
+        prog="python -m pi2zero", description="From π to ZeRO: look after the machine."
     )
-    commands.add_parser("reset", help="end what the kit has started from this clone on this host, and nothing else")
-    built = commands.add_parser("built", help="how far what is compiled in the background is: Horovod, operators")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    doctor = commands.add_parser(
+        "doctor", help="what this machine has, what is missing, and what to do about it"
+    )
+    doctor.add_argument("--json", action="store_true", help="for programs: one JSON object")
+    doctor.add_argument(
+        "--quick",
+        action="store_true",
+        help="only what takes no time: starts no ranks, loads no torch",
+    )
+    doctor.add_argument(
+        "--beside", action="store_true", help="patiently, beside other work; one line at the end"
+    )
+    doctor.add_argument(
+        "--short", action="store_true", help="one line: GREEN, or RED and what failed"
+    )
+    doctor.add_argument(
+        "--seats",
+        metavar="FOLDER",
+        help="one table of what --json wrote at all seats of a room, FOLDER/SEAT.json",
+    )
+    commands.add_parser(
+        "reset", help="end what the kit has started from this clone on this host, and nothing else"
+    )
+    built = commands.add_parser(
+        "built", help="how far what is compiled in the background is: Horovod, operators"
+    )
     built.add_argument("names", nargs="*", help="horovod, deepspeed; none: all", metavar="NAME")
-    built.add_argument("--wait", action="store_true", help="until they are there; exit status 1 if one cannot be built")
-    built.add_argument("--again", action="store_true", help="try again what has failed, or was built with other options")
-    built.add_argument("--stop", action="store_true", help="end the building; it goes on when it is next asked for")
-    where = commands.add_parser("site", help="where ranks run when nobody says it: check the site file, and try it")
-    where.add_argument("--write", action="store_true", help="write one to begin with; an old one stays")
+    built.add_argument(
+        "--wait",
+        action="store_true",
+        help="until they are there; exit status 1 if one cannot be built",
+    )
+    built.add_argument(
+        "--again",
+        action="store_true",
+        help="try again what has failed, or was built with other options",
+    )
+    built.add_argument(
+        "--stop", action="store_true", help="end the building; it goes on when it is next asked for"
+    )
+    where = commands.add_parser(
+        "site", help="where ranks run when nobody says it: check the site file, and try it"
+    )
+    where.add_argument(
+        "--write", action="store_true", help="write one to begin with; an old one stays"
+    )
     where.add_argument("-n", type=int, default=4, help="ranks to try it with (4)")
-    planner = commands.add_parser("plan", help="layouts of a model on a machine: what fits, what is fastest, why the others lose")
+    planner = commands.add_parser(
+        "plan",
+        help="layouts of a model on a machine: what fits, what is fastest, why the others lose",
+    )
     planner.add_argument(
-        "file", nargs="?", type=Path, help="the model and the machine, as --example shows it", metavar="model.toml"
+        "file",
+        nargs="?",
+        type=Path,
+        help="the model and the machine, as --example shows it",
+        metavar="model.toml",
     )
     planner.add_argument("--example", action="store_true", help="print a file to begin with")
     planner.add_argument("--best", type=int, default=10, help="layouts to show (10)")
-    glance = commands.add_parser("room", help="one page: tasks against seats, live, of attendees who agreed to it (docs/room.md)")
-    glance.add_argument("folder", type=Path, help="where their notes lie; made if it is not there", metavar="FOLDER")
-    glance.add_argument("--listen", metavar="ADDRESS", help="take notes over the network, at this address of this machine")
-    glance.add_argument("--port", type=int, default=8900, help="of the page, and of the address (8900; 0: a free one)")
+    glance = commands.add_parser(
+        "room",
+        help="one page: tasks against seats, live, of attendees who agreed to it (docs/room.md)",
+    )
+    glance.add_argument(
+        "folder", type=Path, help="where their notes lie; made if it is not there", metavar="FOLDER"
+    )
+    glance.add_argument(
+        "--listen",
+        metavar="ADDRESS",
+        help="take notes over the network, at this address of this machine",
+    )
+    glance.add_argument(
+        "--port",
+        type=int,
+        default=8900,
+        help="of the page, and of the address (8900; 0: a free one)",
+    )
     options = parser.parse_args()
     if options.command == "plan":
         return make_plan(options)
@@ -80,7 +133,12 @@ def look(options) -> int:
         print(seats.code(results), file=sys.stderr if options.json else sys.stdout)
     if options.json:
         seconds = round(time.monotonic() - start, 2)
-        print(json.dumps({"status": status, "seconds": seconds, "checks": [asdict(r) for r in results]}, indent=1))
+        print(
+            json.dumps(
+                {"status": status, "seconds": seconds, "checks": [asdict(r) for r in results]},
+                indent=1,
+            )
+        )
     return int(status == "failed")
 
 
@@ -95,7 +153,14 @@ def try_site(options) -> int:
         return 0
     try:
         told = site.load()
-        print(f"{site.path()}: " + (f"on = {told.on!r}" if site.path().exists() else "not there; ranks run on this machine"))
+        print(
+            f"{site.path()}: "
+            + (
+                f"on = {told.on!r}"
+                if site.path().exists()
+                else "not there; ranks run on this machine"
+            )
+        )
         cluster = start(options.n)
         cluster.stop()
     except (place.PlaceError, ClusterError) as error:
@@ -112,7 +177,9 @@ def make_plan(options) -> int:
         print(costs.EXAMPLE, end="")
         return 0
     if options.file is None:
-        print("plan: which file? `python -m pi2zero plan --example > model.toml` writes one to begin with.")
+        print(
+            "plan: which file? `python -m pi2zero plan --example > model.toml` writes one to begin with."
+        )
         return 2
     try:
         plan = costs.plan_from(options.file.read_text())

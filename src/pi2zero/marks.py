@@ -32,7 +32,9 @@ SPAWNER = "prte"  # what Open MPI starts for a process that spawns and was not s
 
 def scope_mark() -> str:
     """The beginning of all marks of this host and scope: `<host>/<scope>/`."""
-    clone = hashlib.sha1(str(Path(__file__).resolve().parent).encode(), usedforsecurity=False).hexdigest()[:8]
+    clone = hashlib.sha1(
+        str(Path(__file__).resolve().parent).encode(), usedforsecurity=False
+    ).hexdigest()[:8]
     scope = os.environ.get(SCOPE) or f"clone-{clone}"
     if job := os.environ.get("SLURM_JOB_ID"):
         scope += f".job-{job}"
@@ -47,7 +49,9 @@ def owner_mark(pid: int | None = None) -> str:
     """
     process = psutil.Process(pid)
     try:
-        start = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19]  # proc(5), field 22
+        start = (
+            Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19]
+        )  # proc(5), field 22
     except FileNotFoundError:  # no /proc: macOS
         start = f"{process.create_time():.2f}"
     return f"{scope_mark()}{process.pid}:{start}/"
@@ -63,7 +67,10 @@ def owner_is_gone(mark: str) -> bool:
         return False
     pid = int(found[2])
     try:
-        alive = _process_part(owner_mark(pid)) == _process_part(mark) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        alive = (
+            _process_part(owner_mark(pid)) == _process_part(mark)
+            and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        )
     except (psutil.NoSuchProcess, ProcessLookupError):
         return True
     return not alive
@@ -86,7 +93,11 @@ def marked(prefix: str | None = None) -> list[psutil.Process]:
             if process.pid in spared or process.uids().real != os.getuid():
                 continue
             mark = process.environ().get(MARK)
-            if mark is not None and mark.startswith(prefix) and process.status() != psutil.STATUS_ZOMBIE:
+            if (
+                mark is not None
+                and mark.startswith(prefix)
+                and process.status() != psutil.STATUS_ZOMBIE
+            ):
                 found.append(process)
     return found
 
@@ -96,7 +107,9 @@ def leftovers() -> list[psutil.Process]:
     found = []
     for process in marked():
         with contextlib.suppress(psutil.Error):
-            mark = process.environ().get(MARK)  # nothing, if it is just ending: its memory is gone before its process id
+            mark = process.environ().get(
+                MARK
+            )  # nothing, if it is just ending: its memory is gone before its process id
             if mark and owner_is_gone(mark):
                 found.append(process)
     return found
@@ -141,7 +154,11 @@ def spawners(patience: float = 1.0) -> tuple[list[psutil.Process], list[psutil.P
     patience: seconds that spawned processes get which are just ending.
     """
     everything, deadline = marked(), time.monotonic() + patience
-    found = [one for one in everything if _name(one) == SPAWNER and _parent(one) not in (None, *everything)]
+    found = [
+        one
+        for one in everything
+        if _name(one) == SPAWNER and _parent(one) not in (None, *everything)
+    ]
     while (busy := [one for one in found if _has_children(one)]) and time.monotonic() < deadline:
         time.sleep(0.05)
     return busy, [one for one in found if one not in busy and runs(one)]
@@ -166,7 +183,9 @@ def end_marked(prefix: str | None = None, spare: Collection[psutil.Process] = ()
     """
     done = set(spare)
     for _ in range(5):
-        batch = [p for p in marked(prefix) if p not in done]  # one in a file system that does not answer cannot even be killed
+        batch = [
+            p for p in marked(prefix) if p not in done
+        ]  # one in a file system that does not answer cannot even be killed
         if not batch:
             break
         done.update(batch)
@@ -175,7 +194,9 @@ def end_marked(prefix: str | None = None, spare: Collection[psutil.Process] = ()
         folders = [(launcher, _session_folders(launcher)) for launcher in launchers]
         end(launchers, patience=5.0)
         for folder in chain(*(theirs for launcher, theirs in folders if not runs(launcher))):
-            shutil.rmtree(folder, ignore_errors=True)  # one that was killed did not come to that itself
+            shutil.rmtree(
+                folder, ignore_errors=True
+            )  # one that was killed did not come to that itself
         end([p for p in batch if runs(p)], patience=0.3)
     return len(done) - len(spare)
 
@@ -200,7 +221,11 @@ def _name(process: psutil.Process) -> str:
 # What ranks share on a host, Open MPI keeps here: in a folder of the cluster's name.
 SEGMENTS = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
 EVERY_HOST = Path("/tmp")  # what TMPDIR names here, another host need not have
-RUN, STORIES, MEETING = "run", "stories", "meeting"  # kinds: of a cluster, of the summarizer, of torch's ranks
+RUN, STORIES, MEETING = (
+    "run",
+    "stories",
+    "meeting",
+)  # kinds: of a cluster, of the summarizer, of torch's ranks
 
 
 def make_run_dir(within: Path | None = None) -> Path:
@@ -225,7 +250,9 @@ def private_folder(path: Path) -> None:
     share, another user may have made one of the same name first, or a link."""
     path.mkdir(mode=0o700, exist_ok=True)
     if not is_private(path):
-        raise PermissionError(f"{path} is not a private folder of this user's; somebody else may have made it. Start again.")
+        raise PermissionError(
+            f"{path} is not a private folder of this user's; somebody else may have made it. Start again."
+        )
 
 
 def temporary_folder(kind: str) -> tempfile.TemporaryDirectory:
@@ -249,9 +276,14 @@ def remove_run_dirs(owner: str | None = None) -> None:
 
 def _folders(kind: str, prefix: str = "") -> list[Path]:
     found = []
-    for folder in chain.from_iterable(place.iterdir() for place in {Path(tempfile.gettempdir()), SEGMENTS, EVERY_HOST}):
+    for folder in chain.from_iterable(
+        place.iterdir() for place in {Path(tempfile.gettempdir()), SEGMENTS, EVERY_HOST}
+    ):
         with contextlib.suppress(OSError):
-            if folder.name.startswith(_folder_name(kind, prefix)) and folder.lstat().st_uid == os.getuid():
+            if (
+                folder.name.startswith(_folder_name(kind, prefix))
+                and folder.lstat().st_uid == os.getuid()
+            ):
                 found.append(folder)
     return found
 
@@ -269,7 +301,10 @@ def remove_segments(age: float = 10.0) -> None:
     """
     if not Path("/proc").is_dir():
         return
-    names = {f"sm_segment.{host}.{os.getuid()}.*" for host in (socket.gethostname(), socket.gethostname().partition(".")[0])}
+    names = {
+        f"sm_segment.{host}.{os.getuid()}.*"
+        for host in (socket.gethostname(), socket.gethostname().partition(".")[0])
+    }
     left = []
     for path in chain.from_iterable(map(SEGMENTS.glob, names | {"mpich_shm_*"})):
         with contextlib.suppress(OSError):  # gone meanwhile

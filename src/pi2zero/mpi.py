@@ -8,13 +8,20 @@ from collections.abc import MutableMapping
 from pathlib import Path
 
 RUN_DIR = "PI2ZERO_RUN_DIR"  # on a cluster's ranks: its private folder
-LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
+LOCAL_RANKS = (
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MPI_LOCALRANKID",
+    "MV2_COMM_WORLD_LOCAL_RANK",
+    "SLURM_LOCALID",
+)
 LAUNCHED = {  # how many were started, and by whom
     "OMPI_COMM_WORLD_SIZE": "mpirun (Open MPI's)",
     "PMI_SIZE": "mpirun (MPICH's, or one of its family)",
     "SLURM_STEP_NUM_TASKS": "srun",
 }
-ADDRESS = "PI2ZERO_ADDRESS"  # on a cluster's ranks on several hosts: this host's address in their network
+ADDRESS = (
+    "PI2ZERO_ADDRESS"  # on a cluster's ranks on several hosts: this host's address in their network
+)
 
 
 def mpi_env() -> None:
@@ -22,7 +29,9 @@ def mpi_env() -> None:
     from pi2zero import marks
 
     mpi_settings()
-    if "/cluster-" not in os.environ.get(marks.MARK, ""):  # on a rank, what it starts belongs to its cluster
+    if "/cluster-" not in os.environ.get(
+        marks.MARK, ""
+    ):  # on a rank, what it starts belongs to its cluster
         os.environ[marks.MARK] = marks.owner_mark()
 
 
@@ -43,7 +52,9 @@ def mpi_settings(env: MutableMapping[str, str] = os.environ) -> None:
     # Where ranks share cores, one that waits gives its core away. Linux soon gives it back after sched_yield, and four ranks
     # on two busy cores spend most of their time so; asleep for a moment (some 60 us) it leaves the core to those who work.
     env.setdefault("OMPI_MCA_threads_pthreads_yield_strategy", "nanosleep")
-    if loopback := only_interface():  # Open MPI leaves it out, and a spawned process would have no way to its parent
+    if (
+        loopback := only_interface()
+    ):  # Open MPI leaves it out, and a spawned process would have no way to its parent
         env.setdefault("OMPI_MCA_btl_tcp_if_include", loopback)
     bin_dir = str(Path(sys.executable).parent)
     path = env.get("PATH", os.defpath).split(os.pathsep)
@@ -67,7 +78,9 @@ def one_host_env(folder: str) -> dict[str, str]:
     start. Spawned from a kernel, processes have it.)
     """
     words = mpirun_words()
-    if words and "Open MPI" not in words:  # MPICH and its family, over UCX or libfabric: they listen, on loopback alone
+    if (
+        words and "Open MPI" not in words
+    ):  # MPICH and its family, over UCX or libfabric: they listen, on loopback alone
         wanted = {"UCX_NET_DEVICES": "lo", "FI_TCP_IFACE": "lo"}
     else:
         by = "vader" if "Open MPI) 4" in words else "sm"
@@ -106,7 +119,11 @@ def local_rank(comm) -> tuple[int, int]:
     from mpi4py import MPI
 
     here = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    told, rank, size = here.allgather([os.environ.get(name) for name in LOCAL_RANKS]), here.rank, here.size
+    told, rank, size = (
+        here.allgather([os.environ.get(name) for name in LOCAL_RANKS]),
+        here.rank,
+        here.size,
+    )
     here.Free()
     for numbers in zip(*told, strict=True):
         if set(numbers) == {str(number) for number in range(size)}:
@@ -129,7 +146,10 @@ def mpirun_words() -> str:
         told = subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout
     except OSError:
         return ""
-    return next((" ".join(line.split()) for line in told.splitlines() if re.search(r"\d", line)), told.strip())
+    return next(
+        (" ".join(line.split()) for line in told.splitlines() if re.search(r"\d", line)),
+        told.strip(),
+    )
 
 
 def name_ranks(ranks) -> str:

@@ -21,7 +21,12 @@ class Explorer(widgets.VBox):
         # In a narrow window the picture becomes smaller as a whole; the controls keep the numbers beside them.
         shrinks = {"width": width, "min_width": "0", "object_fit": "contain"}
         self.picture, self.text = widgets.Image(format="png", layout=shrinks), widgets.HTML()
-        super().__init__([widgets.HBox([widgets.VBox(controls, layout={"flex": "none"}), self.picture]), self.text])
+        super().__init__(
+            [
+                widgets.HBox([widgets.VBox(controls, layout={"flex": "none"}), self.picture]),
+                self.text,
+            ]
+        )
         for control in controls:
             control.observe(self._show, names="value")
         self._show()
@@ -55,13 +60,29 @@ class ScalingExplorer(Explorer):
         if not compute > 0:
             raise ValueError(f"compute: seconds above 0; got {compute!r}.")
         self.compute = compute
-        wide = {"style": {"description_width": "11em"}, "layout": {"width": "30em"}, "continuous_update": False}
-        self.ranks = widgets.SelectionSlider(options=[2**k for k in range(12)], value=ranks, description="ranks", **wide)
-        self.size = widgets.FloatLogSlider(size, base=10, min=0, max=4, description="gradients, MiB", **wide)
-        self.bandwidth = widgets.FloatLogSlider(bandwidth, base=10, min=-1, max=3, description="bandwidth, GB/s", **wide)
-        self.latency = widgets.FloatLogSlider(latency, base=10, min=-1, max=4, description="latency, µs", **wide)
-        self.overlap = widgets.IntSlider(overlap, min=0, max=100, step=5, description="overlap, % of computing", **wide)
-        super().__init__((self.ranks, self.size, self.bandwidth, self.latency, self.overlap), "32em")
+        wide = {
+            "style": {"description_width": "11em"},
+            "layout": {"width": "30em"},
+            "continuous_update": False,
+        }
+        self.ranks = widgets.SelectionSlider(
+            options=[2**k for k in range(12)], value=ranks, description="ranks", **wide
+        )
+        self.size = widgets.FloatLogSlider(
+            size, base=10, min=0, max=4, description="gradients, MiB", **wide
+        )
+        self.bandwidth = widgets.FloatLogSlider(
+            bandwidth, base=10, min=-1, max=3, description="bandwidth, GB/s", **wide
+        )
+        self.latency = widgets.FloatLogSlider(
+            latency, base=10, min=-1, max=4, description="latency, µs", **wide
+        )
+        self.overlap = widgets.IntSlider(
+            overlap, min=0, max=100, step=5, description="overlap, % of computing", **wide
+        )
+        super().__init__(
+            (self.ranks, self.size, self.bandwidth, self.latency, self.overlap), "32em"
+        )
 
     @property
     def model(self):
@@ -93,7 +114,9 @@ class ScalingExplorer(Explorer):
         figure = Figure(figsize=(6, 3.4))  # not pyplot's: it would be shown a second time
         ax, p = figure.subplots(), 2 ** np.arange(12)
         plots.scaling_model(p, {"model": costs.scaling_efficiency(p, **self.model)}, ax=ax)
-        ax.plot(self.ranks.value, 100 * self.efficiency, "o", color=plots.RANK_COLORS[1], markersize=10)
+        ax.plot(
+            self.ranks.value, 100 * self.efficiency, "o", color=plots.RANK_COLORS[1], markersize=10
+        )
         return figure
 
 
@@ -107,16 +130,30 @@ class ZeroExplorer(Explorer):
     def __init__(self, parameters=7.5, ranks=64, stage=1, memory=32):
         wide = {"style": {"description_width": "11em"}, "layout": {"width": "30em"}}
         slide = wide | {"continuous_update": False}
-        self.parameters = widgets.FloatLogSlider(parameters, base=10, min=-2, max=3, description="parameters, billions", **slide)
-        self.ranks = widgets.SelectionSlider(options=[2**k for k in range(12)], value=ranks, description="ranks", **slide)
-        self.stage = widgets.ToggleButtons(options=range(4), value=stage, description="stage", style={"button_width": "3em"})
-        self.precision = widgets.Dropdown(options=list(costs.PRECISIONS), description="precision", **wide)
-        self.optimizer = widgets.Dropdown(options=list(costs.OPTIMIZERS), description="optimizer", **wide)
-        self.offload = widgets.Checkbox(False, description="offload the optimizer to the host", **wide)
+        self.parameters = widgets.FloatLogSlider(
+            parameters, base=10, min=-2, max=3, description="parameters, billions", **slide
+        )
+        self.ranks = widgets.SelectionSlider(
+            options=[2**k for k in range(12)], value=ranks, description="ranks", **slide
+        )
+        self.stage = widgets.ToggleButtons(
+            options=range(4), value=stage, description="stage", style={"button_width": "3em"}
+        )
+        self.precision = widgets.Dropdown(
+            options=list(costs.PRECISIONS), description="precision", **wide
+        )
+        self.optimizer = widgets.Dropdown(
+            options=list(costs.OPTIMIZERS), description="optimizer", **wide
+        )
+        self.offload = widgets.Checkbox(
+            False, description="offload the optimizer to the host", **wide
+        )
         self.memory = widgets.SelectionSlider(
             options=[4, 8, 16, 24, 32, 40, 80, 141, 192], value=memory, description="GB", **slide
         )
-        self.reserve = widgets.IntSlider(0, min=0, max=90, step=5, description="kept free, %", **slide)
+        self.reserve = widgets.IntSlider(
+            0, min=0, max=90, step=5, description="kept free, %", **slide
+        )
         controls = (
             self.parameters,
             self.ranks,
@@ -146,26 +183,43 @@ class ZeroExplorer(Explorer):
     def largest(self):
         """Parameters of the largest model that fits at the chosen stage on the chosen ranks."""
         stage = self.stage.value
-        return float(costs.largest_model(self.memory.value * 1e9, self.ranks.value, stage, self.reserved, **self.options(stage)))
+        return float(
+            costs.largest_model(
+                self.memory.value * 1e9,
+                self.ranks.value,
+                stage,
+                self.reserved,
+                **self.options(stage),
+            )
+        )
 
     @property
     def needed(self):
         """The fewest ranks for the chosen model and stage, or None."""
         psi, stage = self.parameters.value * 1e9, self.stage.value
-        return costs.ranks_needed(psi, self.memory.value * 1e9, stage, self.reserved, **self.options(stage))
+        return costs.ranks_needed(
+            psi, self.memory.value * 1e9, stage, self.reserved, **self.options(stage)
+        )
 
     @property
     def sentence(self):
         """The largest model that fits, and how many ranks the chosen one needs."""
         where = f"{self.ranks.value:,} x {self.memory.value} GB at stage {self.stage.value}"
-        needs = f"on {self.needed:,} or more" if self.needed else "on no number of them: what is not divided is too large"
+        needs = (
+            f"on {self.needed:,} or more"
+            if self.needed
+            else "on no number of them: what is not divided is too large"
+        )
         largest, asked = self.largest / 1e9, self.parameters.value
         return f"{where}: the largest model has {largest:,.2f} billion parameters. {asked:,.3g} billion fit {needs}."
 
     def draw(self):
         """Bytes on one device by component, a bar for each stage; a line where its memory ends."""
         psi, ranks = self.parameters.value * 1e9, self.ranks.value
-        rows = {f"stage {stage}": costs.zero_bytes(psi, ranks, stage, **self.options(stage)) for stage in range(4)}
+        rows = {
+            f"stage {stage}": costs.zero_bytes(psi, ranks, stage, **self.options(stage))
+            for stage in range(4)
+        }
         figure = Figure(figsize=(6.4, 3.2), layout="constrained")
         ax = plots.memory_bars(rows, unit=1e9, ax=figure.subplots())
         ax.axvline(self.memory.value - self.reserved / 1e9, color=plots.INK, linestyle="--")
@@ -182,20 +236,36 @@ class PlanExplorer(Explorer):
     all ranks; `sentence` the best layout in words.
     """
 
-    def __init__(self, layers=48, width=6144, sequence=2048, batch=128, ranks=32, memory=80, between=20.0):
-        wide = {"style": {"description_width": "11em"}, "layout": {"width": "30em"}, "continuous_update": False}
+    def __init__(
+        self, layers=48, width=6144, sequence=2048, batch=128, ranks=32, memory=80, between=20.0
+    ):
+        wide = {
+            "style": {"description_width": "11em"},
+            "layout": {"width": "30em"},
+            "continuous_update": False,
+        }
 
         def choice(name, options, value):
             return widgets.SelectionSlider(options=options, value=value, description=name, **wide)
 
         self.layers = choice("layers", [12, 24, 36, 48, 64, 80, 96, 128], layers)
-        self.width = choice("width (heads of 128)", [1024, 2048, 4096, 6144, 8192, 12_288, 16_384], width)
+        self.width = choice(
+            "width (heads of 128)", [1024, 2048, 4096, 6144, 8192, 12_288, 16_384], width
+        )
         self.sequence = choice("tokens a sequence", [2**k for k in range(9, 17)], sequence)
         self.batch = choice("sequences a step", [2**k for k in range(12)], batch)
         self.ranks = choice("ranks", [2**k for k in range(10)], ranks)
         self.memory = choice("GB of a device", [16, 24, 40, 80, 141, 192], memory)
         self.between = choice("GB/s between nodes", [1.0, 2.5, 5.0, 10.0, 20.0, 50.0], between)
-        sliders = (self.layers, self.width, self.sequence, self.batch, self.ranks, self.memory, self.between)
+        sliders = (
+            self.layers,
+            self.width,
+            self.sequence,
+            self.batch,
+            self.ranks,
+            self.memory,
+            self.between,
+        )
         super().__init__(sliders, "44em")
 
     @property
@@ -206,15 +276,15 @@ class PlanExplorer(Explorer):
         if not self.plan.fitting:
             return f"Nothing fits: at least {self.plan.rows[0].held / 1e9:,.0f} GB a device would be needed."
         best = self.plan.rows[0]
-        return (
-            f"The best of {len(self.plan.rows):,}: {best.layout.name}, {best.seconds:,.3g} s a step, {best.held / 1e9:,.0f} GB."
-        )
+        return f"The best of {len(self.plan.rows):,}: {best.layout.name}, {best.seconds:,.3g} s a step, {best.held / 1e9:,.0f} GB."
 
     def draw(self):
         """Makes the plan, and draws the steps of its six best layouts by part."""
         width, ranks, between = self.width.value, self.ranks.value, 1e9 * self.between.value
         gpt = costs.transformer(self.layers.value, width, width // 128, 51_200, self.sequence.value)
-        machine = costs.Machine(ranks, min(8, ranks), 1e9 * self.memory.value, 190e12, 10 * between, between)
+        machine = costs.Machine(
+            ranks, min(8, ranks), 1e9 * self.memory.value, 190e12, 10 * between, between
+        )
         try:
             self.plan = costs.plan(gpt, machine, self.batch.value)
         except ValueError:
@@ -237,22 +307,53 @@ class LayoutExplorer(Explorer):
     (1 or 2: GEMS) and memory (GB of a device, eight a node); `layout` is the costs.Layout, None where it cannot run.
     """
 
-    NETWORK = ((64, 7, 2), (64, 3, 1), (64, 3, 1), (128, 3, 2), (128, 3, 1), (256, 3, 2), (256, 3, 1), (512, 3, 2), (512, 3, 1))
+    NETWORK = (
+        (64, 7, 2),
+        (64, 3, 1),
+        (64, 3, 1),
+        (128, 3, 2),
+        (128, 3, 1),
+        (256, 3, 2),
+        (256, 3, 1),
+        (512, 3, 2),
+        (512, 3, 1),
+    )
 
     def __init__(self, side=8192, data=2, stages=2, micro=4, strips=2, directions=1, memory=32):
         wide = {"style": {"description_width": "13em"}, "layout": {"width": "30em"}}
 
         def choice(name, options, value):
             return widgets.ToggleButtons(
-                options=options, value=value, description=name, **wide | {"style": {"button_width": "3.3em"}}
+                options=options,
+                value=value,
+                description=name,
+                **wide | {"style": {"button_width": "3.3em"}},
             )
 
-        self.side = widgets.SelectionSlider(options=[2**k for k in range(9, 16)], value=side, description="pixels a side", **wide)
-        self.memory = widgets.SelectionSlider(options=[16, 32, 80, 141], value=memory, description="GB of a device", **wide)
-        self.data, self.stages = choice("data", [1, 2, 4, 8], data), choice("layers", [1, 2, 4, 8], stages)
-        self.micro, self.strips = choice("micro-batches", [1, 2, 4, 8], micro), choice("space", [1, 2, 4, 8], strips)
+        self.side = widgets.SelectionSlider(
+            options=[2**k for k in range(9, 16)], value=side, description="pixels a side", **wide
+        )
+        self.memory = widgets.SelectionSlider(
+            options=[16, 32, 80, 141], value=memory, description="GB of a device", **wide
+        )
+        self.data, self.stages = (
+            choice("data", [1, 2, 4, 8], data),
+            choice("layers", [1, 2, 4, 8], stages),
+        )
+        self.micro, self.strips = (
+            choice("micro-batches", [1, 2, 4, 8], micro),
+            choice("space", [1, 2, 4, 8], strips),
+        )
         self.directions = choice("directions", [1, 2], directions)
-        menus = (self.side, self.memory, self.data, self.stages, self.micro, self.strips, self.directions)
+        menus = (
+            self.side,
+            self.memory,
+            self.data,
+            self.stages,
+            self.micro,
+            self.strips,
+            self.directions,
+        )
         super().__init__(menus, "48em")
 
     @property
@@ -272,7 +373,10 @@ class LayoutExplorer(Explorer):
         held, room = max(sum(stage.values()) for stage in self.held), 0.9 * self.memory.value * 1e9
         fits = "fits" if held <= room else "does not fit"
         total = sum(self.parts.values())
-        most = ", ".join(f"{name} {self.parts[name] / total:.0%}" for name in sorted(self.parts, key=self.parts.get)[:-4:-1])
+        most = ", ".join(
+            f"{name} {self.parts[name] / total:.0%}"
+            for name in sorted(self.parts, key=self.parts.get)[:-4:-1]
+        )
         return f"{self.layout.name}: {held / 1e9:.3g} GB on the fullest rank, it {fits}. A step: {1e3 * total:,.0f} ms ({most})."
 
     def draw(self):
@@ -280,14 +384,26 @@ class LayoutExplorer(Explorer):
         figure = Figure(figsize=(10, 4.2), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=[3, 2])
         if self.layout is not None:
-            side, ranks, batch = self.side.value, self.layout.ranks, self.data.value * self.micro.value
+            side, ranks, batch = (
+                self.side.value,
+                self.layout.ranks,
+                self.data.value * self.micro.value,
+            )
             net = costs.convolutions([3, side, side], self.NETWORK, 2)
-            machine = costs.Machine(ranks, min(8, ranks), 1e9 * self.memory.value, 50e12, 100e9, 12.5e9)
+            machine = costs.Machine(
+                ranks, min(8, ranks), 1e9 * self.memory.value, 50e12, 100e9, 12.5e9
+            )
             self.held = costs.held_by_stages(net, self.layout, batch)
             self.parts, _ = costs.seconds(net, self.layout, machine, batch)
             plots.layout_grid(self.layout, machine.per_node, ax=left)
-            rows = {f"row {k}": stage | {"in flight": stage["buffers"]} for k, stage in enumerate(self.held)}
+            rows = {
+                f"row {k}": stage | {"in flight": stage["buffers"]}
+                for k, stage in enumerate(self.held)
+            }
             plots.memory_bars(rows, unit=1e9, ax=right)
             right.axvline(0.9 * self.memory.value, color=plots.INK, linestyle="--")
-            right.set(xlim=(0, max(self.memory.value, right.get_xlim()[1])), xlabel="GB on one rank; dashed: its limit")
+            right.set(
+                xlim=(0, max(self.memory.value, right.get_xlim()[1])),
+                xlabel="GB on one rank; dashed: its limit",
+            )
         return figure

@@ -19,7 +19,7 @@ from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "helpers"))
-from lab_checks import source_of  # noqa: E402
+from lab_checks import source_of
 
 import pi2zero
 from pi2zero import RankError
@@ -44,7 +44,9 @@ def changes(node, names):
     found = []
 
     def add(what, **fields):
-        found.append((what, lambda one: [setattr(one, name, value) for name, value in fields.items()]))
+        found.append(
+            (what, lambda one: [setattr(one, name, value) for name, value in fields.items()])
+        )
 
     if isinstance(node, ast.BinOp | ast.AugAssign | ast.BoolOp) and type(node.op) in OTHER:
         add("operator", op=OTHER[type(node.op)]())
@@ -81,13 +83,25 @@ def changes(node, names):
         for at in range(len(lines) if isinstance(lines, list) else 0):
             add("a line less", **{field: [*lines[:at], ast.Pass(), *lines[at + 1 :]]})
             if at + 1 < len(lines):
-                add("lines swapped", **{field: [*lines[:at], lines[at + 1], lines[at], *lines[at + 2 :]]})
+                add(
+                    "lines swapped",
+                    **{field: [*lines[:at], lines[at + 1], lines[at], *lines[at + 2 :]]},
+                )
     return found
 
 
 def names_in(tree):
-    names = {arg.arg for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) for arg in node.args.args}
-    return names | {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    names = {
+        arg.arg
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+        for arg in node.args.args
+    }
+    return names | {
+        node.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
 
 
 def places(source):
@@ -95,7 +109,11 @@ def places(source):
     tree = ast.parse(source)
     names = names_in(tree)
     nodes = enumerate(ast.walk(tree))
-    return [(what, at, number) for at, node in nodes for number, (what, _) in enumerate(changes(node, names))]
+    return [
+        (what, at, number)
+        for at, node in nodes
+        for number, (what, _) in enumerate(changes(node, names))
+    ]
 
 
 def mutant(source, at, number):
@@ -122,7 +140,12 @@ def sample(right, count, seed):
             by_task.setdefault(task, []).extend((task, answer, what, text) for what, text in others)
     for several in by_task.values():
         chance.shuffle(several)
-    turns = (several[at] for at in range(max(map(len, by_task.values()))) for several in by_task.values() if at < len(several))
+    turns = (
+        several[at]
+        for at in range(max(map(len, by_task.values())))
+        for several in by_task.values()
+        if at < len(several)
+    )
     seen, found = set(), []
     for one in turns:
         if one[-1] not in seen and len(found) < count:
@@ -134,7 +157,10 @@ def sample(right, count, seed):
 def argument(lab, task, answer):
     """What the check of this task is given, as text."""
     name = answer.__name__
-    if (lab, task) != ("summarization", 2):  # two functions: an answer is one of them, with a right other one
+    if (lab, task) != (
+        "summarization",
+        2,
+    ):  # two functions: an answer is one of them, with a right other one
         return name
     about_rows = "order" in inspect.signature(answer).parameters
     return f"{name}, summed_with_gather" if about_rows else f"every_nth, {name}"
@@ -166,7 +192,13 @@ class Ranks:
             self.ready().run(code, timeout=60)
         except RankError as error:
             report = error.report
-            word = "named" if f"Task {task} is not right yet." in report else "to do" if "is still to do" in report else "ODD"
+            word = (
+                "named"
+                if f"Task {task} is not right yet." in report
+                else "to do"
+                if "is still to do" in report
+                else "ODD"
+            )
             if word != "ODD" and "Traceback" in report:
                 word = "ODD"
         except Exception as error:  # whatever a check lets through is found here
@@ -176,7 +208,9 @@ class Ranks:
         self.new = "being restarted" in report
         if self.cluster.runs() and not self.new:
             try:
-                self.cluster.run("from mpi4py import MPI\nassert MPI.COMM_WORLD.allreduce(1) == 4", timeout=20)
+                self.cluster.run(
+                    "from mpi4py import MPI\nassert MPI.COMM_WORLD.allreduce(1) == 4", timeout=20
+                )
             except Exception as error:
                 word, report = "ODD", f"{report}\nafterwards the ranks do not talk: {error}"
                 self.cluster.stop()
@@ -186,34 +220,61 @@ class Ranks:
 def diff(answer, text):
     before = ast.unparse(ast.parse(source_of(answer))).splitlines()
     return "\n".join(
-        line for line in difflib.unified_diff(before, text.splitlines(), lineterm="", n=1) if line[:3] not in ("---", "+++")
+        line
+        for line in difflib.unified_diff(before, text.splitlines(), lineterm="", n=1)
+        if line[:3] not in ("---", "+++")
     )
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("lab", help="pi, allreduce, data_parallel, zero_memory, summarization, pipeline or tensor_and_space")
+    parser.add_argument(
+        "lab",
+        help="pi, allreduce, data_parallel, zero_memory, summarization, pipeline or tensor_and_space",
+    )
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     os.environ["PI2ZERO_SITE"] = os.devnull
     module = importlib.import_module(f"test_checks_{args.lab}")
-    chosen, ranks, words, slowest = sample(module.RIGHT, args.count, args.seed), Ranks(module), Counter(), 0.0
+    chosen, ranks, words, slowest = (
+        sample(module.RIGHT, args.count, args.seed),
+        Ranks(module),
+        Counter(),
+        0.0,
+    )
     FOUND.mkdir(parents=True, exist_ok=True)
     with (FOUND / f"{args.lab}.jsonl").open("w") as out:
         for task, answer, what, text in chosen:
             ranks.ready()
             start = time.monotonic()
-            word, report = ranks.verdict(task, f"{text}\ncheck.task{task}({argument(args.lab, task, answer)})")
+            word, report = ranks.verdict(
+                task, f"{text}\ncheck.task{task}({argument(args.lab, task, answer)})"
+            )
             seconds = time.monotonic() - start
             words[word], slowest = words[word] + 1, max(slowest, seconds)
-            one = {"task": task, "answer": answer.__name__, "changed": what, "verdict": word, "seconds": round(seconds, 1)}
-            print(json.dumps({**one, "diff": diff(answer, text), "report": report[-2000:]}), file=out, flush=True)
+            one = {
+                "task": task,
+                "answer": answer.__name__,
+                "changed": what,
+                "verdict": word,
+                "seconds": round(seconds, 1),
+            }
+            print(
+                json.dumps({**one, "diff": diff(answer, text), "report": report[-2000:]}),
+                file=out,
+                flush=True,
+            )
             if word in ("accepted", "ODD"):
-                print(f"--- {word}: task {task}, {answer.__name__}: {what} ({seconds:.1f} s)\n{diff(answer, text)}", flush=True)
+                print(
+                    f"--- {word}: task {task}, {answer.__name__}: {what} ({seconds:.1f} s)\n{diff(answer, text)}",
+                    flush=True,
+                )
                 print(report[-600:], flush=True)
     ranks.cluster.stop()
-    print(f"{args.lab}: {sum(words.values())} mutants: {dict(words)}; slowest {slowest:.0f} s; {ranks.starts} starts of ranks")
+    print(
+        f"{args.lab}: {sum(words.values())} mutants: {dict(words)}; slowest {slowest:.0f} s; {ranks.starts} starts of ranks"
+    )
 
 
 if __name__ == "__main__":

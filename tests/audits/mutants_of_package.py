@@ -32,14 +32,27 @@ ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src" / "pi2zero"
 LONGEST = 120  # s of one mutant
 ROOMS = {  # the folder, and the tests' files
-    "costs": ("costs", "costs collectives_costs zero_costs pipelines plan plan_by_hand plan_edges scaling"),
+    "costs": (
+        "costs",
+        "costs collectives_costs zero_costs pipelines plan plan_by_hand plan_edges scaling",
+    ),
     "blanks": ("checks/blanks", "blanks"),
     "framework": ("checks/framework", "checks_framework checks_allreduce"),
 }
-LABS = ("pi", "allreduce", "data_parallel", "zero_memory", "summarization", "pipeline", "tensor_and_space")
+LABS = (
+    "pi",
+    "allreduce",
+    "data_parallel",
+    "zero_memory",
+    "summarization",
+    "pipeline",
+    "tensor_and_space",
+)
 ROOMS |= {lab: (f"checks/{lab}", f"checks_{lab}") for lab in LABS}
 ON_RANKS = {"framework", *LABS}  # other processes than the tests'
-ANOTHER_NAME = re.compile(r"[a-zA-Z_]\w* becomes [a-zA-Z_]\w*")  # most of all changes, and easily noticed: few are taken
+ANOTHER_NAME = re.compile(
+    r"[a-zA-Z_]\w* becomes [a-zA-Z_]\w*"
+)  # most of all changes, and easily noticed: few are taken
 ELSEWHERE = "not a_file_that_is_not_there"  # asks another process, which has no mutant
 
 
@@ -67,7 +80,11 @@ class Bare(ast.NodeTransformer):
     """Without docstrings: no test reads them."""
 
     def visit_Expr(self, node):
-        return ast.Pass() if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str) else node
+        return (
+            ast.Pass()
+            if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+            else node
+        )
 
 
 def tried(path, text, tests):
@@ -79,9 +96,15 @@ def tried(path, text, tests):
         os.setpgid(0, 0)
         signal.alarm(LONGEST)
         sys.meta_path.insert(0, Changed(path, text))
-        os._exit(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-m", "not long", "-k", ELSEWHERE, *tests]))
+        os._exit(
+            pytest.main(
+                ["-x", "-q", "-p", "no:cacheprovider", "-m", "not long", "-k", ELSEWHERE, *tests]
+            )
+        )
     _, status = os.waitpid(child, 0)
-    return "time" if os.WIFSIGNALED(status) else "noticed" if os.WEXITSTATUS(status) else "NOT NOTICED"
+    return (
+        "time" if os.WIFSIGNALED(status) else "noticed" if os.WEXITSTATUS(status) else "NOT NOTICED"
+    )
 
 
 def tried_on_ranks(path, text, tests):
@@ -92,7 +115,12 @@ def tried_on_ranks(path, text, tests):
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
         try:
             done = subprocess.run(
-                command, cwd=ROOT, env=os.environ | {"PYTHONPATH": folder}, capture_output=True, timeout=5 * LONGEST, check=False
+                command,
+                cwd=ROOT,
+                env=os.environ | {"PYTHONPATH": folder},
+                capture_output=True,
+                timeout=5 * LONGEST,
+                check=False,
             )
         except subprocess.TimeoutExpired:
             return "time"
@@ -115,7 +143,9 @@ def main():
             continue
         kept[path] = ast.unparse(Bare().visit(ast.parse(path.read_text())))
         found += [
-            (path, *place) for place in places(kept[path]) if not ANOTHER_NAME.fullmatch(place[0]) or chance.random() < 0.05
+            (path, *place)
+            for place in places(kept[path])
+            if not ANOTHER_NAME.fullmatch(place[0]) or chance.random() < 0.05
         ]
     chance.shuffle(found)
     assert say(*next(iter(kept.items())), tests) == "NOT NOTICED", "the tests fail without a mutant"
@@ -135,7 +165,9 @@ def main():
                 sep="\n",
                 flush=True,
             )
-    print(f"{args.room}: {sum(said.values())} of {len(found)} mutants: {dict(said)}; {time.monotonic() - start:.0f} s")
+    print(
+        f"{args.room}: {sum(said.values())} of {len(found)} mutants: {dict(said)}; {time.monotonic() - start:.0f} s"
+    )
 
 
 if __name__ == "__main__":

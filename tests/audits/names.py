@@ -21,12 +21,35 @@ from pathlib import Path
 import pairs
 from pairs import ROOT
 
-RECORDS, REASONS, PAGE = ROOT / "build" / "names", ROOT / "tests" / "names.toml", ROOT / "benchmarks" / "names.md"
+RECORDS, REASONS, PAGE = (
+    ROOT / "build" / "names",
+    ROOT / "tests" / "names.toml",
+    ROOT / "benchmarks" / "names.md",
+)
 KEYS = ("shmget", "semget", "msgget")  # System V's: a number for a name
-FILES = [f"{call}{form}" for call in ("mkdir", "rename", "unlink", "link", "symlink") for form in ("", "at")]
-CALLS = ["open", "openat", "creat", "rmdir", "truncate", "renameat2", "mq_open", "bind", "kill", *KEYS, *FILES]
+FILES = [
+    f"{call}{form}"
+    for call in ("mkdir", "rename", "unlink", "link", "symlink")
+    for form in ("", "at")
+]
+CALLS = [
+    "open",
+    "openat",
+    "creat",
+    "rmdir",
+    "truncate",
+    "renameat2",
+    "mq_open",
+    "bind",
+    "kill",
+    *KEYS,
+    *FILES,
+]
 LINE = re.compile(r"^(\d+) +(\w+)\((.*)\) += (-?\d+)(?:<(.*)>)?")
-BEGUN, ENDED = re.compile(r"^(\d+) +(\w+\(.*) <unfinished \.\.\.>$"), re.compile(r"^(\d+) +<\.\.\. \w+ resumed>(.*)$")
+BEGUN, ENDED = (
+    re.compile(r"^(\d+) +(\w+\(.*) <unfinished \.\.\.>$"),
+    re.compile(r"^(\d+) +<\.\.\. \w+ resumed>(.*)$"),
+)
 WORD = re.compile(r'(?:AT_FDCWD|\d+)?(?:<([^<>]*)>, )?"((?:[^"\\]|\\.)*)"')
 HEAD = """# What two notebooks have in common
 
@@ -42,7 +65,19 @@ besides the time of the processors. (Names with a number in them that is drawn f
 def command(log):
     """strace's words before the command that it watches."""
     calls = ",".join(f"?{call}" for call in CALLS)  # not every kind of processor has all of them
-    return ["strace", "-f", "-qq", "--seccomp-bpf", "-y", "-s", "400", "-o", str(log), "-e", f"trace={calls}"]
+    return [
+        "strace",
+        "-f",
+        "-qq",
+        "--seccomp-bpf",
+        "-y",
+        "-s",
+        "400",
+        "-o",
+        str(log),
+        "-e",
+        f"trace={calls}",
+    ]
 
 
 def whole(lines):
@@ -77,7 +112,9 @@ def record(lines):
         elif call in KEYS:
             changed |= {f"{call} {args.split(',')[0]}"} - {f"{call} IPC_PRIVATE"}
         else:
-            changed |= {shown(str(Path(folder or ".", name))) for folder, name in WORD.findall(args)}
+            changed |= {
+                shown(str(Path(folder or ".", name))) for folder, name in WORD.findall(args)
+            }
     changed |= {f"process {aim}" for aim in aims - family - {"0"}}  # whom it did not start
     return {"changed": sorted(changed), "read": sorted(read), "calls": calls}
 
@@ -91,7 +128,11 @@ def addresses(args):
 
 def shown(name):
     """As it can be published."""
-    for place, word in ((str(ROOT), "."), (str(Path.home()), "~"), (socket.gethostname(), "this-host")):
+    for place, word in (
+        (str(ROOT), "."),
+        (str(Path.home()), "~"),
+        (socket.gethostname(), "this-host"),
+    ):
         name = name.replace(place, word)
     return name
 
@@ -136,17 +177,25 @@ def page(records, rules):
     for name, (change, read) in sorted(in_common(records).items()):
         rule = next((rule for rule in rules if re.fullmatch(rule["name"], name)), None)
         if rule is None:
-            unexplained.append(f"- `{name}`: changed by {', '.join(sorted(change))}; read by {', '.join(sorted(read)) or 'none'}")
+            unexplained.append(
+                f"- `{name}`: changed by {', '.join(sorted(change))}; read by {', '.join(sorted(read)) or 'none'}"
+            )
             continue
         row = rows[rule["what"], rule["why"]]
         row[0], row[1], row[2] = row[0] + 1, row[1] | change, row[2] | read
     books = len({book for book, _ in records})
-    said = f"{len(unexplained)} names have no reason yet: below." if unexplained else "Each has its reason."
+    said = (
+        f"{len(unexplained)} names have no reason yet: below."
+        if unexplained
+        else "Each has its reason."
+    )
     calls = sum(one["calls"] for one in records.values())
     text = HEAD.format(calls=calls, books=books, all=books * (books + 1) // 2, unexplained=said)
     for (what, why), (names, change, read) in rows.items():
         text += f"| {what} | {names} | {len(change)} | {len(read)} | {why} |\n"
-    return text + "\n" * bool(unexplained) + "\n".join(unexplained) + "\n" * bool(unexplained), unexplained
+    return text + "\n" * bool(unexplained) + "\n".join(unexplained) + "\n" * bool(
+        unexplained
+    ), unexplained
 
 
 def recorded():

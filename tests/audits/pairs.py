@@ -46,12 +46,19 @@ class Run:
     numbers = count()
 
     def __init__(self, book, watched_by=()):
-        self.book, self.begin, self.mark, self.beside = book, time.monotonic(), f"{os.getpid()}-{next(self.numbers)}", {}
+        self.book, self.begin, self.mark, self.beside = (
+            book,
+            time.monotonic(),
+            f"{os.getpid()}-{next(self.numbers)}",
+            {},
+        )
         self.log = ROOT / "build" / f"pairs-{self.mark}.log"
         command = [*watched_by, sys.executable, "tools/nbval_report.py", "--lanes", "1", str(book)]
         with self.log.open("w") as log:
             env = {**os.environ, RUN: self.mark}
-            self.process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, env=env)
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, env=env
+            )
 
     def meets(self, other):
         """Both run just now."""
@@ -62,7 +69,9 @@ class Run:
 
     def companions(self):
         """Who ran beside it, long enough."""
-        return sorted(stem for stem, (first, last) in self.beside.items() if last - first >= TOGETHER)
+        return sorted(
+            stem for stem, (first, last) in self.beside.items() if last - first >= TOGETHER
+        )
 
     def over(self):
         """Its row, and the cells that failed."""
@@ -73,7 +82,9 @@ class Run:
         passed = int(found[1]) if (found := re.search(r"(\d+) passed", text)) else 0
         cells = re.findall(r"^FAILED (\S+::Cell \d+)", text, re.M)
         beside, seconds = ", ".join(self.companions()) or "none", time.monotonic() - self.begin
-        numbers = f"{passed} | {len(cells)} | {seconds:.0f} | {len(remain)} | {os.getloadavg()[0]:.0f}"
+        numbers = (
+            f"{passed} | {len(cells)} | {seconds:.0f} | {len(remain)} | {os.getloadavg()[0]:.0f}"
+        )
         row = f"| {self.book.stem} | {beside} | {numbers} |"
         print("\n".join([row, *cells]), flush=True)
         if not cells and passed:
@@ -94,7 +105,12 @@ def left(mark):
 
 def met(page):
     """The pairs of a page, each once: a notebook beside itself is a set of one name."""
-    return {frozenset((one, other)) for one, others, _ in ROW.findall(page) for other in others.split(", ") if other != "none"}
+    return {
+        frozenset((one, other))
+        for one, others, _ in ROW.findall(page)
+        for other in others.split(", ")
+        if other != "none"
+    }
 
 
 def written(page, row, failed, books):
@@ -103,7 +119,12 @@ def written(page, row, failed, books):
     cells = [line for line in page.splitlines() if line.startswith("- ")]
     body = "\n".join([*rows, row, "", *cells, *failed, ""])
     pairs = met(body)
-    facts = {"pairs": len(pairs), "all": books * (books + 1) // 2, "twice": sum(len(pair) == 1 for pair in pairs), "books": books}
+    facts = {
+        "pairs": len(pairs),
+        "all": books * (books + 1) // 2,
+        "twice": sum(len(pair) == 1 for pair in pairs),
+        "books": books,
+    }
     return HEAD.format(cores=os.cpu_count(), together=TOGETHER, **facts) + body
 
 
@@ -114,7 +135,11 @@ def next_beside(running, books, done, remain):
     """
     fit = [book for book in books if (len(running) + 1) * seconds(book) < remain]
     others = [one.book for one in running] or [book for book in books if 2 * seconds(book) < remain]
-    fit = [book for book in fit if any(frozenset((book.stem, other.stem)) not in done for other in others)]
+    fit = [
+        book
+        for book in fit
+        if any(frozenset((book.stem, other.stem)) not in done for other in others)
+    ]
 
     def known(book):
         """The more it has still to meet, the earlier."""
@@ -136,8 +161,12 @@ def books():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--minutes", type=float, default=30, help="none begins that would take longer (default: 30)")
-    parser.add_argument("--at-once", type=int, default=2, help="how many run at the same time (default: 2)")
+    parser.add_argument(
+        "--minutes", type=float, default=30, help="none begins that would take longer (default: 30)"
+    )
+    parser.add_argument(
+        "--at-once", type=int, default=2, help="how many run at the same time (default: 2)"
+    )
     args = parser.parse_args()
     all_books, page, running = books(), PAGE.read_text() if PAGE.exists() else "", []
     (ROOT / "build").mkdir(exist_ok=True)
@@ -147,8 +176,12 @@ def main():
             running.remove(run)
             page = written(page, *run.over(), len(all_books))
             PAGE.write_text(page)
-            done = met(page) | {frozenset((one.book.stem, two.book.stem)) for one, two in combinations(running, 2)}
-        while len(running) < args.at_once and (book := next_beside(running, all_books, done, end - time.monotonic())):
+            done = met(page) | {
+                frozenset((one.book.stem, two.book.stem)) for one, two in combinations(running, 2)
+            }
+        while len(running) < args.at_once and (
+            book := next_beside(running, all_books, done, end - time.monotonic())
+        ):
             done |= {frozenset((book.stem, run.book.stem)) for run in running}
             running.append(Run(book))
         if not running:

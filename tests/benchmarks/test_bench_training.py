@@ -16,7 +16,11 @@ ARGS = SimpleNamespace(model="tiny", batch_size=2, image_size=64)
 
 
 def ranks_of(program):
-    return [process for process in program.started.children(recursive=True) if "training_worker" in " ".join(process.cmdline())]
+    return [
+        process
+        for process in program.started.children(recursive=True)
+        if "training_worker" in " ".join(process.cmdline())
+    ]
 
 
 @pytest.mark.long
@@ -33,12 +37,17 @@ def test_programs_take_turns(monkeypatch):
             assert list(ratios) == [bench.CEILING, bench.LOCKSTEP, "DDP"] and 0 < seconds < 10
             assert 0 < ratios[bench.LOCKSTEP] <= ratios[bench.CEILING] * (1 + 1e-9)
             started = [rank for program in (alone, both, ddp) for rank in ranks_of(program)]
-            assert len(started) == 1 + 2 + 2 and all(rank.status() == psutil.STATUS_STOPPED for rank in started)
+            assert len(started) == 1 + 2 + 2 and all(
+                rank.status() == psutil.STATUS_STOPPED for rank in started
+            )
     assert not any(rank.is_running() for rank in started)
 
 
 def test_a_program_that_fails_is_named_with_what_it_said(monkeypatch):
     monkeypatch.setattr(bench, "WORKER", Path("no_such_file.py"))
     mpi_env()
-    with pytest.raises(SystemExit, match=r"(?s)one rank: no steps came.*no_such_file.py"), bench.Program(bench.ALONE, ARGS):
+    with (
+        pytest.raises(SystemExit, match=r"(?s)one rank: no steps came.*no_such_file.py"),
+        bench.Program(bench.ALONE, ARGS),
+    ):
         pass

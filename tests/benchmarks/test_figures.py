@@ -36,12 +36,20 @@ def test_a_figure_is_the_median_of_its_repeats():
 
 def test_the_page_says_all_of_it(folder):
     figures.keep(
-        "pi", [of("start", "s", [30, 10, 20], wanted=15, beside="bare imports: 9 s"), of("once", "GB/s", [1.234])], load=0.26
+        "pi",
+        [
+            of("start", "s", [30, 10, 20], wanted=15, beside="bare imports: 9 s"),
+            of("once", "GB/s", [1.234]),
+        ],
+        load=0.26,
     )
     found = figures.read(figures.KEPT)
     page = pages.text(found)
     assert "## How fast is π" in page and "load before 0.3" in page and "[pi.md](pi.md)" in page
-    assert "| start | 20 s | 10 to 30, 3 times | at most 15, **missed** | bare imports: 9 s |  |" in page
+    assert (
+        "| start | 20 s | 10 to 30, 3 times | at most 15, **missed** | bare imports: 9 s |  |"
+        in page
+    )
     assert "| once | 1.23 GB/s | once |  |  |  |" in page
     pages.draw(found)
     assert (folder / "figures.png").stat().st_size > 5000
@@ -52,13 +60,19 @@ def test_a_benchmark_keeps_its_own_figures_only(folder):
     figures.keep("cells", [of("b", "s", [1])], load=0)
     figures.keep("pi", [of("c", "s", [1])], load=0)
     kept = json.loads(figures.KEPT.read_text())
-    assert {page: [one["what"] for one in run["figures"]] for page, run in kept.items()} == {"cells": ["b"], "pi": ["c"]}
+    assert {page: [one["what"] for one in run["figures"]] for page, run in kept.items()} == {
+        "cells": ["b"],
+        "pi": ["c"],
+    }
 
 
 @pytest.mark.parametrize(
-    ("less", "value", "worse"), [(True, 13.3, True), (True, 13.1, False), (False, 13.3, False), (False, 7.2, True)]
+    ("less", "value", "worse"),
+    [(True, 13.3, True), (True, 13.1, False), (False, 13.3, False), (False, 7.2, True)],
 )
-def test_worse_is_beyond_the_spread_of_the_run_before_and_what_two_runs_differ_by(monkeypatch, less, value, worse):
+def test_worse_is_beyond_the_spread_of_the_run_before_and_what_two_runs_differ_by(
+    monkeypatch, less, value, worse
+):
     monkeypatch.setattr(pages, "drift", lambda runs: 0.1)
     old = Figure("a", "s", 10, 8, 12, 5, less_is_better=less)
     new = dataclasses.replace(old, value=value)
@@ -88,26 +102,49 @@ def test_the_kept_page_is_what_the_kept_figures_say():
 def test_every_kept_figure_has_something_beside_it():
     """A published number, or what the machine can do: alone a number says little."""
     kept = json.loads(figures.KEPT.read_text())
-    assert kept and not [one["what"] for run in kept.values() for one in run["figures"] if not one["beside"]]
+    assert kept and not [
+        one["what"] for run in kept.values() for one in run["figures"] if not one["beside"]
+    ]
 
 
 def test_a_run_is_kept_with_what_it_ran_on(folder):
     figures.keep("pi", [of("start", "s", [1])], load=0)
     run = json.loads(figures.KEPT.read_text())["pi"]
-    assert run["versions"]["torch"] == figures.version("torch") and run["memory"].endswith("GiB") and run["kit"] is not None
-    assert f"torch {run['versions']['torch']}" in figures.with_what(run) and run["processor"] in figures.with_what(run)
+    assert (
+        run["versions"]["torch"] == figures.version("torch")
+        and run["memory"].endswith("GiB")
+        and run["kit"] is not None
+    )
+    assert f"torch {run['versions']['torch']}" in figures.with_what(run) and run[
+        "processor"
+    ] in figures.with_what(run)
 
 
 def test_what_others_published_stands_beside_a_figure_and_is_what_the_kit_quotes():
     """Each pattern fits a kept figure, and the numbers are those of `costs.PUBLISHED`, where they are there."""
     kept = [figure for _, several in figures.read(figures.KEPT).values() for figure in several]
-    assert not [one["figures"] for one in pages.PUBLISHED if not any(re.search(one["figures"], each.what) for each in kept)]
+    assert not [
+        one["figures"]
+        for one in pages.PUBLISHED
+        if not any(re.search(one["figures"], each.what) for each in kept)
+    ]
     beside = {one["figures"]: one["says"] for one in pages.PUBLISHED}
-    puhti = [f"{costs.published_efficiency(one):.3f}" for one in costs.PUBLISHED if "Puhti" in one.name and one.ranks > 1]
-    assert len(puhti) == 2 and all(number in beside["two ranks, (by hand|DDP): share"] for number in puhti)
+    puhti = [
+        f"{costs.published_efficiency(one):.3f}"
+        for one in costs.PUBLISHED
+        if "Puhti" in one.name and one.ranks > 1
+    ]
+    assert len(puhti) == 2 and all(
+        number in beside["two ranks, (by hand|DDP): share"] for number in puhti
+    )
     horovod = {costs.published_efficiency(one) for one in costs.PUBLISHED if "Horovod" in one.name}
-    assert all(f"{number:g}" in beside["two ranks, Horovod.*: share"] for number in horovod) and len(horovod) == 2
-    pair = next(one for one in costs.PUBLISHED if one.name == "ResNet-50, V100 pair" and one.ranks == 2)
+    assert (
+        all(f"{number:g}" in beside["two ranks, Horovod.*: share"] for number in horovod)
+        and len(horovod) == 2
+    )
+    pair = next(
+        one for one in costs.PUBLISHED if one.name == "ResNet-50, V100 pair" and one.ranks == 2
+    )
     both = next(says for pattern, says in beside.items() if "tokens/s" in pattern)
     assert f"{pair.value} / 334.0" in both and f"{2 * costs.published_efficiency(pair):.2f}" in both
     hyfi = next(one for one in costs.PUBLISHED if one.name == "Hy-Fi")
@@ -115,19 +152,30 @@ def test_what_others_published_stands_beside_a_figure_and_is_what_the_kit_quotes
 
 
 def on(processor, value):
-    run = {"processor": processor, "date": "2026-01-02", "cores": 2, "machine": "Linux", "load": 0, "kit": "1"}
+    run = {
+        "processor": processor,
+        "date": "2026-01-02",
+        "cores": 2,
+        "machine": "Linux",
+        "load": 0,
+        "kit": "1",
+    }
     return {"pi": (run, [of("a", "s", value)])}
 
 
 def test_another_processor_is_named_before_anything_is_called_worse():
     told = pages.other_computers(on("Old", [1]), on("New", [2]))
-    assert told == ["Not the same computer (pi): New, Linux; before: Old, Linux. Compare on one machine."]
+    assert told == [
+        "Not the same computer (pi): New, Linux; before: Old, Linux. Compare on one machine."
+    ]
     assert pages.other_computers(on("Old", [1]), on("Old", [2])) == []
 
 
 def test_what_two_runs_differ_by_is_measured_and_no_run_judges_itself():
     """Nine in ten of the differences between runs of one computer; two runs are judged by the others'."""
-    runs = {str(number): on("Old", [1 + number / 100]) for number in range(8)} | {"elsewhere": on("New", [3])}
+    runs = {str(number): on("Old", [1 + number / 100]) for number in range(8)} | {
+        "elsewhere": on("New", [3])
+    }
     assert 0.05 < pages.drift(runs) < 0.07
     assert pages.drift({"one": on("Old", [1]), "elsewhere": on("New", [3])}) == 0
     runs |= {"a": on("Third", [9, 10, 11]), "b": on("Third", [11.5]), "c": on("Third", [12])}
@@ -146,7 +194,10 @@ def test_a_figure_on_two_machines_stands_in_one_row(folder):
     there["pi"] |= {"processor": "Other", "figures": there["pi"]["figures"][1:]}
     (folder / "machines" / "other.json").write_text(json.dumps(there))
     page = pages.machines(figures.read(figures.KEPT))
-    assert "| pi | a | s | 4 (3 to 5) |  |  |" in page and "| pi | b | s | 6 (6 to 6) | 6 (6 to 6) |  |" in page
+    assert (
+        "| pi | a | s | 4 (3 to 5) |  |  |" in page
+        and "| pi | b | s | 6 (6 to 6) | 6 (6 to 6) |  |" in page
+    )
     assert "- Other: other.json" in page
 
 

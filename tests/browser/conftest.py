@@ -12,15 +12,27 @@ import psutil
 import pytest
 
 ROOT = Path(__file__).parents[2]
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-FLAGS = ["--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+FLAGS = [
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 
 
 def pytest_collection_modifyitems(items):
     if CHROMIUM is None:
         for item in items:  # of the whole run, which may have others beside these
             if item.path.is_relative_to(Path(__file__).parent):
-                item.add_marker(pytest.mark.skip(reason="no Chromium on the PATH (Debian: apt-get install chromium)"))
+                item.add_marker(
+                    pytest.mark.skip(
+                        reason="no Chromium on the PATH (Debian: apt-get install chromium)"
+                    )
+                )
 
 
 @pytest.fixture(scope="session")
@@ -28,12 +40,24 @@ def lab(tmp_path_factory, request):
     """(URL with token, log file) of a server on a copy of the kit's notebooks, so that nothing here is overwritten."""
     copy = tmp_path_factory.mktemp("kit")
     for name in ("notebooks", "labs", "solutions", "scripts", "tools", "data"):
-        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints"))
+        shutil.copytree(
+            ROOT / name,
+            copy / name,
+            ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints"),
+        )
     log = copy / "server.log"
-    env = {k: v for k, v in os.environ.items() if k not in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")}
-    env["JUPYTERLAB_WORKSPACES_DIR"] = str(copy / "workspaces")  # not the tabs of whoever runs the tests
+    env = {
+        k: v for k, v in os.environ.items() if k not in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
+    }
+    env["JUPYTERLAB_WORKSPACES_DIR"] = str(
+        copy / "workspaces"
+    )  # not the tabs of whoever runs the tests
     with log.open("w") as out:
-        command = [sys.executable, str(copy / "tools" / "lab.py"), "--LabApp.expose_app_in_browser=True"]
+        command = [
+            sys.executable,
+            str(copy / "tools" / "lab.py"),
+            "--LabApp.expose_app_in_browser=True",
+        ]
         server = subprocess.Popen(command, stdout=out, stderr=out, env=env)
     request.config.serves_all_files = server.pid
     deadline = time.monotonic() + 120
@@ -52,7 +76,9 @@ def browser(request):
 
     others = set(psutil.Process().children())
     with sync_playwright() as playwright:
-        request.config.drives_browser = {process.pid for process in set(psutil.Process().children()) - others}
+        request.config.drives_browser = {
+            process.pid for process in set(psutil.Process().children()) - others
+        }
         flags = [*FLAGS, "--no-sandbox"] if os.getuid() == 0 else FLAGS
         yield playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
 

@@ -24,17 +24,30 @@ class Tab:
 
     def __init__(self, folder: Path, width: int = 1400, height: int = 1000):
         log, self._numbers = folder / "firefox.log", count(1)
-        command = [FIREFOX, "--headless", "--no-remote", "--profile", folder, "--remote-debugging-port=0"]
+        command = [
+            FIREFOX,
+            "--headless",
+            "--no-remote",
+            "--profile",
+            folder,
+            "--remote-debugging-port=0",
+        ]
         with log.open("w") as out:
             self._process = subprocess.Popen(command, stdout=out, stderr=out)
         deadline = time.monotonic() + 60
         while not (found := re.search(r"ws://\S+", log.read_text())):
             assert self._process.poll() is None and time.monotonic() < deadline, log.read_text()
             time.sleep(0.1)
-        self._socket = websocket.create_connection(f"{found[0]}/session", timeout=120, suppress_origin=True)
+        self._socket = websocket.create_connection(
+            f"{found[0]}/session", timeout=120, suppress_origin=True
+        )
         self.version = self._ask("session.new", capabilities={})["capabilities"]["browserVersion"]
         self._context = self._ask("browsingContext.create", type="tab")["context"]
-        self._ask("browsingContext.setViewport", context=self._context, viewport={"width": width, "height": height})
+        self._ask(
+            "browsingContext.setViewport",
+            context=self._context,
+            viewport={"width": width, "height": height},
+        )
 
     def _ask(self, method: str, **parameters):
         number = next(self._numbers)
@@ -67,7 +80,11 @@ class Tab:
         time.sleep(timeout / 1000)
 
     def screenshot(self, path: Path) -> None:
-        path.write_bytes(base64.b64decode(self._ask("browsingContext.captureScreenshot", context=self._context)["data"]))
+        path.write_bytes(
+            base64.b64decode(
+                self._ask("browsingContext.captureScreenshot", context=self._context)["data"]
+            )
+        )
 
     def close(self) -> None:
         self._socket.close()

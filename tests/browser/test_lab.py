@@ -16,8 +16,13 @@ import needs  # noqa: E402
 
 SCREENS = ROOT / "build" / "screens"
 # nbval runs every notebook in CI; here one of them stands for all. `make browser` opens all.
-OTHERS = [f"notebooks/{path.stem}" for path in sorted((ROOT / "notebooks").glob("*.ipynb"))[1:]] + ["solutions/01_pi"]
-NOTEBOOKS = ["notebooks/00_start_here", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
+OTHERS = [f"notebooks/{path.stem}" for path in sorted((ROOT / "notebooks").glob("*.ipynb"))[1:]] + [
+    "solutions/01_pi"
+]
+NOTEBOOKS = [
+    "notebooks/00_start_here",
+    *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS),
+]
 # The state of all code cells: whether it has run, and the errors shown.
 STATE = """() => {
     const cells = window.jupyterapp.shell.currentWidget.content.widgets.filter(w => w.model.type === 'code');
@@ -44,7 +49,10 @@ INSERT = """async (source) => {
 
 
 def open_notebook(page, name):
-    page.evaluate("async path => { await window.jupyterapp.commands.execute('docmanager:open', {path}); }", f"{name}.ipynb")
+    page.evaluate(
+        "async path => { await window.jupyterapp.commands.execute('docmanager:open', {path}); }",
+        f"{name}.ipynb",
+    )
     wait_until_open(page, name)
     page.evaluate("window.jupyterapp.commands.execute('notebook:clear-all-cell-outputs') && null")
 
@@ -56,7 +64,9 @@ def wait_until_run(page, seconds):
         page.wait_for_timeout(300)
         if page.evaluate(KERNEL) != "idle":
             idle_since = time.monotonic()
-        elif all(cell["count"] for cell in page.evaluate(STATE)) or time.monotonic() - idle_since > 5:
+        elif (
+            all(cell["count"] for cell in page.evaluate(STATE)) or time.monotonic() - idle_since > 5
+        ):
             return page.evaluate(STATE)
     raise AssertionError(f"the kernel is still {page.evaluate(KERNEL)} after {seconds} s")
 
@@ -85,7 +95,10 @@ def test_it_opens_on_the_first_notebook(page):
 def test_a_notebook_that_is_opened_is_not_changed(page):
     """Its metadata are what JupyterLab would write: there is no mark on its tab, and no difference for git if it is saved."""
     for name in ("notebooks/00_start_here", "labs/01_pi", "notebooks/09_zero"):
-        page.evaluate("async path => { await window.jupyterapp.commands.execute('docmanager:open', {path}); }", f"{name}.ipynb")
+        page.evaluate(
+            "async path => { await window.jupyterapp.commands.execute('docmanager:open', {path}); }",
+            f"{name}.ipynb",
+        )
         wait_until_open(page, name)
         page.wait_for_timeout(1500)
         assert not page.evaluate("window.jupyterapp.shell.currentWidget.context.model.dirty"), name
@@ -99,12 +112,16 @@ def test_the_menu_and_the_map_lead_to_the_right_notebook(page):
     screenshot(page, "menu")
     lab.click()
     wait_until_open(page, "labs/01_pi")
-    page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Toolbar").get_by_text("Map", exact=True).click()
+    page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Toolbar").get_by_text(
+        "Map", exact=True
+    ).click()
     wait_until_open(page, "notebooks/00_start_here")
 
 
 def test_the_launcher_has_a_tile_that_leads_to_the_first_notebook(page):
-    page.evaluate("window.jupyterapp.restored.then(() => null)")  # else what is restored comes to the front
+    page.evaluate(
+        "window.jupyterapp.restored.then(() => null)"
+    )  # else what is restored comes to the front
     page.evaluate("window.jupyterapp.commands.execute('launcher:create').then(() => null)")
     page.get_by_role("tab", name="Launcher").last.click()
     tile = page.locator(".jp-LauncherCard", has_text="Start here")
@@ -119,7 +136,10 @@ def test_the_status_bar_says_where_one_is_and_leads_to_the_next(page):
     place.get_by_text("1 · π and MPI: 1 of 4").wait_for()
     place.get_by_role("button", name="next: 01_monte_carlo_pi").press("Enter")
     wait_until_open(page, "notebooks/01_monte_carlo_pi")
-    page.evaluate("async path => { await window.jupyterapp.commands.execute('docmanager:open', {path}); }", "labs/01_pi.ipynb")
+    page.evaluate(
+        "async path => { await window.jupyterapp.commands.execute('docmanager:open', {path}); }",
+        "labs/01_pi.ipynb",
+    )
     place.get_by_text("1 · π and MPI: 4 of 4").wait_for()
     place.get_by_role("button", name="next: 03_collectives").press("Enter")
     wait_until_open(page, "notebooks/03_collectives")
@@ -169,7 +189,11 @@ def test_every_cell_does_what_the_text_says(page, name):
 def test_the_unsolved_lab_says_what_is_missing(page):
     open_notebook(page, "labs/01_pi")
     for cell in run_all(page):
-        assert not [e for e in cell["errors"] if not re.search("NotImplementedError|not solved|RankError|CheckFailed", e)]
+        assert not [
+            e
+            for e in cell["errors"]
+            if not re.search("NotImplementedError|not solved|RankError|CheckFailed", e)
+        ]
     screenshot(page, "labs/01_pi")
     close(page)
 
@@ -186,11 +210,16 @@ RUN = """async (id) => {
 
 def test_what_answers_a_predict_is_folded_until_its_cell_is_run(page):
     name = "notebooks/01_monte_carlo_pi"
-    page.evaluate("async path => { await window.jupyterapp.commands.execute('docmanager:open', {path}); }", f"{name}.ipynb")
+    page.evaluate(
+        "async path => { await window.jupyterapp.commands.execute('docmanager:open', {path}); }",
+        f"{name}.ipynb",
+    )
     wait_until_open(page, name)
     opened = page.evaluate(FOLDED)
     assert opened["darts"][0] and opened["darts-count"][0] and not opened["loop"][0]
-    assert opened["array"][1] and not opened["blank-pi-array"][1], "the kit's answer is folded, the blank is not"
+    assert opened["array"][1] and not opened["blank-pi-array"][1], (
+        "the kit's answer is folded, the blank is not"
+    )
     answer = page.get_by_text("793 inside; 785 expected")
     assert not answer.first.is_visible(), "JupyterLab's own fold shows the first line"
     screenshot(page, "folded")
@@ -207,7 +236,10 @@ def test_break_a_cell_and_go_on(page):
     open_notebook(page, "notebooks/00_start_here")
     page.evaluate(INSERT, "import pi2zero\ncluster = pi2zero.start(n=4)")
     wait_until_run(page, 60)
-    page.evaluate(INSERT, "%%px\nfrom mpi4py import MPI\ncomm = MPI.COMM_WORLD\nif comm.rank == 2:\n    1 / 0\ncomm.Barrier()")
+    page.evaluate(
+        INSERT,
+        "%%px\nfrom mpi4py import MPI\ncomm = MPI.COMM_WORLD\nif comm.rank == 2:\n    1 / 0\ncomm.Barrier()",
+    )
     broken = wait_until_run(page, 60)[-1]
     assert broken["errors"] == ["RankError: rank 2 raised ZeroDivisionError: division by zero"]
     page.evaluate(SCROLL_TO_END)
@@ -221,16 +253,24 @@ def test_break_a_cell_and_go_on(page):
 
 def test_a_slider_moves_the_sentence_and_the_picture(page):
     open_notebook(page, "notebooks/00_start_here")
-    page.evaluate(INSERT, "from pi2zero.widgets import ZeroExplorer\nexplorer = ZeroExplorer()\nexplorer")
+    page.evaluate(
+        INSERT, "from pi2zero.widgets import ZeroExplorer\nexplorer = ZeroExplorer()\nexplorer"
+    )
     wait_until_run(page, 60)
     page.evaluate(SCROLL_TO_END)
-    cells = page.get_by_role("feed", name="Cells")  # a notebook of another test may stand behind, with the same words
+    cells = page.get_by_role(
+        "feed", name="Cells"
+    )  # a notebook of another test may stand behind, with the same words
     cells.get_by_text("64 x 32 GB at stage 1").wait_for()
     picture = cells.locator("img.widget-image").last
     before = picture.get_attribute("src")
     cells.get_by_role("button", name="3", exact=True).click()
     cells.get_by_text("64 x 32 GB at stage 3").wait_for()
-    ranks = cells.locator(".widget-hslider, .jupyter-widget-hslider").filter(has_text="ranks").locator(".noUi-handle")
+    ranks = (
+        cells.locator(".widget-hslider, .jupyter-widget-hslider")
+        .filter(has_text="ranks")
+        .locator(".noUi-handle")
+    )
     ranks.press("ArrowRight")
     cells.get_by_text("128 x 32 GB at stage 3").wait_for()
     assert picture.get_attribute("src") != before
@@ -240,7 +280,10 @@ def test_a_slider_moves_the_sentence_and_the_picture(page):
 
 def test_the_layout_explorers_are_used_by_keyboard_alone(page):
     open_notebook(page, "notebooks/00_start_here")
-    page.evaluate(INSERT, "from pi2zero.widgets import LayoutExplorer, PlanExplorer\nPlanExplorer(layers=12, width=1024)")
+    page.evaluate(
+        INSERT,
+        "from pi2zero.widgets import LayoutExplorer, PlanExplorer\nPlanExplorer(layers=12, width=1024)",
+    )
     wait_until_run(page, 60)
     page.evaluate(SCROLL_TO_END)
     cells = page.get_by_role("feed", name="Cells")
@@ -254,13 +297,23 @@ def test_the_layout_explorers_are_used_by_keyboard_alone(page):
     page.keyboard.press("Tab")
     page.keyboard.press("ArrowRight")  # width, the next control
     cells.get_by_text("GB.").wait_for()
-    page.wait_for_function("([box, was]) => box.innerText !== was", arg=[values.nth(1).element_handle(), before[1]])
-    assert [a != b for a, b in zip(values.all_inner_texts(), before, strict=True)] == [True, True, *[False] * 5]
+    page.wait_for_function(
+        "([box, was]) => box.innerText !== was", arg=[values.nth(1).element_handle(), before[1]]
+    )
+    assert [a != b for a, b in zip(values.all_inner_texts(), before, strict=True)] == [
+        True,
+        True,
+        *[False] * 5,
+    ]
     page.evaluate(INSERT, "LayoutExplorer()")
     wait_until_run(page, 60)
     page.evaluate(SCROLL_TO_END)
     cells.get_by_text("data 2, pipeline 2 (1f1b), space 2").wait_for()
-    choices = cells.locator(".widget-toggle-buttons, .jupyter-widget-toggle-buttons").filter(has_text="space").locator("button")
+    choices = (
+        cells.locator(".widget-toggle-buttons, .jupyter-widget-toggle-buttons")
+        .filter(has_text="space")
+        .locator("button")
+    )
     choices.nth(1).focus()
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")

@@ -44,8 +44,17 @@ def test_they_come_before_what_conda_writes_into_a_bashrc(tmp_path):
     other.write_text("#!/bin/sh\n")
     other.chmod(0o755)
     (tmp_path / ".bashrc").write_text(f'PATH="{other.parent}:$PATH"\n')
-    command = ["bash", "--rcfile", ROOT / "tools" / "lab_settings" / "bashrc", "-i", "-c", "command -v python"]
+    command = [
+        "bash",
+        "--rcfile",
+        ROOT / "tools" / "lab_settings" / "bashrc",
+        "-i",
+        "-c",
+        "command -v python",
+    ]
     env = os.environ | {"HOME": str(tmp_path), "PI2ZERO_BIN": str(Path(sys.executable).parent)}
     for options, found in ((command[:1] + command[3:], other), (command, sys.executable)):
-        done = subprocess.run(options, env=env, capture_output=True, text=True, start_new_session=True)
+        done = subprocess.run(
+            options, env=env, capture_output=True, text=True, start_new_session=True
+        )
         assert done.stdout.strip() == str(found), done.stderr

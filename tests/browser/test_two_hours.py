@@ -16,10 +16,15 @@ from .test_lab import FOLDED, INSERT, KERNEL, ROOT, STATE, run_all, screenshot, 
 
 pytestmark = pytest.mark.slow
 LAB = "labs/01_pi"
-SOLUTIONS = {cell.id: cell.source for cell in nbformat.read(ROOT / "solutions" / "01_pi.ipynb", as_version=4).cells}
+SOLUTIONS = {
+    cell.id: cell.source
+    for cell in nbformat.read(ROOT / "solutions" / "01_pi.ipynb", as_version=4).cells
+}
 # An answer of tests/checks/pi_answers/alone.py that looks right.
 WRONG = "%%px\ndef count_inside(n, rng):\n    x, y = rng.random(n), rng.random(n)\n    return int(np.sum(x + y < 1))"
-CELL = "id => window.jupyterapp.shell.currentWidget.content.widgets.findIndex(w => w.model.id === id)"
+CELL = (
+    "id => window.jupyterapp.shell.currentWidget.content.widgets.findIndex(w => w.model.id === id)"
+)
 SHOW = f"""async id => {{
     const notebook = window.jupyterapp.shell.currentWidget.content;
     notebook.activeCellIndex = ({CELL})(id);
@@ -48,7 +53,10 @@ def tab(desk, lab):
 
 def go_to(page, name):
     """Open a notebook as the links do."""
-    page.evaluate("async path => { await window.jupyterapp.commands.execute('docmanager:open', {path}); }", f"{name}.ipynb")
+    page.evaluate(
+        "async path => { await window.jupyterapp.commands.execute('docmanager:open', {path}); }",
+        f"{name}.ipynb",
+    )
     wait_until_open(page, name)
 
 
@@ -57,20 +65,30 @@ def walk(page, name):
     cells = run_all(page)
     screenshot(page, f"walk_{Path(name).stem}")
     for cell in cells:
-        assert bool(cell["errors"]) == ("raises-exception" in cell["tags"]), (cell["source"], cell["errors"])
+        assert bool(cell["errors"]) == ("raises-exception" in cell["tags"]), (
+            cell["source"],
+            cell["errors"],
+        )
         assert cell["count"], f"did not run: {cell['source']}"
 
 
 def leave(page):
     """Done with this notebook: shut its kernel down and close it."""
-    page.evaluate("async () => { await window.jupyterapp.shell.currentWidget.sessionContext.shutdown(); }")
-    page.evaluate("window.jupyterapp.shell.currentWidget.context.save().then(() => jupyterapp.shell.currentWidget.dispose())")
+    page.evaluate(
+        "async () => { await window.jupyterapp.shell.currentWidget.sessionContext.shutdown(); }"
+    )
+    page.evaluate(
+        "window.jupyterapp.shell.currentWidget.context.save().then(() => jupyterapp.shell.currentWidget.dispose())"
+    )
 
 
 def run(page, cell, seconds=90):
     """Click into a cell and press Shift+Enter; what it shows when the kernel is idle again."""
     page.evaluate(SHOW, cell)
-    page.evaluate(f"id => window.jupyterapp.shell.currentWidget.content.widgets[({CELL})(id)].model.outputs.clear()", cell)
+    page.evaluate(
+        f"id => window.jupyterapp.shell.currentWidget.content.widgets[({CELL})(id)].model.outputs.clear()",
+        cell,
+    )
     before = page.evaluate(COUNT, cell)
     page.locator(".jp-Notebook:visible .jp-Cell.jp-mod-active .cm-content").click()
     page.keyboard.press("Shift+Enter")
@@ -92,24 +110,33 @@ def write(page, cell, source):
     page.keyboard.press("Control+a")
     page.keyboard.insert_text(source)
     assert (
-        page.evaluate(f"id => jupyterapp.shell.currentWidget.content.widgets[({CELL})(id)].model.sharedModel.source", cell)
+        page.evaluate(
+            f"id => jupyterapp.shell.currentWidget.content.widgets[({CELL})(id)].model.sharedModel.source",
+            cell,
+        )
         == source
     )
 
 
 def solution(cell):
-    return re.sub(r"^ *### (BEGIN|END) SOLUTION\n?", "", SOLUTIONS[cell], flags=re.MULTILINE).rstrip()
+    return re.sub(
+        r"^ *### (BEGIN|END) SOLUTION\n?", "", SOLUTIONS[cell], flags=re.MULTILINE
+    ).rstrip()
 
 
 # --- in this order -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["notebooks/00_start_here", "notebooks/01_monte_carlo_pi", "notebooks/02_mpi_pi"])
+@pytest.mark.parametrize(
+    "name", ["notebooks/00_start_here", "notebooks/01_monte_carlo_pi", "notebooks/02_mpi_pi"]
+)
 def test_the_notebooks_before_the_lab(tab, name):
     go_to(tab, name)
     screenshot(tab, f"walk_{Path(name).stem}_opened")
     walk(tab, name)
-    assert not [cell for cell, (output, _) in tab.evaluate(FOLDED).items() if output], "what was run is unfolded"
+    assert not [cell for cell, (output, _) in tab.evaluate(FOLDED).items() if output], (
+        "what was run is unfolded"
+    )
     leave(tab)
 
 
@@ -122,7 +149,11 @@ def test_a_wrong_answer_first(tab):
     run(tab, "task-1-answer")
     said = run(tab, "task-1-check")
     screenshot(tab, "walk_lab_wrong")
-    assert "Task 1 is not right yet" in said and "2 is what x + y < 1 gives" in said and "Traceback" not in said
+    assert (
+        "Task 1 is not right yet" in said
+        and "2 is what x + y < 1 gives" in said
+        and "Traceback" not in said
+    )
 
 
 def test_the_hint_opens(tab):
@@ -158,7 +189,9 @@ def insert_and_start(page, source):
 def test_a_long_cell_is_stopped(tab):
     cell = insert_and_start(tab, "%%px\nimport time\nwhile True:\n    time.sleep(0.1)")
     tab.wait_for_timeout(3000)
-    tab.locator('.jp-NotebookPanel-toolbar:visible [data-command="notebook:interrupt-kernel"]').click()
+    tab.locator(
+        '.jp-NotebookPanel-toolbar:visible [data-command="notebook:interrupt-kernel"]'
+    ).click()
     tab.wait_for_function(f"{KERNEL} === 'idle'", timeout=60_000)
     tab.wait_for_timeout(500)
     tab.evaluate(SHOW, cell)
@@ -176,10 +209,14 @@ def ranks():
 def test_the_kernel_is_restarted(tab):
     before = set(ranks())
     assert before
-    tab.locator('.jp-NotebookPanel-toolbar:visible [data-command="notebook:restart-kernel"]').click()
+    tab.locator(
+        '.jp-NotebookPanel-toolbar:visible [data-command="notebook:restart-kernel"]'
+    ).click()
     tab.locator(".jp-Dialog button.jp-mod-accept").click()
     tab.wait_for_function(f"{KERNEL} === 'idle'", timeout=60_000)
-    assert "NameError" in run(tab, "imports") or "not found" in run(tab, "imports"), "the cell magic went with the kernel"
+    assert "NameError" in run(tab, "imports") or "not found" in run(tab, "imports"), (
+        "the cell magic went with the kernel"
+    )
     screenshot(tab, "walk_restarted")
     run(tab, "start")
     assert "rank 3 of 4" in run(tab, "imports")

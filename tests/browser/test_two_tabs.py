@@ -44,7 +44,9 @@ def tabs(browser, lab, file):
     """Two tabs with it."""
     both = [opened(browser, lab) for _ in range(2)]
     yield *both, file
-    both[0].evaluate(SHUTDOWN)  # both have one kernel; and notebook 00's, with which JupyterLab opened
+    both[0].evaluate(
+        SHUTDOWN
+    )  # both have one kernel; and notebook 00's, with which JupyterLab opened
     for tab in both:
         tab.close()
 
@@ -95,7 +97,9 @@ def test_two_tabs_have_one_kernel_and_its_ranks(tabs):
     one.evaluate(INSERT, "import pi2zero\ncluster = pi2zero.start(n=2)")
     assert not wait_until_run(one, 60)[-1]["errors"]
     other.evaluate(INSERT, BREAKS)
-    assert wait_until_run(other, 60)[-1]["errors"] == ["RankError: rank 1 raised ZeroDivisionError: division by zero"]
+    assert wait_until_run(other, 60)[-1]["errors"] == [
+        "RankError: rank 1 raised ZeroDivisionError: division by zero"
+    ]
     for tab in (one, other):
         tab.evaluate(INSERT, WORKS)
         assert wait_until_run(tab, 60)[-1]["text"] == "[stdout:0] 2\n[stdout:1] 2\n"

@@ -30,7 +30,11 @@ IN_KERNEL = [blank for blank in BLANKS if not blank.on_ranks]
 
 def answers(blanks, table):
     """Arguments of parametrize: (blank, *what the table says of an answer to it)."""
-    return [pytest.param(blank, *entry, id=f"{blank}-{i}") for blank in blanks for i, entry in enumerate(table[blank.name])]
+    return [
+        pytest.param(blank, *entry, id=f"{blank}-{i}")
+        for blank in blanks
+        for i, entry in enumerate(table[blank.name])
+    ]
 
 
 def replaced(blank, piece, other):
@@ -40,10 +44,20 @@ def replaced(blank, piece, other):
 
 def check(blank, source):
     """Define an answer from its text, and check it."""
-    names = {"np": np, "torch": torch, "pairwise": pairwise, "re": re, "Counter": Counter, "FREE": 0, "largest": len}
+    names = {
+        "np": np,
+        "torch": torch,
+        "pairwise": pairwise,
+        "re": re,
+        "Counter": Counter,
+        "FREE": 0,
+        "largest": len,
+    }
     names |= {"sentences": None, "rouge1": None, "words": None}  # the check lends them
     exec(source, names)
-    getattr(importlib.import_module(f"pi2zero.checks.blanks.{blank.module}"), blank.name)(names[blank.name])
+    getattr(importlib.import_module(f"pi2zero.checks.blanks.{blank.module}"), blank.name)(
+        names[blank.name]
+    )
 
 
 @pytest.mark.parametrize("book", TAUGHT)
@@ -62,7 +76,9 @@ def test_a_blank_is_complete(blank):
     assert end.count("\n") == 0, "the blank ends with its raise"
     assert ast.get_docstring(ast.parse(code(stub)).body[0]), "it says what the function has to do"
     given = [line for line in head.splitlines() if '"""' not in line]
-    assert [line for line in blank.kits.splitlines() if line in given] == given, "the answer begins as the blank does"
+    assert [line for line in blank.kits.splitlines() if line in given] == given, (
+        "the answer begins as the blank does"
+    )
     (function,) = ast.parse(blank.kits).body
     docstring = ast.get_docstring(function) is not None
     body = function.end_lineno - function.lineno - docstring - (len(given) - 1)
@@ -107,7 +123,9 @@ def test_each_mistake_that_a_check_knows_is_told_in_its_own_words(blank, monkeyp
     def with_each_mistake(function, right, cases, mistakes=(), **options):
         for wrong, words in mistakes:
             if wrong is not function:  # but the answer itself: whether it uses an argument
-                compared = functools.partial(compare.compare, right=right, cases=cases, mistakes=mistakes, **options)
+                compared = functools.partial(
+                    compare.compare, right=right, cases=cases, mistakes=mistakes, **options
+                )
                 tried.append((lambda *case, wrong=wrong: wrong(*case), words, compared))
 
     monkeypatch.setattr(module, "compare", with_each_mistake, raising=False)
@@ -122,8 +140,14 @@ def test_each_mistake_that_a_check_knows_is_told_in_its_own_words(blank, monkeyp
     [
         ('%%px\ndef f(x):\n    raise NotImplementedError("your line")', True),
         ('def f(x):\n    return x\n    raise NotImplementedError("your line")', False),
-        ('def f(x):\n    if x:\n        return x\n    raise NotImplementedError("your line")', True),
-        ('def f(x):\n    def inner():\n        raise NotImplementedError("your line")\n\n    return inner()', True),
+        (
+            'def f(x):\n    if x:\n        return x\n    raise NotImplementedError("your line")',
+            True,
+        ),
+        (
+            'def f(x):\n    def inner():\n        raise NotImplementedError("your line")\n\n    return inner()',
+            True,
+        ),
         ("def f(x):\n    return x  # raise NotImplementedError stood here", False),
         ('def f(x):\n    return (x\n    raise NotImplementedError("your line")', True),
     ],
@@ -135,7 +159,11 @@ def test_a_blank_is_left_as_long_as_it_comes_to_its_raise(cell, left, monkeypatc
     ipython = SimpleNamespace(history_manager=SimpleNamespace(input_hist_raw=cells))
     monkeypatch.setattr(blanks, "get_ipython", lambda: ipython)
     blanks.blanks_left()
-    said = "Blanks of this notebook: 1. Still to be written: f." if left else "You have written all 1 blanks of this notebook."
+    said = (
+        "Blanks of this notebook: 1. Still to be written: f."
+        if left
+        else "You have written all 1 blanks of this notebook."
+    )
     assert capsys.readouterr().out == f"{said}\n"
     with contextlib.suppress(SyntaxError):
         exec(cell.removeprefix("%%px\n"), names := {})
@@ -145,12 +173,22 @@ def test_a_blank_is_left_as_long_as_it_comes_to_its_raise(cell, left, monkeypatc
 @pytest.mark.parametrize("book", BOOKS)
 def test_the_output_under_a_predict_is_folded_and_no_other_and_long_ones_stand_in_a_box(book):
     due = [cell.id for cell in notebooks.to_fold(BOOKS[book])]
-    folded = [cell.id for cell in BOOKS[book].cells if cell.metadata.get("jupyter", {}).get("outputs_hidden")]
+    folded = [
+        cell.id
+        for cell in BOOKS[book].cells
+        if cell.metadata.get("jupyter", {}).get("outputs_hidden")
+    ]
     assert folded == due, f"python tools/notebooks.py --fold notebooks/{book}.ipynb"
-    asked = any(notebooks.PREDICT.search(cell.source) for cell in BOOKS[book].cells if cell.cell_type == "markdown")
+    asked = any(
+        notebooks.PREDICT.search(cell.source)
+        for cell in BOOKS[book].cells
+        if cell.cell_type == "markdown"
+    )
     assert bool(due) == asked
     boxed = [cell.id for cell in BOOKS[book].cells if cell.metadata.get("scrolled")]
-    assert boxed == [cell.id for cell in BOOKS[book].cells if notebooks.is_long(cell)], "the same command"
+    assert boxed == [cell.id for cell in BOOKS[book].cells if notebooks.is_long(cell)], (
+        "the same command"
+    )
 
 
 @pytest.mark.parametrize("book", TAUGHT)
@@ -177,9 +215,18 @@ def test_clean_keeps_folds(tmp_path):
         cell("2", outputs=[output]),
     ]
     cells += [cell("3", metadata={"tags": ["blank-solution"], "collapsed": True}, outputs=[output])]
-    book = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}})
+    book = nbformat.v4.new_notebook(
+        cells=cells, metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    )
     notebooks.clean(book)
-    assert [c.metadata.get("jupyter", {}) for c in cells] == [{}, {}, {"outputs_hidden": True}, {}, {}, {"source_hidden": True}]
+    assert [c.metadata.get("jupyter", {}) for c in cells] == [
+        {},
+        {},
+        {"outputs_hidden": True},
+        {},
+        {},
+        {"source_hidden": True},
+    ]
 
 
 @pytest.mark.long
@@ -188,25 +235,45 @@ def test_left_right_wrong_and_misspelt_in_a_kernel():
     blank = next(blank for blank in BLANKS if blank.name == "pi_array")
     stub, asked, kits = (cell.source for cell in blank.cells)
     written = blank.kits + "\n"
-    ways = [stub, written, written.replace("x * x + y * y", "x + y"), written.replace("return float(", "return float((")]
-    sources = ["import numpy as np\nfrom pi2zero.checks.blanks import blanks_left, guessed, solution, pi as check"]
+    ways = [
+        stub,
+        written,
+        written.replace("x * x + y * y", "x + y"),
+        written.replace("return float(", "return float(("),
+    ]
+    sources = [
+        "import numpy as np\nfrom pi2zero.checks.blanks import blanks_left, guessed, solution, pi as check"
+    ]
     sources += [source for way in ways for source in (way, asked, kits, "blanks_left()")]
-    sources += ["guessed(None, 793)", "guessed(800, 793, 'darts')", "guessed('many', 793)", "check.pi_array(pi_array(10))"]
+    sources += [
+        "guessed(None, 793)",
+        "guessed(800, 793, 'darts')",
+        "guessed('many', 793)",
+        "check.pi_array(pi_array(10))",
+    ]
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
     with tempfile.TemporaryDirectory() as sockets:
         client = notebooks.Client(book, timeout=120, allow_errors=True)
         client.sockets = sockets
         client.execute()
     said = [
-        ANSI.sub("", "".join(o.get("text") or "\n".join(o.get("traceback", [])) for o in cell.outputs)) for cell in book.cells
+        ANSI.sub(
+            "", "".join(o.get("text") or "\n".join(o.get("traceback", [])) for o in cell.outputs)
+        )
+        for cell in book.cells
     ]
-    left, right, wrong, misspelt, (none, number, word, called) = (said[at : at + 4] for at in range(1, len(said), 4))
+    left, right, wrong, misspelt, (none, number, word, called) = (
+        said[at : at + 4] for at in range(1, len(said), 4)
+    )
     kits = "The kit's pi_array is used from here on"
     assert left[1].startswith("pi_array is still to be written.") and left[2:] == [
         f"{kits}.\n",
         "Blanks of this notebook: 1. Still to be written: pi_array.\n",
     ]
-    assert right[1].startswith("pi_array is right.") and right[2] == "Your pi_array is used from here on.\n"
+    assert (
+        right[1].startswith("pi_array is right.")
+        and right[2] == "Your pi_array is used from here on.\n"
+    )
     assert right[3] == "You have written all 1 blanks of this notebook.\n"
     assert "a triangle" in wrong[1] and "Traceback" not in wrong[1]
     assert wrong[2] == f"{kits}, because the check has not accepted yours.\n"

@@ -39,7 +39,9 @@ NEEDED = {  # cells whose functions blanks call
 
 @pytest.fixture(scope="module")
 def joined(cluster):
-    cells = [code(cell) for book, ids in NEEDED.items() for cell in BOOKS[book].cells if cell.id in ids]
+    cells = [
+        code(cell) for book, ids in NEEDED.items() for cell in BOOKS[book].cells if cell.id in ids
+    ]
     cluster.run("\n".join([IMPORTS, *cells]), timeout=240)
     return cluster
 
@@ -63,7 +65,9 @@ def run(joined, capsys):
 def compiled(request):
     blank = request.node.callspec.params.get("blank") if hasattr(request.node, "callspec") else None
     if blank and "hvd" in blank.kits:
-        pytest.importorskip("horovod.torch", reason="Horovod is not built here: make horovod", exc_type=ImportError)
+        pytest.importorskip(
+            "horovod.torch", reason="Horovod is not built here: make horovod", exc_type=ImportError
+        )
 
 
 @pytest.mark.parametrize("blank", ON_RANKS, ids=repr)
@@ -84,7 +88,9 @@ def test_the_kits_answer_is_right_and_stays(run, blank):
 
 @pytest.mark.parametrize(("blank", "piece", "other"), answers(ON_RANKS, RIGHT))
 def test_another_right_answer_is_right(run, blank, piece, other):
-    assert run(blank, replaced(blank, piece, other)).startswith(f"[stdout:0] {blank.name} is right. ")
+    assert run(blank, replaced(blank, piece, other)).startswith(
+        f"[stdout:0] {blank.name} is right. "
+    )
 
 
 @pytest.mark.parametrize(("blank", "piece", "other", "words"), answers(ON_RANKS, WRONG))

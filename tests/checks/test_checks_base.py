@@ -30,7 +30,9 @@ def calls_it():
     ],
 )
 def test_the_function_that_is_not_written_is_named_not_the_one_that_calls_it(function, name, task):
-    with pytest.raises(TaskNotDone, match=f"^{name} is not written yet: replace its `raise NotImplementedError`") as missing:
+    with pytest.raises(
+        TaskNotDone, match=f"^{name} is not written yet: replace its `raise NotImplementedError`"
+    ) as missing:
         answer(function)
     assert missing.value.task == task
 

@@ -3,7 +3,9 @@
 import pytest
 from lab_checks import assert_enough, assert_right, assert_wrong, cases, runner, source_of
 
-pytest.importorskip("horovod.torch", reason="Horovod is not built here: run `make horovod`", exc_type=ImportError)
+pytest.importorskip(
+    "horovod.torch", reason="Horovod is not built here: run `make horovod`", exc_type=ImportError
+)
 from data_parallel_answers import RIGHT, WRONG, script, training
 
 IMPORTS = """
@@ -72,7 +74,9 @@ def test_the_notebooks_colleague_is_the_one_tested():
 
 
 def test_without_horovod_task_2_says_so_and_goes_on(cluster, check, capsys):
-    cluster.run("import sys; kept = sys.modules['horovod.torch']; sys.modules['horovod.torch'] = None")
+    cluster.run(
+        "import sys; kept = sys.modules['horovod.torch']; sys.modules['horovod.torch'] = None"
+    )
     try:
         cluster.run("check.task2(None)")
     finally:

@@ -13,7 +13,16 @@ from lab_checks import runner, source_of
 from pi2zero import RankError
 from pi2zero.checks.framework import clock as clocks
 from pi2zero.checks.framework.agree import parted
-from pi2zero.checks.framework.base import CheckFailed, TaskNotDone, answer, as_text, close, hint, is_whole, named
+from pi2zero.checks.framework.base import (
+    CheckFailed,
+    TaskNotDone,
+    answer,
+    as_text,
+    close,
+    hint,
+    is_whole,
+    named,
+)
 
 
 @pytest.fixture
@@ -59,14 +68,21 @@ def with_two_bare_excepts():
             time.sleep(0.001)
 
 
-@pytest.mark.parametrize("function", [endless, with_except_exception, with_a_bare_except, with_two_bare_excepts])
+@pytest.mark.parametrize(
+    "function", [endless, with_except_exception, with_a_bare_except, with_two_bare_excepts]
+)
 def test_an_answer_that_never_ends_is_ended(short, function):
-    with pytest.raises(CheckFailed, match=f"{function.__name__} had not returned after 0.3 s of the processor's time"):
+    with pytest.raises(
+        CheckFailed,
+        match=f"{function.__name__} had not returned after 0.3 s of the processor's time",
+    ):
         answer(function)
 
 
 def test_an_answer_that_sleeps_is_ended_and_told_so(short):
-    with pytest.raises(CheckFailed, match=r"had not returned after 1 s, of which it computed 0 s. Does it sleep"):
+    with pytest.raises(
+        CheckFailed, match=r"had not returned after 1 s, of which it computed 0 s. Does it sleep"
+    ):
         answer(lambda: time.sleep(60))
 
 
@@ -127,7 +143,9 @@ def test_the_line_is_the_learners_not_the_kits():
     def run(x):
         return learners(x)
 
-    with pytest.raises(CheckFailed, match=r"(?s)learners raised KeyError: 'a'.*in the line: return x\[\"a\"\]$"):
+    with pytest.raises(
+        CheckFailed, match=r"(?s)learners raised KeyError: 'a'.*in the line: return x\[\"a\"\]$"
+    ):
         answer(named(learners, run), {})
 
 
@@ -167,7 +185,12 @@ def test_a_message_shows_any_value(value, text):
 
 def test_numbers_in_arrays_of_one_are_numbers():
     assert close(np.array([3.0]), 3) and not close(np.array([3.0, 3.0]), 3) and not close("3", 3)
-    assert is_whole(np.int64(3)) and not is_whole(np.array([3])) and not is_whole(True) and not is_whole(3.0)
+    assert (
+        is_whole(np.int64(3))
+        and not is_whole(np.array([3]))
+        and not is_whole(True)
+        and not is_whole(3.0)
+    )
 
 
 def test_the_first_mistake_that_gives_the_value_counts():
@@ -198,7 +221,10 @@ def told(check, number, function):
     """What the check says about a wrong answer."""
     with pytest.raises(RankError) as caught:
         check(number, function)
-    assert "The ranks kept their variables" in caught.value.report and "Traceback" not in caught.value.report
+    assert (
+        "The ranks kept their variables" in caught.value.report
+        and "Traceback" not in caught.value.report
+    )
     return caught.value.report
 
 
@@ -220,7 +246,9 @@ def test_a_slow_right_answer_passes_beside_two_busy_loops(check):
         for one in busy:
             one.kill()
             one.wait()
-    assert time.monotonic() - start > 2.5 or os.cpu_count() > 2, "the machine was not busy: this test has shown nothing"
+    assert time.monotonic() - start > 2.5 or os.cpu_count() > 2, (
+        "the machine was not busy: this test has shown nothing"
+    )
 
 
 def swallows(comm, inside, total):
@@ -233,7 +261,9 @@ def swallows(comm, inside, total):
 
 
 def test_a_swallowed_limit_ends_on_ranks(check):
-    assert "swallows had not returned after 2.5 s of the processor's time" in told(check, 4, swallows)
+    assert "swallows had not returned after 2.5 s of the processor's time" in told(
+        check, 4, swallows
+    )
 
 
 def one_element(comm, inside, total):
@@ -292,16 +322,28 @@ def two_wait_for_each_other(comm, inside, total):
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (receives_what_nobody_sends, "this would hang. Rank 0 waits in recv from rank 1, ranks 1, 2 and 3 have returned."),
-        (sends_and_never_reduces, "this would hang. Ranks 0, 2 and 3 call reduce, rank 1 waits in Ssend to rank 0."),
-        (two_wait_for_each_other, "this would hang. Rank 0 waits in Irecv from rank 1, rank 1 waits in Irecv from rank 0,"),
+        (
+            receives_what_nobody_sends,
+            "this would hang. Rank 0 waits in recv from rank 1, ranks 1, 2 and 3 have returned.",
+        ),
+        (
+            sends_and_never_reduces,
+            "this would hang. Ranks 0, 2 and 3 call reduce, rank 1 waits in Ssend to rank 0.",
+        ),
+        (
+            two_wait_for_each_other,
+            "this would hang. Rank 0 waits in Irecv from rank 1, rank 1 waits in Irecv from rank 0,",
+        ),
     ],
 )
 def test_messages_that_would_hang_are_found_soon(check, function, words):
     """Not by `%%px`, which would restart the ranks; and the next answer's messages are not mixed up with these."""
     start = time.monotonic()
     report = told(check, 4, function)
-    assert words in report and "A message ends only if its sender sends it and its receiver receives it." in report
+    assert (
+        words in report
+        and "A message ends only if its sender sends it and its receiver receives it." in report
+    )
     assert time.monotonic() - start < 60
     assert "Task 4 is right." in check(4, late_messages)
 
@@ -324,8 +366,9 @@ def probes_in_vain(comm, inside, total):
 
 def test_an_answer_may_probe_and_one_that_does_in_vain_is_told(check):
     assert "Task 4 is right." in check(4, looks_before_it_receives)
-    assert "this would hang. Rank 0 waits in Probe from rank 1, rank 1 waits in Probe from rank 2," in told(
-        check, 4, probes_in_vain
+    assert (
+        "this would hang. Rank 0 waits in Probe from rank 1, rank 1 waits in Probe from rank 2,"
+        in told(check, 4, probes_in_vain)
     )
 
 
@@ -336,7 +379,10 @@ def returns_its_communicator(comm, inside, total):
 
 def test_what_cannot_be_sent_is_named_and_no_rank_waits_for_it(check):
     report = told(check, 4, returns_its_communicator)
-    assert "rank 2: returns_its_communicator returned '" in report and "or has them in what it returned: return values." in report
+    assert (
+        "rank 2: returns_its_communicator returned '" in report
+        and "or has them in what it returned: return values." in report
+    )
     assert "Task 4 is right." in check(4, late_messages)
 
 
@@ -351,7 +397,11 @@ def a_rank_has_nothing(comm, inside, total):
 @pytest.mark.parametrize(
     ("function", "who", "why"),
     [
-        (the_larger_of_two_arrays, "Ranks 0, 1, 2 and 3", "ValueError: The truth value of an array"),
+        (
+            the_larger_of_two_arrays,
+            "Ranks 0, 1, 2 and 3",
+            "ValueError: The truth value of an array",
+        ),
         (a_rank_has_nothing, "rank 2", "TypeError: unsupported operand"),
     ],
 )
@@ -386,13 +436,18 @@ agree.agree(part)
     with pytest.raises(RankError, match="a mistake"):
         cluster.run(program)
     said = capsys.readouterr().out
-    assert said.count("On rank 2: a mistake\n") == 1 and "The other ranks are still at work, or wait for this one." in said
+    assert (
+        said.count("On rank 2: a mistake\n") == 1
+        and "The other ranks are still at work, or wait for this one." in said
+    )
 
 
 def test_ranks_that_differ_are_told_and_those_that_do_not_pass(cluster):
     agree = "from pi2zero.checks.framework.agree import agree_on\n"
     cluster.run(f"{agree}agree_on(7, 'steps')")
-    with pytest.raises(RankError, match=r"the ranks have different steps\. All ranks need the same\."):
+    with pytest.raises(
+        RankError, match=r"the ranks have different steps\. All ranks need the same\."
+    ):
         cluster.run(f"{agree}from mpi4py import MPI\nagree_on(MPI.COMM_WORLD.rank // 2, 'steps')")
 
 
@@ -409,7 +464,10 @@ def ring_with_waitall(comm, x):
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     chunks = np.array_split(x, comm.size)
     for step in range(comm.size - 1):
-        out, here = chunks[(comm.rank - step) % comm.size], chunks[(comm.rank - step - 1) % comm.size]
+        out, here = (
+            chunks[(comm.rank - step) % comm.size],
+            chunks[(comm.rank - step - 1) % comm.size],
+        )
         into = np.empty_like(here)
         mpi4py.MPI.Request.Waitall([comm.Isend(out, dest=right), comm.Irecv(into, source=left)])
         here += into
@@ -419,10 +477,16 @@ def ring_with_waitany(comm, x):
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     chunks = np.array_split(x, comm.size)
     for step in range(comm.size - 1):
-        out, here = chunks[(comm.rank - step) % comm.size], chunks[(comm.rank - step - 1) % comm.size]
+        out, here = (
+            chunks[(comm.rank - step) % comm.size],
+            chunks[(comm.rank - step - 1) % comm.size],
+        )
         into = np.empty_like(here)
         requests = [comm.Isend(out, dest=right), comm.Irecv(into, source=left)]
-        assert {mpi4py.MPI.Request.Waitany(requests), mpi4py.MPI.Request.Waitany(requests)} == {0, 1}
+        assert {mpi4py.MPI.Request.Waitany(requests), mpi4py.MPI.Request.Waitany(requests)} == {
+            0,
+            1,
+        }
         here += into
 
 
@@ -435,7 +499,8 @@ def test_waiting_for_several_requests(cluster, capsys, check):
         cluster.run(f"{source_of(function)}\nallreduce.task1({function.__name__})")
     assert capsys.readouterr().out.count("Task 1 is right.") == 2
     with pytest.raises(
-        RankError, match=r"this would hang\. Rank 0 waits in Irecv from rank 1, rank 1 waits in Irecv from rank 2"
+        RankError,
+        match=r"this would hang\. Rank 0 waits in Irecv from rank 1, rank 1 waits in Irecv from rank 2",
     ):
         cluster.run(f"{source_of(waitall_in_vain)}\nallreduce.task1(waitall_in_vain)")
     assert "Task 4 is right." in check(4, late_messages)

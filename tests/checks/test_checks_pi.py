@@ -29,13 +29,18 @@ def test_accepts_a_right_answer(check, number, answer):
 
 @pytest.mark.parametrize(**cases(WRONG))
 def test_rejects_a_wrong_answer_and_says_why(cluster, check, number, answer):
-    cluster.run("from pi2zero.checks.framework import clock; clock.SECONDS = 2")  # not 20, for the one that never ends
+    cluster.run(
+        "from pi2zero.checks.framework import clock; clock.SECONDS = 2"
+    )  # not 20, for the one that never ends
     assert_wrong(cluster, check, number, answer)
 
 
 @pytest.mark.parametrize(**cases(STILL_TO_DO))
 def test_says_what_is_still_to_do(check, number, answer):
-    with pytest.raises(RankError, match=f"TaskNotDone: Task {number} is still to do. {answer.__name__} is not written yet"):
+    with pytest.raises(
+        RankError,
+        match=f"TaskNotDone: Task {number} is still to do. {answer.__name__} is not written yet",
+    ):
         check(number, answer)
 
 
@@ -49,7 +54,9 @@ def test_wants_the_function_not_its_result(cluster, check):
 
 
 def one_leaves_the_call_by_an_error(comm, inside, total):
-    comm.Allreduce(np.array([inside if comm.rank else None]), np.empty(1, int))  # rank 0's array of objects: MPI takes none
+    comm.Allreduce(
+        np.array([inside if comm.rank else None]), np.empty(1, int)
+    )  # rank 0's array of objects: MPI takes none
 
 
 def test_ranks_left_inside_mpi_are_ended(cluster, check):

@@ -15,7 +15,13 @@ from mpi4py import MPI
 from pi2zero.checks import pipeline as check
 torch.set_num_threads(1)
 """
-SHARED = (steps.forward, steps.backward, steps.gpipe, steps.one_f_one_b, steps.no_pipeline)  # that several answers call
+SHARED = (
+    steps.forward,
+    steps.backward,
+    steps.gpipe,
+    steps.one_f_one_b,
+    steps.no_pipeline,
+)  # that several answers call
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +64,10 @@ def test_enough_answers_are_kept():
     assert_enough(RIGHT, WRONG)
 
 
-@pytest.mark.parametrize("number, answer", [(5, bugs.colleagues_loss), (6, bugs.colleagues_receive), (7, bugs.colleagues_row)])
+@pytest.mark.parametrize(
+    "number, answer",
+    [(5, bugs.colleagues_loss), (6, bugs.colleagues_receive), (7, bugs.colleagues_row)],
+)
 def test_the_notebooks_colleague_is_the_one_tested(number, answer):
     """The seeded bugs of the notebook are among the answers that are rejected."""
     import nbformat

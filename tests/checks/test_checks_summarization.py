@@ -26,8 +26,18 @@ train.BUDGET, train.GRACE, train.PATIENCE, train.SCORED = 5.0, 2.0, 15.0, 40  # 
 torch.set_num_threads(1)
 me = ranks.join(deepspeed=True)
 """
-SHARED = (alone.room, alone.runs_of, alone.lengths_of, curves.total_of, training.go_on, training.trained_by_hand)
-BOTH = (curves.every_nth, curves.summed_with_gather)  # task 2 has two functions: an answer is one, with a right other one
+SHARED = (
+    alone.room,
+    alone.runs_of,
+    alone.lengths_of,
+    curves.total_of,
+    training.go_on,
+    training.trained_by_hand,
+)
+BOTH = (
+    curves.every_nth,
+    curves.summed_with_gather,
+)  # task 2 has two functions: an answer is one, with a right other one
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +87,11 @@ def test_no_seeded_story_is_a_matter_of_taste(seed):
         elif kind == "less":
             assert share == 7 / 16
         else:
-            assert share >= 0.7 if kind in ("exact", "case", "marks", "added", "digest", "eight") else share <= 0.4, (kind, share)
+            assert (
+                share >= 0.7
+                if kind in ("exact", "case", "marks", "added", "digest", "eight")
+                else share <= 0.4
+            ), (kind, share)
 
 
 @pytest.mark.parametrize(

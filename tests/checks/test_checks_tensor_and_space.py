@@ -11,7 +11,13 @@ from pi2zero.checks import tensor_and_space as check
 torch.set_num_threads(1)
 """
 SHARED = (layers.column, layers.row, layers.of_these)  # that several answers call
-SHARED += (strips.neighbours, strips.convolve, strips.convolve_back, strips.halo, strips.halo_backward)
+SHARED += (
+    strips.neighbours,
+    strips.convolve,
+    strips.convolve_back,
+    strips.halo,
+    strips.halo_backward,
+)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,13 @@ torch.set_num_threads(1)
 me = ranks.join(deepspeed=True)
 HELD = ("parameters", "gradients", "master", "moments")
 """
-SHARED = (paper.formula, paper.rows_of, paper.fitting, together.with_zero, together.stage1)  # that several answers call
+SHARED = (
+    paper.formula,
+    paper.rows_of,
+    paper.fitting,
+    together.with_zero,
+    together.stage1,
+)  # that several answers call
 
 
 @pytest.fixture(scope="module")

@@ -81,7 +81,11 @@ def test_a_lab_without_solution_is_noticed(labs, copy):
     ("source", "kept_tags", "words"),
     [
         ("def f(x):\n    ### BEGIN SOLUTION\n    return x", ["task-1"], "come in pairs"),
-        ("def f(x):\n    ### BEGIN SOLUTION\n    return x\n    ### END SOLUTION", [], "needs a tag like task-3"),
+        (
+            "def f(x):\n    ### BEGIN SOLUTION\n    return x\n    ### END SOLUTION",
+            [],
+            "needs a tag like task-3",
+        ),
         ("### BEGIN SOLUTION\nx = 1\n### END SOLUTION", ["task-1"], "stands in a function"),
         ("x = 1", [], "what should be left out?"),
     ],
@@ -112,7 +116,11 @@ def test_every_task_is_complete(name):
     numbers = sorted({tag for cell in cells for tag in tags(cell) if tag.startswith("task-")})
     assert len(numbers) >= 5
     for task in numbers:
-        statement, hints, stub = by_id[task].source, by_id[f"{task}-hints"].source, by_id[f"{task}-answer"].source
+        statement, hints, stub = (
+            by_id[task].source,
+            by_id[f"{task}-hints"].source,
+            by_id[f"{task}-answer"].source,
+        )
         assert "**Target**" in statement and "**Your answer: " in statement
         assert len(statement.split()) < 130
         assert hints.count("<details>") == hints.count("</details>") == 3
@@ -129,7 +137,9 @@ def test_no_hint_prints_a_line_of_the_answer(name):
         if re.fullmatch(r"task-\d-hints", cell.id):
             third = cell.source[cell.source.index("Hint 3: how the pieces fit") :]
             answer = next(
-                other.source for other in read("solutions", name).cells if other.id == cell.id.replace("hints", "answer")
+                other.source
+                for other in read("solutions", name).cells
+                if other.id == cell.id.replace("hints", "answer")
             )
             lines = [re.sub(r"\s", "", line) for line in answer.splitlines()]
             for code in re.findall(r"`([^`]+)`", third):
@@ -142,8 +152,24 @@ def test_names_are_right_in_solved_and_unsolved_labs():
 
     F841 is left out: a stub gives variables that only the answer will use.
     """
-    command = [sys.executable, "-m", "nbqa", "ruff", "labs", "solutions", "--nbqa-process-cells", "px", "--isolated"]
-    done = subprocess.run([*command, "--select", "F", "--ignore", "F841"], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    command = [
+        sys.executable,
+        "-m",
+        "nbqa",
+        "ruff",
+        "labs",
+        "solutions",
+        "--nbqa-process-cells",
+        "px",
+        "--isolated",
+    ]
+    done = subprocess.run(
+        [*command, "--select", "F", "--ignore", "F841"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -155,7 +181,12 @@ def test_the_unsolved_lab_runs_to_its_end_and_says_what_is_to_do(name):
         cell.source = cell.source.replace('"2M", "--json"]', '"2M", "--json", "--stage", "0"]')
     folder = {"metadata": {"path": str(ROOT / "labs")}}
     NotebookClient(book, timeout=300, allow_errors=True, resources=folder).execute()
-    failed = {cell.id: output for cell in book.cells for output in cell.get("outputs", []) if output.output_type == "error"}
+    failed = {
+        cell.id: output
+        for cell in book.cells
+        for output in cell.get("outputs", [])
+        if output.output_type == "error"
+    }
     tasks = sorted({tag for cell in book.cells for tag in tags(cell) if tag.startswith("task-")})
     assert sorted(failed) == sorted(f"{task}-{part}" for task in tasks for part in ("run", "check"))
     for cell, error in failed.items():
@@ -163,7 +194,9 @@ def test_the_unsolved_lab_runs_to_its_end_and_says_what_is_to_do(name):
         text = ANSI.sub("", "\n".join(error.traceback))
         if cell.endswith("-run"):
             who = r"(rank 0|ranks 0 and 1|ranks 0, 1, 2 and 3)"
-            assert re.fullmatch(who + r" raised NotImplementedError: task \d: write .*", error.evalue)
+            assert re.fullmatch(
+                who + r" raised NotImplementedError: task \d: write .*", error.evalue
+            )
         else:
             assert f"Task {cell[5]} is still to do." in text and "Traceback" not in text
             assert len(text.splitlines()) <= 4, text
@@ -174,8 +207,15 @@ def bound(source):
     """The names that a cell's own lines bind, functions and classes left out."""
     lines = "\n".join(line for line in source.splitlines() if not line.startswith(("%", "!")))
     tree = ast.parse(lines)
-    inner = {id(node) for scope in ast.walk(tree) if isinstance(scope, SCOPES) for node in ast.walk(scope)}
-    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in inner]
+    inner = {
+        id(node)
+        for scope in ast.walk(tree)
+        if isinstance(scope, SCOPES)
+        for node in ast.walk(scope)
+    }
+    names = [
+        node for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in inner
+    ]
     return {node.id for node in names if isinstance(node.ctx, ast.Store)}
 
 
@@ -186,7 +226,9 @@ SCOPES = ast.FunctionDef | ast.Lambda | ast.ListComp | ast.SetComp | ast.DictCom
 def test_no_cell_takes_the_name_of_an_answer(name):
     """Who comes back to a check after the notebook has gone on still has the function that it asks for."""
     code = [cell for cell in read("labs", name).cells if cell.cell_type == "code"]
-    answers = {answer for cell in code for answer in re.findall(r"\bcheck\.task\d+\((\w+)\)", cell.source)}
+    answers = {
+        answer for cell in code for answer in re.findall(r"\bcheck\.task\d+\((\w+)\)", cell.source)
+    }
     assert answers
     taken = {cell.id: names for cell in code if (names := answers & bound(cell.source))}
     assert not taken, "these cells give the name of an answer to something else"

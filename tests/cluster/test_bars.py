@@ -8,7 +8,12 @@ from pi2zero.cluster.display import Bars
 
 
 def test_bars_in_plain_text():
-    text = Bars.text({0: {"progress": 0.5, "step": 10, "loss": 1.23456, "tokens/s": 24321.0}, 3: {"progress": 1.2, "step": 20}})
+    text = Bars.text(
+        {
+            0: {"progress": 0.5, "step": 10, "loss": 1.23456, "tokens/s": 24321.0},
+            3: {"progress": 1.2, "step": 20},
+        }
+    )
     assert text.splitlines() == [
         "rank 0 [###############...............] step 10, loss 1.23, tokens/s 24,321",
         "rank 3 [##############################] step 20",

@@ -42,7 +42,11 @@ holder, teams = SimpleNamespace(comm=comm), [comm, {"row": comm}]
 def test_the_call_and_its_owner():
     call = comm.recv(source=1)
     assert (call.text, call.method, call.owner) == ("comm.recv(source=1)", "recv", comm)
-    assert holder.comm.recv().owner is comm and teams[0].recv().owner is comm and teams[1]["row"].recv().owner is comm
+    assert (
+        holder.comm.recv().owner is comm
+        and teams[0].recv().owner is comm
+        and teams[1]["row"].recv().owner is comm
+    )
 
 
 def test_a_call_over_several_lines_among_others():
@@ -69,7 +73,10 @@ class Tensor:
     """Large, and known by weak references."""
 
 
-@pytest.mark.skipif(sys.version_info < (3, 13) and sys.gettrace() is not None, reason="who traces a frame needs its names")
+@pytest.mark.skipif(
+    sys.version_info < (3, 13) and sys.gettrace() is not None,
+    reason="who traces a frame needs its names",
+)
 def test_what_a_function_lets_go_of_is_gone_after_a_look():
     own, tensor = comm, Tensor()
     gone = weakref.ref(tensor)
@@ -99,7 +106,9 @@ def test_nothing_is_kept_while_a_look_reads_a_file_or_writes_one(tmp_path, monke
         kept.append(kept[0]())
 
     rank = threading.Thread(target=cell)
-    pulse = Pulse(tmp_path / "0.json", SimpleNamespace(events=SimpleNamespace(register=lambda *_: None)))
+    pulse = Pulse(
+        tmp_path / "0.json", SimpleNamespace(events=SimpleNamespace(register=lambda *_: None))
+    )
     pulse._main = rank
     pulse._begin()
     monkeypatch.setattr("pi2zero.cluster.pulse.read" if look == "reads" else "json.dumps", slowly)
@@ -198,7 +207,9 @@ def test_asking_once_is_no_loop():
         ("x = 1", False),
     ],
 )
-def test_a_rank_that_holds_the_lock_is_in_a_reduction_only_if_it_can_be_in_nothing_else(statement, is_one):
+def test_a_rank_that_holds_the_lock_is_in_a_reduction_only_if_it_can_be_in_nothing_else(
+    statement, is_one
+):
     """Else it would be ended while it computes: with Python's lock held, only the line is known."""
     sources = CellSources()
     sources.add(f"y = 2\n{statement}\n")

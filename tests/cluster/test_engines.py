@@ -23,7 +23,11 @@ def folder(tmp_path, monkeypatch):
 
 def controllers():
     """ipyparallel's controllers that this process has started."""
-    return [child for child in psutil.Process().children(recursive=True) if "ipyparallel.controller" in child.cmdline()]
+    return [
+        child
+        for child in psutil.Process().children(recursive=True)
+        if "ipyparallel.controller" in child.cmdline()
+    ]
 
 
 @pytest.mark.long
@@ -31,7 +35,9 @@ def test_ranks_never_see_half_an_address(folder):
     read, ended = [], threading.Event()
 
     def look():
-        while not ended.wait(0.001):  # often, but not without rest: this process has the ranks to wait for, too
+        while not ended.wait(
+            0.001
+        ):  # often, but not without rest: this process has the ranks to wait for, too
             if (folder / "controller.json").exists():
                 read.append(json.loads((folder / "controller.json").read_text()))
 
@@ -49,7 +55,10 @@ def test_ranks_never_see_half_an_address(folder):
 
 
 def test_a_controller_that_ends_says_why(folder):
-    ended, others = [], {process.pid for process in controllers()}  # of ranks that an earlier file's tests have left running
+    ended, others = (
+        [],
+        {process.pid for process in controllers()},
+    )  # of ranks that an earlier file's tests have left running
 
     def end_it():
         deadline = time.monotonic() + 60
@@ -73,11 +82,15 @@ def test_output_that_comes_after_the_answer_is_shown(cluster, capsys):
     port = int(json.loads(Path(controller.connection_files["engine"]).read_text())["iopub"])
     children = psutil.Process(controller.pid).children(recursive=True)
     (relay,) = [
-        child for child in children if port in {one.laddr.port for one in child.net_connections() if one.status == "LISTEN"}
+        child
+        for child in children
+        if port in {one.laddr.port for one in child.net_connections() if one.status == "LISTEN"}
     ]
     relay.suspend()
     goes_on = threading.Timer(2, relay.resume)
     goes_on.start()
     cluster.run("print('here')")
     goes_on.join()
-    assert capsys.readouterr().out == "".join(f"[stdout:{rank}] here\n" for rank in range(cluster.n))
+    assert capsys.readouterr().out == "".join(
+        f"[stdout:{rank}] here\n" for rank in range(cluster.n)
+    )

@@ -31,7 +31,9 @@ def test_the_same_cell_on_other_ranks_is_another():
 
 def test_a_definition_that_was_replaced_goes():
     steps = "def f(): return 1", "x = f()", "def f(): return 2"
-    assert told(history(*steps)) == ["def f(): return 2", "x = f()"], "in its place: what comes after it may call it"
+    assert told(history(*steps)) == ["def f(): return 2", "x = f()"], (
+        "in its place: what comes after it may call it"
+    )
 
 
 @pytest.mark.parametrize(
@@ -50,7 +52,11 @@ def test_a_cell_that_does_more_than_define_stays():
 
 def test_a_decorated_definition_does_more_than_define():
     """The kit's answer to a blank looks at the learner's: so it comes after it, also when that is written again."""
-    blank, mine, kits = "def f(): raise NotImplementedError", "def f(): return 1", "@solution\ndef f(): return 2"
+    blank, mine, kits = (
+        "def f(): raise NotImplementedError",
+        "def f(): return 1",
+        "@solution\ndef f(): return 2",
+    )
     assert told(history(blank, "check.f(f)", kits, mine)) == [mine, "check.f(f)", "@solution"]
 
 
@@ -65,10 +71,17 @@ def test_empty_cells_and_cells_of_magics():
 
 
 def test_names():
-    cells = "import numpy as np, os.path\nfrom a import b as c", "for i in (1,): x, y = 1, 2", "class K: z = 1"
+    cells = (
+        "import numpy as np, os.path\nfrom a import b as c",
+        "for i in (1,): x, y = 1, 2",
+        "class K: z = 1",
+    )
     assert history(*cells, {"sent": 1}).names == {"np", "os", "c", "i", "x", "y", "K", "sent"}
 
 
 def test_one_after_the_other():
-    first, second = history("a = 1", "def f(): return 1"), history("a = 1", "def f(): return 2", {"x": 1})
+    first, second = (
+        history("a = 1", "def f(): return 1"),
+        history("a = 1", "def f(): return 2", {"x": 1}),
+    )
     assert told(first.then(second)) == ["a = 1", "def f(): return 2", "sends x"] and len(first) == 2

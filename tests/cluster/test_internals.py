@@ -44,7 +44,10 @@ HERE = Path(__file__)
 # --- Python itself ----------------------------------------------------------------------------------------------------
 
 
-@leans("src/pi2zero/cluster/report.py: _FRAME = re.compile", "src/pi2zero/cluster/enrol.py: faulthandler.register")
+@leans(
+    "src/pi2zero/cluster/report.py: _FRAME = re.compile",
+    "src/pi2zero/cluster/enrol.py: faulthandler.register",
+)
 def test_faulthandler_s_text(tmp_path):
     """faulthandler writes a stack as lines '  File "...", line N in function', the innermost first."""
     with (tmp_path / "stack").open("w") as file:
@@ -74,7 +77,10 @@ def test_pending_calls():
     assert seen == [False] and made.is_set()
 
 
-@leans("src/pi2zero/cluster/calls.py: co_positions()", "src/pi2zero/cluster/pulse.py: sys._current_frames()")
+@leans(
+    "src/pi2zero/cluster/calls.py: co_positions()",
+    "src/pi2zero/cluster/pulse.py: sys._current_frames()",
+)
 def test_the_expression_at_which_a_frame_stands():
     """a frame's co_positions() and f_lasti lead to the expression that it is in, in bytes of its line."""
     held = threading.Lock()
@@ -88,7 +94,9 @@ def test_the_expression_at_which_a_frame_stands():
     assert (call.text, call.method) == ("held.acquire(timeout=20)", "acquire")
 
 
-@leans("scripts/cpi.py: parser._print_message =", "scripts/allreduce_bench.py: parser._print_message =")
+@leans(
+    "scripts/cpi.py: parser._print_message =", "scripts/allreduce_bench.py: parser._print_message ="
+)
 def test_argparse_says_everything_in_one_place(capsys):
     """argparse prints help and complaints through _print_message, so that a rank can be silent."""
     parser = argparse.ArgumentParser()
@@ -123,8 +131,15 @@ def test_an_error_may_render_itself(capsys):
 def test_the_file_name_of_a_cell_comes_from_its_text():
     """ipykernel names a cell's file by a hash of its text, below a folder of the process."""
     source = "x = 1\n"
-    elsewhere = python("import sys; from ipykernel.compiler import get_file_name as name; print(name(sys.argv[1]))", source)
-    assert Path(elsewhere.strip()).name == Path(get_file_name(source)).name != Path(get_file_name("x = 2\n")).name
+    elsewhere = python(
+        "import sys; from ipykernel.compiler import get_file_name as name; print(name(sys.argv[1]))",
+        source,
+    )
+    assert (
+        Path(elsewhere.strip()).name
+        == Path(get_file_name(source)).name
+        != Path(get_file_name("x = 2\n")).name
+    )
 
 
 @leans('src/pi2zero/cluster/report.py: function == "_modified_open"')
@@ -140,7 +155,9 @@ def test_ipython_builds_a_cell_s_tree_in_one_file():
     """IPython compiles cells to syntax trees in core/compilerop.py."""
     from IPython.core import compilerop
 
-    assert "PyCF_ONLY_AST" in inspect.getsource(compilerop) and compilerop.__file__.endswith("/IPython/core/compilerop.py")
+    assert "PyCF_ONLY_AST" in inspect.getsource(compilerop) and compilerop.__file__.endswith(
+        "/IPython/core/compilerop.py"
+    )
 
 
 @leans("src/pi2zero/cluster/watch.py: client._outstanding_dict")
@@ -153,7 +170,10 @@ def test_a_client_knows_what_each_engine_has_not_answered():
     assert "self._outstanding_dict[ident_str].add(msg_id)" in source
 
 
-@leans("src/pi2zero/cluster/enrol.py: kernel._supports_kernel_subshells = False", "src/pi2zero/cluster/enrol.py: parent_thread")
+@leans(
+    "src/pi2zero/cluster/enrol.py: kernel._supports_kernel_subshells = False",
+    "src/pi2zero/cluster/enrol.py: parent_thread",
+)
 def test_an_await_asks_for_the_thread_of_subshells():
     """ipykernel asks shell_channel_thread.parent_thread before an await, and _supports_kernel_subshells elsewhere."""
     from ipykernel.ipkernel import IPythonKernel
@@ -176,11 +196,18 @@ def test_a_magic_tells_whose_it_is():
 def test_every_kernel_reads_the_environments_own_settings():
     """IPython reads etc/ipython of the environment, and setuptools cannot put a file there when it installs editably."""
     assert str(Path(sys.prefix) / "etc" / "ipython") in ENV_CONFIG_DIRS
-    lacks = python("import setuptools; d = setuptools.Distribution; print(hasattr(d, 'has_data'), hasattr(d, 'has_data_files'))")
-    assert lacks.split() == ["False", "True"], "setuptools has mended it: tools/build_backend.py can go"
+    lacks = python(
+        "import setuptools; d = setuptools.Distribution; print(hasattr(d, 'has_data'), hasattr(d, 'has_data_files'))"
+    )
+    assert lacks.split() == ["False", "True"], (
+        "setuptools has mended it: tools/build_backend.py can go"
+    )
 
 
-@leans("tools/nbval_account.py: nbval.kernel.KernelManager =", "tools/nbval_account.py: RunningKernel.execute_cell_input =")
+@leans(
+    "tools/nbval_account.py: nbval.kernel.KernelManager =",
+    "tools/nbval_account.py: RunningKernel.execute_cell_input =",
+)
 def test_nbval_s_two_places():
     """nbval starts kernels with the KernelManager of nbval.kernel, and runs cells with execute_cell_input.
 
@@ -193,34 +220,64 @@ def test_nbval_s_two_places():
         "allow_stdin",
     ]
     run = inspect.getsource(nbval.plugin.IPyNbCell.runtest)
-    assert all(word in run for word in ("execute_cell_input", "self.options['skip']", "self.options['check']", "self.cell"))
+    assert all(
+        word in run
+        for word in (
+            "execute_cell_input",
+            "self.options['skip']",
+            "self.options['check']",
+            "self.cell",
+        )
+    )
 
 
 # --- ipyparallel ------------------------------------------------------------------------------------------------------
 
 
-@leans("src/pi2zero/cluster/magics.py: from ipyparallel.client.magics import NO_LAST_RESULT, ParallelMagics, exec_args")
+@leans(
+    "src/pi2zero/cluster/magics.py: from ipyparallel.client.magics import NO_LAST_RESULT, ParallelMagics, exec_args"
+)
 def test_the_options_of_px():
     """ipyparallel's %%px has these options and no others: what is new must be done or refused, never ignored."""
     ours = magics.RankMagics(InteractiveShell(), None, "")
     given = vars(magics.parse_argstring(ours.cell_px, ""))
-    known = {"block", "stream", "targets", "set_verbose", "progress_after_seconds", "signal_on_interrupt", "groupby", "save_name"}
+    known = {
+        "block",
+        "stream",
+        "targets",
+        "set_verbose",
+        "progress_after_seconds",
+        "signal_on_interrupt",
+        "groupby",
+        "save_name",
+    }
     assert set(given) == known | {"local", "timeout"}
     theirs = {*vars(magics.parse_argstring(ParallelMagics.cell_px, ""))}
     assert theirs == known | {"local"}
 
 
-@leans("src/pi2zero/cluster/magics.py: def parallel_execute(", "src/pi2zero/cluster/magics.py: SimpleNamespace(targets=ranks")
+@leans(
+    "src/pi2zero/cluster/magics.py: def parallel_execute(",
+    "src/pi2zero/cluster/magics.py: SimpleNamespace(targets=ranks",
+)
 def test_px_and_autopx_come_down_to_parallel_execute():
     """ipyparallel's %px and %autopx call self.parallel_execute, and its magics keep view, last_result and stream_output."""
     for method in (ParallelMagics.px, ParallelMagics.pxrun_nodes):
         assert "self.parallel_execute(" in inspect.getsource(method)
     theirs = ParallelMagics(InteractiveShell(), "a view", "_suffix")
-    assert (theirs.view, theirs.suffix, theirs.last_result, theirs.stream_output) == ("a view", "_suffix", None, True)
+    assert (theirs.view, theirs.suffix, theirs.last_result, theirs.stream_output) == (
+        "a view",
+        "_suffix",
+        None,
+        True,
+    )
     assert "px_suffix" in theirs.magics["line"]
 
 
-@leans("src/pi2zero/cluster/engines.py: --HeartMonitor.period", "src/pi2zero/cluster/engines.py: --IPEngine.{what}")
+@leans(
+    "src/pi2zero/cluster/engines.py: --HeartMonitor.period",
+    "src/pi2zero/cluster/engines.py: --IPEngine.{what}",
+)
 def test_settings_of_the_controller_and_the_engines():
     """ipyparallel's HeartMonitor, IPEngine and Session have these settings: an unknown one would be passed over in silence."""
     from ipyparallel.controller.heartmonitor import HeartMonitor
@@ -228,18 +285,30 @@ def test_settings_of_the_controller_and_the_engines():
     from jupyter_client.session import Session
 
     assert {"period", "max_heartmonitor_misses"} <= HeartMonitor.class_traits().keys()
-    assert {"wait_for_url_file", "timeout", "max_heartbeat_misses"} <= IPEngine.class_traits().keys()
+    assert {
+        "wait_for_url_file",
+        "timeout",
+        "max_heartbeat_misses",
+    } <= IPEngine.class_traits().keys()
     assert "key" in Session.class_traits()
-    assert {"load_profile", "delay", "send_engines_connection_env"} <= ipyparallel.Cluster.class_traits().keys()
+    assert {
+        "load_profile",
+        "delay",
+        "send_engines_connection_env",
+    } <= ipyparallel.Cluster.class_traits().keys()
 
 
-@leans("src/pi2zero/cluster/engines.py: _thread_loop", "src/pi2zero/cluster/engines.py: _async_thread")
+@leans(
+    "src/pi2zero/cluster/engines.py: _thread_loop", "src/pi2zero/cluster/engines.py: _async_thread"
+)
 def test_the_thread_of_ipyparallel_s_cluster():
     """within a kernel ipyparallel's Cluster runs its *_sync methods in a thread with a loop, and never ends it."""
     cluster = ipyparallel.Cluster(n=1)
 
     async def within_a_loop():
-        with contextlib.suppress(ValueError):  # none has been started: the thread is there all the same
+        with contextlib.suppress(
+            ValueError
+        ):  # none has been started: the thread is there all the same
             cluster.stop_engines_sync()
 
     asyncio.run(within_a_loop())
@@ -249,10 +318,17 @@ def test_the_thread_of_ipyparallel_s_cluster():
     assert not thread.is_alive()
 
 
-@leans("src/pi2zero/cluster/engines.py: _count_chunks", "src/pi2zero/cluster/magics.py: shell.configurables")
+@leans(
+    "src/pi2zero/cluster/engines.py: _count_chunks",
+    "src/pi2zero/cluster/magics.py: shell.configurables",
+)
 def test_what_ipyparallel_and_ipython_keep_of_an_earlier_start():
     """results stay in three caches of AsyncResult's methods, magics in the shell's list `configurables`."""
-    for method in (ipyparallel.AsyncResult.split, ipyparallel.AsyncResult.__len__, ipyparallel.AsyncResult._count_chunks):
+    for method in (
+        ipyparallel.AsyncResult.split,
+        ipyparallel.AsyncResult.__len__,
+        ipyparallel.AsyncResult._count_chunks,
+    ):
         assert method.cache_info().maxsize
     shell = InteractiveShell()
     before = len(shell.configurables)
@@ -272,19 +348,29 @@ def two():
 
 
 @pytest.mark.long
-@leans("src/pi2zero/cluster/engines.py: self.client._engines", "src/pi2zero/cluster/engines.py: self.ipp.engines.clear()")
+@leans(
+    "src/pi2zero/cluster/engines.py: self.client._engines",
+    "src/pi2zero/cluster/engines.py: self.ipp.engines.clear()",
+)
 def test_ranks_can_be_replaced_under_the_same_controller(two):
     """ipyparallel's client knows its engines' uuids, its Cluster forgets engines at engines.clear() and reads its config anew."""
     engines = two._engines
     before, mark = dict(engines.client._engines), two.info[0]["mark"]
     launcher = engines.ipp.engine_set
     assert set(before) == set(engines.ids) and len(set(before.values())) == 2
-    assert Path(launcher.output_file).exists() and json.loads(Path(engines.ipp.controller.connection_files["engine"]).read_text())
-    assert psutil.Process(engines.ipp.controller.pid).is_running() and psutil.Process(launcher.pid).is_running()
+    assert Path(launcher.output_file).exists() and json.loads(
+        Path(engines.ipp.controller.connection_files["engine"]).read_text()
+    )
+    assert (
+        psutil.Process(engines.ipp.controller.pid).is_running()
+        and psutil.Process(launcher.pid).is_running()
+    )
     engines.replace()
     assert not set(before.values()) & {engines.client._engines[i] for i in engines.ids}
     assert two.info[0]["mark"] != mark  # another process, with the mark of its own start
-    assert {info["pid"] for info in two.info} <= {process.pid for process in marks.marked(engines.ranks_mark)}
+    assert {info["pid"] for info in two.info} <= {
+        process.pid for process in marks.marked(engines.ranks_mark)
+    }
 
 
 @pytest.mark.long
@@ -299,10 +385,16 @@ def test_what_a_view_sends_and_fetches_goes_through_push_and_pull(two):
 
 
 @pytest.mark.long
-@leans("src/pi2zero/cluster/enrol.py: shell.kernel.shell_channel_thread", "src/pi2zero/cluster/output.py: class Capped")
+@leans(
+    "src/pi2zero/cluster/enrol.py: shell.kernel.shell_channel_thread",
+    "src/pi2zero/cluster/output.py: class Capped",
+)
 def test_output_and_await_on_an_engine(two, capsys):
     """an engine's print goes where sys.stdout leads, and a top-level await ends."""
-    two.run("import asyncio\nawait asyncio.sleep(0.01)\nimport sys\nprint(type(sys.stdout).__name__)", timeout=10)
+    two.run(
+        "import asyncio\nawait asyncio.sleep(0.01)\nimport sys\nprint(type(sys.stdout).__name__)",
+        timeout=10,
+    )
     assert capsys.readouterr().out == "[stdout:0] Capped\n[stdout:1] Capped\n"
 
 
@@ -317,7 +409,10 @@ def test_no_cell_is_left_out_after_an_error(two):
 
 
 @pytest.mark.long
-@leans("src/pi2zero/cluster/watch.py: self.sent.split()", "src/pi2zero/cluster/watch.py: isinstance(error, CompositeError)")
+@leans(
+    "src/pi2zero/cluster/watch.py: self.sent.split()",
+    "src/pi2zero/cluster/watch.py: isinstance(error, CompositeError)",
+)
 def test_the_results_of_a_cell_and_of_an_engine_that_ends(two):
     """ipyparallel splits an AsyncResult by engine, keeps what each prints in metadata, and calls an engine's end EngineError.
 
@@ -326,12 +421,18 @@ def test_the_results_of_a_cell_and_of_an_engine_that_ends(two):
     sent = two.send("print('here')", [0, 1])
     first, second = sent.split()
     sent.get(10), sent.wait_for_output(10)
-    assert [m["stdout"] for m in sent.metadata] == ["here\n", "here\n"] and first.done() and second.done()
+    assert (
+        [m["stdout"] for m in sent.metadata] == ["here\n", "here\n"]
+        and first.done()
+        and second.done()
+    )
     assert {"stdout", "stderr", "outputs", "data", "execute_result"} <= sent.metadata[0].keys()
     with pytest.raises(ipyparallel.error.CompositeError) as of_one:
         two.send("1 / 0", [1]).split()[0].get(10)
     assert ipyparallel.error.RemoteError(*of_one.value.elist[0]).ename == "ZeroDivisionError"
-    with pytest.raises(pi2zero.RankError, match=r"^rank 1 raised ZeroDivisionError: division by zero$"):
+    with pytest.raises(
+        pi2zero.RankError, match=r"^rank 1 raised ZeroDivisionError: division by zero$"
+    ):
         two.run("1 / 0", [1])
     _, second = two.send("import os; os.kill(os.getpid(), 9)", [0, 1]).split()
     with pytest.raises(ipyparallel.error.RemoteError) as ended:
@@ -355,7 +456,11 @@ def test_pypdf_takes_an_object_for_two_pages():
 
 
 @pytest.mark.parametrize(
-    "command", [["uv", "pip", "install", "--python", sys.executable], ["python", "-m", "pip", "install", "--retries", "1"]]
+    "command",
+    [
+        ["uv", "pip", "install", "--python", sys.executable],
+        ["python", "-m", "pip", "install", "--retries", "1"],
+    ],
 )
 @leans("tools/setup_packages.py: NO_NETWORK = (")
 def test_the_words_of_no_network(command, tmp_path):
@@ -365,10 +470,27 @@ def test_the_words_of_no_network(command, tmp_path):
         from setup_packages import NO_NETWORK
     finally:
         sys.path.pop(0)
-    nowhere = {"UV_HTTP_RETRIES": "0", "UV_CACHE_DIR": str(tmp_path), "PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}
-    options = ["--index-url", "http://127.0.0.1:1/simple", "--target", str(tmp_path / "packages"), "no-such-package"]
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))}
+    nowhere = {
+        "UV_HTTP_RETRIES": "0",
+        "UV_CACHE_DIR": str(tmp_path),
+        "PIP_CONFIG_FILE": os.devnull,
+        "UV_NO_CONFIG": "1",
+    }
+    options = [
+        "--index-url",
+        "http://127.0.0.1:1/simple",
+        "--target",
+        str(tmp_path / "packages"),
+        "no-such-package",
+    ]
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))
+    }
     if not (program := Path(sys.executable).with_name(command[0])).exists():
         pytest.skip("this environment was made without uv")
-    done = subprocess.run([program, *command[1:], *options], env=kept | nowhere, capture_output=True, text=True)
-    assert done.returncode and re.search(NO_NETWORK, done.stdout + done.stderr), done.stdout + done.stderr
+    done = subprocess.run(
+        [program, *command[1:], *options], env=kept | nowhere, capture_output=True, text=True
+    )
+    assert done.returncode and re.search(NO_NETWORK, done.stdout + done.stderr), (
+        done.stdout + done.stderr
+    )

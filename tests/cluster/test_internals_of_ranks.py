@@ -61,7 +61,11 @@ print(json.dumps([Mine(MPI.COMM_SELF).allreduce(2), type(MPI.COMM_SELF).__module
 def test_open_mpi_s_local_rank():
     """Open MPI tells its ranks their local rank in OMPI_COMM_WORLD_LOCAL_RANK."""
     mpi.mpi_env()
-    told = subprocess.run(["mpirun", "-n", "2", "printenv", "OMPI_COMM_WORLD_LOCAL_RANK"], capture_output=True, text=True)
+    told = subprocess.run(
+        ["mpirun", "-n", "2", "printenv", "OMPI_COMM_WORLD_LOCAL_RANK"],
+        capture_output=True,
+        text=True,
+    )
     assert sorted(told.stdout.split()) == ["0", "1"]
 
 
@@ -69,12 +73,18 @@ def test_open_mpi_s_local_rank():
 @pytest.mark.parametrize(
     ("does", "why"),
     [
-        ("os.kill(os.getpid(), 9)", "signal SIGKILL (killed from outside, often because memory ran out)"),
+        (
+            "os.kill(os.getpid(), 9)",
+            "signal SIGKILL (killed from outside, often because memory ran out)",
+        ),
         ("os._exit(3)", "its process ended with exit code 3"),
         ("MPI.COMM_WORLD.Abort(7)", "it called MPI_Abort with error code 7"),
     ],
 )
-@leans("src/pi2zero/cluster/account.py: def exit_reasons(", 'src/pi2zero/marks.py: ("prte", "mpirun", "mpiexec")')
+@leans(
+    "src/pi2zero/cluster/account.py: def exit_reasons(",
+    'src/pi2zero/marks.py: ("prte", "mpirun", "mpiexec")',
+)
 def test_mpirun_s_account_of_a_death(does, why):
     """Open MPI's mpirun says in these words how a rank ended; it is a process of one of these names."""
     mpi.mpi_env()
@@ -102,8 +112,12 @@ MPI.COMM_WORLD.Barrier()
 
 @pytest.mark.long
 @leans('src/pi2zero/marks.py: ("ompi", "prte")')
-@pytest.mark.parametrize("command", [["mpirun", "-n", "1", "sleep", "60"], ["prte"]], ids=["mpirun", "prte"])
-def test_a_launcher_that_does_not_answer_is_killed_and_leaves_no_folder(command, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "command", [["mpirun", "-n", "1", "sleep", "60"], ["prte"]], ids=["mpirun", "prte"]
+)
+def test_a_launcher_that_does_not_answer_is_killed_and_leaves_no_folder(
+    command, tmp_path, monkeypatch
+):
     mpi.mpi_env()
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setenv(marks.MARK, mark := marks.owner_mark() + "launcher/")
@@ -115,7 +129,11 @@ def test_a_launcher_that_does_not_answer_is_killed_and_leaves_no_folder(command,
             time.sleep(0.1)
         process.send_signal(signal.SIGSTOP)
         marks.end_marked(mark)
-        left = [path for path in tmp_path.iterdir() if path.name != f"ompi.{socket.gethostname()}.{os.getuid()}"]
+        left = [
+            path
+            for path in tmp_path.iterdir()
+            if path.name != f"ompi.{socket.gethostname()}.{os.getuid()}"
+        ]
     finally:
         process.kill()
         process.wait(30)
@@ -144,10 +162,15 @@ def test_torch_s_collectives_can_be_watched():
 
     assert all(callable(getattr(dist, name)) for name in COLLECTIVES)
     assert dist.all_reduce.__code__.co_filename.endswith("torch/distributed/c10d_logger.py")
-    assert "forward" in vars(DistributedDataParallel) and "__call__" not in vars(DistributedDataParallel)
+    assert "forward" in vars(DistributedDataParallel) and "__call__" not in vars(
+        DistributedDataParallel
+    )
 
 
-@leans("src/pi2zero/cluster/calls.py: WAITING_FILES = (", "src/pi2zero/cluster/calls.py: torch._C._distributed")
+@leans(
+    "src/pi2zero/cluster/calls.py: WAITING_FILES = (",
+    "src/pi2zero/cluster/calls.py: torch._C._distributed",
+)
 def test_the_files_in_which_ranks_wait():
     """torch, DeepSpeed and Horovod have these files, and their collectives' handles are of this module."""
     import torch.distributed as dist
@@ -156,7 +179,8 @@ def test_the_files_in_which_ranks_wait():
     parts = [part for part in WAITING_FILES + AUTOGRAD if horovod or "horovod" not in part]
     assert not [part for part in parts if not (SITE / part.strip("/")).exists()]
     assert all(
-        kind.__module__.startswith(("torch._C._distributed", "torch.distributed")) for kind in (dist.Work, dist.ProcessGroup)
+        kind.__module__.startswith(("torch._C._distributed", "torch.distributed"))
+        for kind in (dist.Work, dist.ProcessGroup)
     )
 
 
@@ -185,13 +209,18 @@ dist.destroy_process_group()
 
 
 @pytest.mark.long
-@leans("notebooks/11_model_parallel.ipynb: schedule.pipeline_order", "notebooks/11_model_parallel.ipynb: entry.sub_actions")
+@leans(
+    "notebooks/11_model_parallel.ipynb: schedule.pipeline_order",
+    "notebooks/11_model_parallel.ipynb: entry.sub_actions",
+)
 def test_torch_s_plans_of_pipelines(tmp_path):
     """torch's schedules show each rank's actions in pipeline_order, as (stage, F, B, I or W, micro-batch), or groups of them."""
     plans = json.loads(python(PIPELINE, str(tmp_path / "store")))
     whole = sorted([s, kind, i] for s in range(2) for kind in "FB" for i in range(2))
     assert plans["Interleaved1F1B"] == whole
-    assert {kind for _, kind, _ in plans["DualPipeV"]} <= set("FBIW") and len(plans["DualPipeV"]) >= len(whole)
+    assert {kind for _, kind, _ in plans["DualPipeV"]} <= set("FBIW") and len(
+        plans["DualPipeV"]
+    ) >= len(whole)
 
 
 # --- what is built on torch ----------------------------------------------------------------------------------------------
@@ -205,7 +234,12 @@ def test_accelerate_s_state():
     """Accelerate's state can be dropped, that of the processes kept, and takes its device from the environment."""
     from accelerate import state
 
-    assert inspect.signature(state.AcceleratorState._reset_state).parameters["reset_partial_state"].default is False
+    assert (
+        inspect.signature(state.AcceleratorState._reset_state)
+        .parameters["reset_partial_state"]
+        .default
+        is False
+    )
     assert "ACCELERATE_TORCH_DEVICE" in inspect.getsource(state.PartialState.__init__)
 
 
@@ -245,8 +279,18 @@ def test_deepspeed_s_names():
     names += ["ds_tensor", "ds_id", "_hp_mapping"]
     found = json.loads(python(ENGINES, *names).splitlines()[-1])
     dealt = {"averaged_gradients", "buffer", "ipg_buckets", "partition_gradients"}
-    stage_1 = dealt | {"_hp_mapping", "grad_accum", "grads_in_partition", "single_partition_of_fp32_groups"}
-    stage_3 = dealt | {"ds_id", "ds_tensor", "fp32_partitioned_groups_flat", "grad_partitions_flat_buffer"}
+    stage_1 = dealt | {
+        "_hp_mapping",
+        "grad_accum",
+        "grads_in_partition",
+        "single_partition_of_fp32_groups",
+    }
+    stage_3 = dealt | {
+        "ds_id",
+        "ds_tensor",
+        "fp32_partitioned_groups_flat",
+        "grad_partitions_flat_buffer",
+    }
     held = [set(names) for names, _ in found.values()]
     assert held == [set(), stage_1, stage_1, stage_3]
     assert [whole for _, whole in found.values()] == [[None, None]] + 3 * [[[64, 64], [64, 64]]]
@@ -256,7 +300,10 @@ def test_deepspeed_s_names():
 def test_deepspeed_s_file_in_shared_memory():
     """DeepSpeed's all-reduce names its file by the user, the meeting's address and port, and the rank; it never removes it."""
     source = (SITE / "deepspeed" / "ops" / "csrc" / "cpu" / "comm" / "shm.cpp").read_text()
-    assert all(words in source for words in ('"deepspeed_allreduce_buffer"', '"%s_%d_%s_%s"', "getuid()", '"%s_%d"'))
+    assert all(
+        words in source
+        for words in ('"deepspeed_allreduce_buffer"', '"%s_%d_%s_%s"', "getuid()", '"%s_%d"')
+    )
     assert source.count("shared_close(") == 1  # what would remove it is never called
 
 
@@ -272,7 +319,10 @@ print(dist.get_world_size())
     assert python(program) == "8\n"
 
 
-@leans("src/pi2zero/built/operators.py: def compile_one(", "src/pi2zero/built/operators.py: installed_ops = ")
+@leans(
+    "src/pi2zero/built/operators.py: def compile_one(",
+    "src/pi2zero/built/operators.py: installed_ops = ",
+)
 def test_deepspeed_s_builders():
     """DeepSpeed's builders of operators say what they compile, and load one without compiling if `installed_ops` lists it."""
     from deepspeed.ops import op_builder
@@ -303,7 +353,12 @@ def test_settings_of_datasets():
 
     config = vars(datasets.config)
     assert {"USE_PARQUET_EXPORT", "HF_UPDATE_DOWNLOAD_COUNTS", "HF_HUB_OFFLINE"} <= config.keys()
-    assert {"HF_HUB_OFFLINE", "ENDPOINT", "ENV_VARS_TRUE_VALUES", "HUGGINGFACE_HEADER_X_REPO_COMMIT"} <= vars(constants).keys()
+    assert {
+        "HF_HUB_OFFLINE",
+        "ENDPOINT",
+        "ENV_VARS_TRUE_VALUES",
+        "HUGGINGFACE_HEADER_X_REPO_COMMIT",
+    } <= vars(constants).keys()
     sources = [path.read_text() for path in (SITE / "datasets").glob("*.py")]
     assert any("config.USE_PARQUET_EXPORT" in source for source in sources)
     assert any("config.HF_UPDATE_DOWNLOAD_COUNTS" in source for source in sources)
@@ -312,4 +367,7 @@ def test_settings_of_datasets():
 @leans("scripts/train_keras.py: self._loss_tracker.update_state")
 def test_keras_s_tracker_of_the_loss():
     """keras makes _loss_tracker, a Mean, when a model is compiled."""
-    assert 'self._loss_tracker = metrics_module.Mean(name="loss")' in (SITE / "keras/src/trainers/trainer.py").read_text()
+    assert (
+        'self._loss_tracker = metrics_module.Mean(name="loss")'
+        in (SITE / "keras/src/trainers/trainer.py").read_text()
+    )

@@ -27,7 +27,9 @@ from pi2zero.ranks import start_deepspeed
 
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.skipif(os.getuid() != 0 or not shutil.which("useradd"), reason="only root can create a second user"),
+    pytest.mark.skipif(
+        os.getuid() != 0 or not shutil.which("useradd"), reason="only root can create a second user"
+    ),
 ]
 PROGRAM = Path(__file__).with_name("intruder.py")
 CELL = "secret_number = 4711\nprint('secret output')"
@@ -38,7 +40,9 @@ JOIN = "from pi2zero import ranks\nme = ranks.join()\nimport torch, torch.distri
 def user():
     """An ordinary user's id; the user is removed afterwards."""
     name = f"pi2zero-{os.getpid()}"
-    subprocess.run(["useradd", "--no-create-home", "--shell", "/usr/sbin/nologin", name], check=True)
+    subprocess.run(
+        ["useradd", "--no-create-home", "--shell", "/usr/sbin/nologin", name], check=True
+    )
     yield int(subprocess.run(["id", "-u", name], capture_output=True, text=True, check=True).stdout)
     subprocess.run(["userdel", name], check=True)
 
@@ -60,7 +64,9 @@ def tries(user):
     @contextlib.contextmanager
     def begun(attempt, **options):
         command = [sys.executable, str(PROGRAM), str(user), attempt, json.dumps(options)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         try:
             yield process
         finally:
@@ -94,7 +100,9 @@ def listening(its: engines.Engines):
     found = set()
     for process in marks.marked(its.mark):
         with contextlib.suppress(psutil.Error):
-            found |= {c.laddr for c in process.net_connections("tcp") if c.status == psutil.CONN_LISTEN}
+            found |= {
+                c.laddr for c in process.net_connections("tcp") if c.status == psutil.CONN_LISTEN
+            }
     return sorted(("127.0.0.1" if host in EVERYWHERE else host, port) for host, port in found)
 
 
@@ -103,12 +111,24 @@ def test_cells_are_read_without_encryption_and_only_then(ranks, tries, monkeypat
     plain = engines.Engines(1, lambda what: None)
     try:
         ports, view = [port for _, port in listening(plain)], plain.client[:]
-        heard = tries("subscribe", lambda: view.execute(CELL, silent=False, block=True), ports=ports, word="secret")
+        heard = tries(
+            "subscribe",
+            lambda: view.execute(CELL, silent=False, block=True),
+            ports=ports,
+            word="secret",
+        )
     finally:
         plain.stop()
-    assert any("secret_number = 4711" in text for text in heard) and any("secret output" in text for text in heard)
+    assert any("secret_number = 4711" in text for text in heard) and any(
+        "secret output" in text for text in heard
+    )
     ports, view = [port for _, port in listening(ranks._engines)], ranks.view
-    assert tries("subscribe", lambda: view.execute(CELL, silent=False, block=True), ports=ports, word="") == []
+    assert (
+        tries(
+            "subscribe", lambda: view.execute(CELL, silent=False, block=True), ports=ports, word=""
+        )
+        == []
+    )
 
 
 def test_a_client_needs_the_private_file(ranks, tries, tmp_path):
@@ -135,15 +155,30 @@ def test_torchs_ranks_meet_where_nobody_else_comes(ranks, tries):
 
 def test_no_port_is_open_to_all(ranks, tries, monkeypatch):
     """prterun's are, but drop every packet. On the others, nonsense changes nothing."""
-    open_to_all = {p.name(): open_ports(p.pid) for p in marks.marked(ranks._engines.mark) if open_ports(p.pid)}
+    open_to_all = {
+        p.name(): open_ports(p.pid) for p in marks.marked(ranks._engines.mark) if open_ports(p.pid)
+    }
     assert list(open_to_all) == ["prterun"]
-    ports = [("127.0.0.1" if c.laddr.ip == "0.0.0.0" else "::1", c.laddr.port) for c in open_to_all["prterun"]]
-    pmix = [("127.0.0.1", c.laddr.port) for c in ports_of(ranks._engines.mpirun_pid, True) if c.laddr.ip == "127.0.0.1"]
-    assert pmix and tries("knock", ports=ports + pmix) == [], "PMIx believes whoever comes who they say they are"
+    ports = [
+        ("127.0.0.1" if c.laddr.ip == "0.0.0.0" else "::1", c.laddr.port)
+        for c in open_to_all["prterun"]
+    ]
+    pmix = [
+        ("127.0.0.1", c.laddr.port)
+        for c in ports_of(ranks._engines.mpirun_pid, True)
+        if c.laddr.ip == "127.0.0.1"
+    ]
+    assert pmix and tries("knock", ports=ports + pmix) == [], (
+        "PMIx believes whoever comes who they say they are"
+    )
     monkeypatch.setattr(engines, "seal", lambda pid, *friends, **how: 1)
     unsealed = engines.Engines(1, lambda what: None)
     try:
-        ports = [("127.0.0.1", c.laddr.port) for c in open_ports(unsealed.mpirun_pid) if c.laddr.ip == "0.0.0.0"]
+        ports = [
+            ("127.0.0.1", c.laddr.port)
+            for c in open_ports(unsealed.mpirun_pid)
+            if c.laddr.ip == "0.0.0.0"
+        ]
         assert tries("knock", ports=ports) == [port for _, port in ports]
     finally:
         unsealed.stop()
@@ -156,8 +191,13 @@ def test_no_port_is_open_to_all(ranks, tries, monkeypatch):
 def test_who_has_connected_to_a_rank_is_known(tries, user, listens):
     """gloo takes whoever is first for a rank: `join` looks before anything is exchanged."""
     assert strangers() == set()
-    both = {"family": socket.AF_INET6, "dualstack_ipv6": True} if listens == "::" else {}  # as torch's store listens
-    with socket.create_server((listens, 0), **both) as server, socket.create_connection(("127.0.0.1", server.getsockname()[1])):
+    both = (
+        {"family": socket.AF_INET6, "dualstack_ipv6": True} if listens == "::" else {}
+    )  # as torch's store listens
+    with (
+        socket.create_server((listens, 0), **both) as server,
+        socket.create_connection(("127.0.0.1", server.getsockname()[1])),
+    ):
         mine, _ = server.accept()
         assert strangers() == set(), "one's own"
         seen = []
@@ -187,7 +227,10 @@ def test_signals_environments_and_files(ranks, tries, user):
     assert of_mpi[0].is_dir() and len(of_mpi) >= 1 + 4
     with tempfile.TemporaryDirectory(dir=folder.parent) as own:
         os.chown(own, user, -1)
-        assert tries("remove", paths=[own, *map(str, (folder, segments[0].parent, *folder.rglob("*"), *of_mpi))]) == [own]
+        assert tries(
+            "remove",
+            paths=[own, *map(str, (folder, segments[0].parent, *folder.rglob("*"), *of_mpi))],
+        ) == [own]
     ranks.run("assert secret_number == 4711")
 
 

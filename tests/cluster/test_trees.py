@@ -40,7 +40,15 @@ print(len(wrong))
 
 
 def wrong(how) -> int:
-    return int(subprocess.run([sys.executable, "-c", RACE, how], capture_output=True, text=True, timeout=60, check=True).stdout)
+    return int(
+        subprocess.run(
+            [sys.executable, "-c", RACE, how],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        ).stdout
+    )
 
 
 def test_no_thread_spoils_another_s_tree():
@@ -51,7 +59,11 @@ def test_no_thread_spoils_another_s_tree():
 
 def test_who_builds_a_tree_is_seen():
     names = {"sys": sys}
-    for file in ("/lib/python3.11/ast.py", "/site-packages/IPython/core/compilerop.py", "/home/learner/broadcast.py"):
+    for file in (
+        "/lib/python3.11/ast.py",
+        "/site-packages/IPython/core/compilerop.py",
+        "/home/learner/broadcast.py",
+    ):
         exec(compile("def f(g):\n    return g()", file, "exec"), names)
         assert names["f"](lambda: builds_a_tree(sys._getframe())) == file.endswith(BUILD)
     assert not builds_a_tree(sys._getframe())

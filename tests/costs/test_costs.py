@@ -11,7 +11,9 @@ from pi2zero import costs
 def test_speedup_and_efficiency_of_published_times():
     # ALCF, Monte Carlo π with MPI on 1, 2, 4, 8 ranks; the efficiency at 8 is 94.6 %.
     ranks, seconds = np.array([1, 2, 4, 8]), np.array([8.029, 4.213, 2.094, 1.061])
-    assert costs.speedup(seconds[0], seconds) == pytest.approx([1, 1.9058, 3.8343, 7.5674], abs=1e-3)
+    assert costs.speedup(seconds[0], seconds) == pytest.approx(
+        [1, 1.9058, 3.8343, 7.5674], abs=1e-3
+    )
     assert costs.efficiency(seconds[0], seconds, ranks)[-1] == pytest.approx(0.946, abs=5e-4)
 
 
@@ -48,19 +50,26 @@ def test_monte_carlo_error_is_the_spread_of_real_estimates():
     inside = np.random.default_rng(3).binomial(samples, math.pi / 4, repeats)
     spread = np.std(4 * inside / samples)
     # The relative error of a standard deviation from n values is 1/sqrt(2n) = 1.1 %; five of them.
-    assert spread == pytest.approx(costs.monte_carlo_pi_error(samples), rel=5 / math.sqrt(2 * repeats))
+    assert spread == pytest.approx(
+        costs.monte_carlo_pi_error(samples), rel=5 / math.sqrt(2 * repeats)
+    )
 
 
 def test_samples_for_an_error_is_the_inverse():
     assert costs.monte_carlo_pi_error(costs.monte_carlo_pi_samples(1e-3)) == pytest.approx(1e-3)
-    assert costs.monte_carlo_pi_samples(1e-4) == pytest.approx(100 * costs.monte_carlo_pi_samples(1e-3))
+    assert costs.monte_carlo_pi_samples(1e-4) == pytest.approx(
+        100 * costs.monte_carlo_pi_samples(1e-3)
+    )
 
 
 @pytest.mark.parametrize(
     ("call", "says"),
     [
         (lambda: costs.speedup(1.0, 0.0), "seconds: every value has to be above 0; got 0.0"),
-        (lambda: costs.speedup(float("nan"), 1.0), "one_rank_seconds: every value has to be above 0; got nan"),
+        (
+            lambda: costs.speedup(float("nan"), 1.0),
+            "one_rank_seconds: every value has to be above 0; got nan",
+        ),
         (lambda: costs.efficiency(1.0, 1.0, 0), "ranks: the number of ranks is 1 or more; got 0"),
         (lambda: costs.amdahl(5, 2), "a share between 0 and 1, such as 0.05 for 5 %; got 5"),
         (lambda: costs.gustafson(-0.1, 2), "a share between 0 and 1"),

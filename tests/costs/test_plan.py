@@ -37,18 +37,25 @@ def test_parameters_and_operations_are_megatrons(layers, width, heads, billions)
 def test_activations_are_those_of_korthikanti(tensor):
     """arXiv:2205.05198, table 2: bytes a layer, s b h (34 + 5 a s/h) and its forms for tensor and sequence parallelism."""
     s, h, a, layers = 2048, 12_288, 96, 96
-    gpt = {kind: costs.transformer(layers, h, a, 51_200, s, attention=kind, dropout=True) for kind in ("matrix", "blocks")}
+    gpt = {
+        kind: costs.transformer(layers, h, a, 51_200, s, attention=kind, dropout=True)
+        for kind in ("matrix", "blocks")
+    }
     block = {kind: made.layers[1] for kind, made in gpt.items()}
 
     def held(kind, sharded):
         return block[kind].kept / tensor + block[kind].kept_whole / (tensor if sharded else 1)
 
     close = pytest.approx
-    assert held("matrix", False) == close(s * h * (10 + 24 / tensor + 5 * a * s / h / tensor), rel=1e-3)
+    assert held("matrix", False) == close(
+        s * h * (10 + 24 / tensor + 5 * a * s / h / tensor), rel=1e-3
+    )
     assert held("matrix", True) == close(s * h * (34 + 5 * a * s / h) / tensor, rel=1e-3)
     assert held("blocks", True) == close(s * h * 34 / tensor, rel=1e-3)
     recomputed = costs.held(gpt["blocks"], costs.Layout(recompute="full"), 1)["activations"]
-    first, again, head = (layer.kept + layer.kept_whole for layer in (gpt["blocks"].layers[k] for k in (0, 1, -1)))
+    first, again, head = (
+        layer.kept + layer.kept_whole for layer in (gpt["blocks"].layers[k] for k in (0, 1, -1))
+    )
     assert recomputed == close(2 * s * h * layers + first + max(again, head), rel=1e-9), (
         "the head is done when a layer is made again"
     )
@@ -66,12 +73,19 @@ def test_states_are_the_zero_papers(stage, published):
 def test_micro_batches_held_are_the_schedules():
     """Notebook 11 counts them in rows: GPipe m, 1F1B p - s, and a first rank of interleaved 1F1B (p - 1) / (p v) more."""
     kept = costs.held(GPT, costs.Layout(), 16)["activations"]
-    of = {name: costs.held_by_stages(GPT, costs.Layout(pipeline=4, schedule=name), 16) for name in ("gpipe", "1f1b", "zb-h1")}
+    of = {
+        name: costs.held_by_stages(GPT, costs.Layout(pipeline=4, schedule=name), 16)
+        for name in ("gpipe", "1f1b", "zb-h1")
+    }
     stage = of["1f1b"][0]["activations"] / 4
     assert of["gpipe"][0]["activations"] == pytest.approx(16 * stage)
     assert of["zb-h1"] == of["1f1b"]
-    assert 4 * stage < kept < 5 * stage, "1F1B: four micro-batches of a quarter of the layers, without the head"
-    two = costs.held_by_stages(GPT, costs.Layout(pipeline=4, schedule="interleaved", chunks=2), 16)[0]["activations"]
+    assert 4 * stage < kept < 5 * stage, (
+        "1F1B: four micro-batches of a quarter of the layers, without the head"
+    )
+    two = costs.held_by_stages(GPT, costs.Layout(pipeline=4, schedule="interleaved", chunks=2), 16)[
+        0
+    ]["activations"]
     assert two / (4 * stage) == pytest.approx(1 + 3 / 8, rel=0.02)
 
 
@@ -85,10 +99,16 @@ def plan_of(row, ranks, batches):
         "gpipe": lambda r: [(r, kind, i) for kind in "FB" for i in range(batches)],
         "1f1b": lambda r: (
             [(r, "F", i) for i in range(ahead(r))]
-            + [step for i in range(batches - ahead(r)) for step in ((r, "F", ahead(r) + i), (r, "B", i))]
+            + [
+                step
+                for i in range(batches - ahead(r))
+                for step in ((r, "F", ahead(r) + i), (r, "B", i))
+            ]
             + [(r, "B", i) for i in range(batches - ahead(r), batches)]
         ),
-        "gems": lambda r: [(r if i % 2 == 0 else ranks - 1 - r, kind, i) for i in range(batches) for kind in "FB"],
+        "gems": lambda r: [
+            (r if i % 2 == 0 else ranks - 1 - r, kind, i) for i in range(batches) for kind in "FB"
+        ],
     }
     return [rows[row](rank) for rank in range(ranks)]
 
@@ -99,14 +119,23 @@ def plan_of(row, ranks, batches):
 def test_pipelines_take_as_long_as_their_rows(schedule, stages, count, recompute):
     """Equal stages, no messages: costs.pipeline_spans of the rows. Backward is two forwards, three if layers are made again."""
     block = GPT.layers[1]
-    model = replace(GPT, layers=(costs.Layer(output=1), *[replace(block, summed=0, sums=0)] * 8, costs.Layer()))
+    model = replace(
+        GPT, layers=(costs.Layer(output=1), *[replace(block, summed=0, sums=0)] * 8, costs.Layer())
+    )
     fast = replace(NODE, latency=0, inside=1e30, between=1e30, update=1e30)
-    parts, _ = costs.seconds(model, costs.Layout(pipeline=stages, schedule=schedule, recompute=recompute), fast, count)
+    parts, _ = costs.seconds(
+        model, costs.Layout(pipeline=stages, schedule=schedule, recompute=recompute), fast, count
+    )
     forward, backward = 8 / stages * block.operations / fast.speed, 3 if recompute == "full" else 2
-    spans = costs.pipeline_spans(plan_of(schedule, stages, count), lambda stage, kind: forward * {"F": 1, "B": backward}[kind])
+    spans = costs.pipeline_spans(
+        plan_of(schedule, stages, count),
+        lambda stage, kind: forward * {"F": 1, "B": backward}[kind],
+    )
     assert sum(parts.values()) == pytest.approx(max(row[-1][2] for row in spans))
     if schedule != "gems":
-        assert parts["bubble"] / sum(parts.values()) == pytest.approx(costs.pipeline_bubble(stages, count))
+        assert parts["bubble"] / sum(parts.values()) == pytest.approx(
+            costs.pipeline_bubble(stages, count)
+        )
 
 
 def test_what_holds_of_every_layout():
@@ -115,9 +144,13 @@ def test_what_holds_of_every_layout():
         parts, held = costs.seconds(model, layout, NODE, 16)[0], costs.held(model, layout, 16)
         seen |= {layout.schedule, layout.zero, layout.recompute}
         assert layout.ranks == NODE.ranks and 16 % (layout.data * layout.micro) == 0
-        assert all(math.isfinite(value) and value >= -1e-12 for value in (*parts.values(), *held.values())), layout
+        assert all(
+            math.isfinite(value) and value >= -1e-12 for value in (*parts.values(), *held.values())
+        ), layout
         # No layout beats the arithmetic: all operations on all ranks at full speed.
-        assert sum(parts.values()) >= 16 * model.operations / NODE.speed / NODE.ranks * (1 - 1e-9), layout
+        assert sum(parts.values()) >= 16 * model.operations / NODE.speed / NODE.ranks * (
+            1 - 1e-9
+        ), layout
         # Nor holds less than its share of the parameters.
         most = max(one["parameters"] for one in costs.held_by_stages(model, layout, 16))
         assert most >= 2 * model.parameters / NODE.ranks * (1 - 1e-9), layout
@@ -125,13 +158,20 @@ def test_what_holds_of_every_layout():
 
 
 def test_a_better_machine_is_never_slower_nor_a_higher_stage_fuller():
-    better = {name: replace(NODE, **{name: 2 * getattr(NODE, name)}) for name in ("speed", "inside", "between", "update", "host")}
+    better = {
+        name: replace(NODE, **{name: 2 * getattr(NODE, name)})
+        for name in ("speed", "inside", "between", "update", "host")
+    }
     better |= {"latency": replace(NODE, latency=0), "overlap": replace(NODE, overlap=1.0)}
     for model, layout in EVERY:
         time = sum(costs.seconds(model, layout, NODE, 16)[0].values())
         for name, machine in better.items():
-            assert sum(costs.seconds(model, layout, machine, 16)[0].values()) <= time * (1 + 1e-9), (name, layout)
-        states = [costs.held(model, replace(layout, zero=zero, offload=False), 16) for zero in range(4)]
+            assert sum(costs.seconds(model, layout, machine, 16)[0].values()) <= time * (
+                1 + 1e-9
+            ), (name, layout)
+        states = [
+            costs.held(model, replace(layout, zero=zero, offload=False), 16) for zero in range(4)
+        ]
         sums = [sum(size for part, size in one.items() if part != "buffers") for one in states]
         assert sums == sorted(sums, reverse=True)
 
@@ -140,11 +180,18 @@ def test_splits_divide_what_they_say():
     one = costs.held(GPT, costs.Layout(), 1)
     for layout in (costs.Layout(tensor=4), costs.Layout(sequence=4), costs.Layout(zero=3, data=4)):
         four = costs.held(GPT, layout, 4)
-        shared = {"tensor": ("parameters", "activations"), "sequence": ("activations",), "data": ("parameters", "moments")}
+        shared = {
+            "tensor": ("parameters", "activations"),
+            "sequence": ("activations",),
+            "data": ("parameters", "moments"),
+        }
         (way,) = [name for name in shared if getattr(layout, name) == 4]
         for part in shared[way]:
             assert four[part] == pytest.approx(one[part] / 4, rel=0.03), (way, part)
-    whole, strips = (costs.held(NET, layout, 1)["activations"] for layout in (costs.Layout(), costs.Layout(space=4)))
+    whole, strips = (
+        costs.held(NET, layout, 1)["activations"]
+        for layout in (costs.Layout(), costs.Layout(space=4))
+    )
     assert strips == pytest.approx(whole / 4)
 
 
@@ -164,10 +211,15 @@ def test_the_plan_is_sorted_and_says_why():
     assert times == sorted(times) and all(row.held <= found.room for row in found.fitting)
     assert len(found.best(10)) == 10 and found.best(10)[0] is found.rows[0]
     small = costs.plan(GPT, replace(NODE, memory=found.rows[0].held), 16)
-    assert len(small.fitting) < len(found.fitting), "a tenth is kept free, so the best does not fit any more"
+    assert len(small.fitting) < len(found.fitting), (
+        "a tenth is kept free, so the best does not fit any more"
+    )
     others = small.others()
     assert "does not fit" in others["data alone"] and "not possible" in others["tensor alone"]
-    assert any("times the best's time" in why for why in others.values()) and "the best has it" in others.values()
+    assert (
+        any("times the best's time" in why for why in others.values())
+        and "the best has it" in others.values()
+    )
     none = costs.plan(GPT, replace(NODE, memory=1e6), 16)
     assert not none.fitting and "0 of them fit" in costs.plan_text(none)
 
@@ -175,8 +227,12 @@ def test_the_plan_is_sorted_and_says_why():
 def test_the_example_is_a_file_that_can_be_planned(tmp_path):
     file = tmp_path / "model.toml"
     words = [sys.executable, "-m", "pi2zero", "plan"]
-    example = subprocess.run([*words, "--example"], capture_output=True, text=True, check=True).stdout
-    file.write_text(example.replace("ranks = 64", "ranks = 16").replace("batch = 512", "batch = 16"))
+    example = subprocess.run(
+        [*words, "--example"], capture_output=True, text=True, check=True
+    ).stdout
+    file.write_text(
+        example.replace("ranks = 64", "ranks = 16").replace("batch = 512", "batch = 16")
+    )
     done = subprocess.run([*words, file, "--best", "3"], capture_output=True, text=True)
     assert done.returncode == 0 and not done.stderr
     assert "22.4 billion parameters" in done.stdout and "Why the others lose" in done.stdout
@@ -190,7 +246,11 @@ GOOD = costs.EXAMPLE.replace("ranks = 64", "ranks = 8").replace("batch = 512", "
     ("old", "new", "says"),
     [
         ("batch = 8 ", "batch = ", "this is no TOML"),
-        ("batch = 8 ", "batch = 0 ", "batch: samples in a step over all ranks, a whole number of 1 or more; got 0"),
+        (
+            "batch = 8 ",
+            "batch = 0 ",
+            "batch: samples in a step over all ranks, a whole number of 1 or more; got 0",
+        ),
         ("batch = 8 ", "batches = 8 ", "the file: 'batches' is unknown"),
         ("[model]", "[modell]", "is wanted; there is none"),
         ("[machine]", "[images]\n[machine]", "there is model and images"),
@@ -235,11 +295,15 @@ def test_bytes_of_layouts_that_ran(tmp_path):
     chosen, found = (3, 11, 14, 18), tmp_path / "found.json"
     options = ["--rounds", 0, "--layouts", *chosen, "--output", found]
     worker = [sys.executable, "-m", "mpi4py", BENCHMARKS / "plan_worker.py", *options]
-    done = subprocess.run(["mpirun", "-n", "4", *map(str, worker)], capture_output=True, text=True, timeout=500)
+    done = subprocess.run(
+        ["mpirun", "-n", "4", *map(str, worker)], capture_output=True, text=True, timeout=500
+    )
     assert done.returncode == 0, done.stderr
     told = json.loads(found.read_text())["bytes"]
     for k, (measured, losses) in zip(chosen, told, strict=True):
-        assert predicted_bytes(LAID[k]) == pytest.approx(sum(measured[part] for part in COMPONENTS), rel=0.05), LAID[k].name
+        assert predicted_bytes(LAID[k]) == pytest.approx(
+            sum(measured[part] for part in COMPONENTS), rel=0.05
+        ), LAID[k].name
         assert losses == pytest.approx(told[0][1], abs=1e-4) and losses[1] < losses[0]
 
 
@@ -247,8 +311,13 @@ def test_published_figures_come_out_as_far_as_the_page_says():
     sys.path.insert(0, str(BENCHMARKS))
     import plan_published as published
 
-    off = {row[0]: row[2] / row[1] - 1 for row in (*published.megatron_rows(), *published.korthikanti_rows())}
-    assert abs(off["175 B"]) < 0.02 and all(abs(error) < 0.2 for name, error in off.items() if name not in ("1.7 B", "3.6 B"))
+    off = {
+        row[0]: row[2] / row[1] - 1
+        for row in (*published.megatron_rows(), *published.korthikanti_rows())
+    }
+    assert abs(off["175 B"]) < 0.02 and all(
+        abs(error) < 0.2 for name, error in off.items() if name not in ("1.7 B", "3.6 B")
+    )
     assert all(abs(off[name]) < 0.05 for name in ("310.1 B", "529.6 B", "1008 B"))
     rows = (*published.megatron_rows(), *published.korthikanti_rows(), *published.mt_nlg_rows())
     assert [row.name for row in rows if row.held > 80] == ["1008 B"]
@@ -268,7 +337,9 @@ def test_published_figures_agree_among_themselves():
         assert float(computed.rstrip("%")) == pytest.approx(float(told.rstrip("%")), rel=0.04), what
     for name, shorter in published.PRESENT_WORK.items():
         layers, width, heads, _, _, gpus, batch, _, _ = published.KORTHIKANTI[name]
-        share = batch * published.gpt(layers, width, heads).operations / gpus / published.PEAK / shorter
+        share = (
+            batch * published.gpt(layers, width, heads).operations / gpus / published.PEAK / shorter
+        )
         assert share == pytest.approx(published.PRESENT_SHARE[name], abs=0.002), name
         assert 1.28 < published.KORTHIKANTI[name][-1] / shorter < 1.33, name
 
@@ -280,9 +351,20 @@ def test_a_batch_that_no_layout_divides():
 
 
 def test_a_file_that_is_not_there_is_one_sentence(tmp_path):
-    for given, says in (([tmp_path / "no.toml"], "No such file"), ([], "which file?"), ([tmp_path], "Is a directory")):
-        done = subprocess.run([sys.executable, "-m", "pi2zero", "plan", *given], capture_output=True, text=True)
-        assert done.returncode == 2 and says in done.stdout and len(done.stdout.splitlines()) == 1 and not done.stderr
+    for given, says in (
+        ([tmp_path / "no.toml"], "No such file"),
+        ([], "which file?"),
+        ([tmp_path], "Is a directory"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "pi2zero", "plan", *given], capture_output=True, text=True
+        )
+        assert (
+            done.returncode == 2
+            and says in done.stdout
+            and len(done.stdout.splitlines()) == 1
+            and not done.stderr
+        )
 
 
 def test_a_plan_that_is_right_has_no_error_and_ranks_all_pairs():
@@ -291,12 +373,26 @@ def test_a_plan_that_is_right_has_no_error_and_ranks_all_pairs():
 
     sizes = (1e4, 1e6, 1e7)
     rings = [(n, costs.ring_allreduce_seconds(n, 4, 1e-3, 1e-9)) for n in sizes]
-    machine = {"alone": 1.0, "together": 2.0, "update": 0.1, "rings": rings, "samples": 4, "parameters": model().parameters}
+    machine = {
+        "alone": 1.0,
+        "together": 2.0,
+        "update": 0.1,
+        "rings": rings,
+        "samples": 4,
+        "parameters": model().parameters,
+    }
     one = {"machine": machine, "seconds": np.ones(len(LAID))}
     one["seconds"] = times_of([one]).predicted
     held = [({part: predicted_bytes(layout) / 5 for part in COMPONENTS}, [1.0]) for layout in LAID]
     right = {"bytes": held, "rounds": [one, {**one, "seconds": 2 * one["seconds"]}]}
     assert [round(figure.value, 6) for figure in kept(right)] == [0, 0, 100]
     reverse = {**one, "seconds": one["seconds"].max() + one["seconds"].min() - one["seconds"]}
-    wrong = list(kept({"bytes": [({**held[0][0], "gradients": 0}, [1.0]), *held[1:]], "rounds": [reverse]}))
-    assert wrong[0].value == pytest.approx(25) and not wrong[0].reached() and wrong[1].value > 5 and wrong[2].value == 0
+    wrong = list(
+        kept({"bytes": [({**held[0][0], "gradients": 0}, [1.0]), *held[1:]], "rounds": [reverse]})
+    )
+    assert (
+        wrong[0].value == pytest.approx(25)
+        and not wrong[0].reached()
+        and wrong[1].value > 5
+        and wrong[2].value == 0
+    )

@@ -22,14 +22,20 @@ def test_stages_of_a_divided_sequence_send_a_part_of_it():
 def test_stages_of_strips_send_a_strip_each():
     """Twice as many samples go through a pipeline whose images are halved."""
     bytes_alone = replace(NODE, latency=0, per_node=8)
-    whole, strips = (parts(NET, bytes_alone, pipeline=2, **ways)["pipeline"] for ways in ({"data": 4}, {"data": 2, "space": 2}))
+    whole, strips = (
+        parts(NET, bytes_alone, pipeline=2, **ways)["pipeline"]
+        for ways in ({"data": 4}, {"data": 2, "space": 2})
+    )
     hops = [2 + 2 * (BATCH // data - 1) for data in (4, 2)]
     assert whole > 0 and strips / hops[1] == pytest.approx(whole / hops[0] / 2)
 
 
 @pytest.mark.parametrize("layout", [{"data": 4}, {"tensor": 2, "data": 2}])
 def test_more_devices_than_ranks_make_no_rank_faster(layout):
-    own, many = (parts(GPT, replace(NODE, ranks=4, devices=devices), **layout)["compute"] for devices in (4, 64))
+    own, many = (
+        parts(GPT, replace(NODE, ranks=4, devices=devices), **layout)["compute"]
+        for devices in (4, 64)
+    )
     assert many == own == parts(GPT, replace(NODE, ranks=4), **layout)["compute"]
 
 
@@ -37,9 +43,14 @@ def test_more_devices_than_ranks_make_no_rank_faster(layout):
 def test_a_head_keeps_what_backward_needs(split):
     """Inputs of its layer norm and of its matrix, 2 bytes each; mean and deviation of a token; the logits, 4 bytes a word."""
     words = 1024
-    head = costs.transformer(layers=1, width=H, heads=8, vocabulary=words, sequence=S, split_vocabulary=split).layers[-1]
+    head = costs.transformer(
+        layers=1, width=H, heads=8, vocabulary=words, sequence=S, split_vocabulary=split
+    ).layers[-1]
     logits = 4 * S * words
-    assert (head.kept, head.kept_whole) == (logits * split, logits * (not split) + S * (2 * H * 2 + 2 * 4))
+    assert (head.kept, head.kept_whole) == (
+        logits * split,
+        logits * (not split) + S * (2 * H * 2 + 2 * 4),
+    )
 
 
 def test_a_machine_has_a_million_ranks_at_most():

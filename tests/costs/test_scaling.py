@@ -32,7 +32,9 @@ def test_slowest_rank_matches_simulation():
 
 
 def test_allowed_beta_inverts_the_model():
-    assert costs.allowed_beta(2, 0.1, 100e6, 0, 0.5) == pytest.approx(1e-9), "two ranks: as long as it computes for 100 MB"
+    assert costs.allowed_beta(2, 0.1, 100e6, 0, 0.5) == pytest.approx(1e-9), (
+        "two ranks: as long as it computes for 100 MB"
+    )
     with pytest.raises(ValueError, match="2 or more"):
         costs.allowed_beta(1, 0.1, 100e6, 0, 0.5)
     beta = costs.allowed_beta(512, 0.2, 98e6, 5e-6, 0.9, overlap=0.3)
@@ -48,7 +50,12 @@ def test_measured_efficiency():
 
 @pytest.mark.parametrize(
     ("bad", "message"),
-    [({"ranks": 0}, "ranks"), ({"compute": 0}, "compute"), ({"overlap": 2}, "overlap"), ({"scatter": -1}, "scatter")],
+    [
+        ({"ranks": 0}, "ranks"),
+        ({"compute": 0}, "compute"),
+        ({"overlap": 2}, "overlap"),
+        ({"scatter": -1}, "scatter"),
+    ],
 )
 def test_bad_arguments(bad, message):
     with pytest.raises(ValueError, match=message):
@@ -73,21 +80,38 @@ def test_published_data_is_sane_and_sourced():
 
 def test_published_efficiencies_are_those_that_their_sources_state():
     # Google's blog of 2017: 7.91 times on 8 GPUs; Bugliarello: 92.07 %, and 99.56 % for Google's Inception V3.
-    assert costs.published_efficiency(published("ResNet-50, DGX-1")[8]) == pytest.approx(7.91 / 8, abs=1e-3)
-    assert costs.published_efficiency(published("Inception V3, DGX-1")[8]) == pytest.approx(0.9956, abs=1e-4)
-    assert costs.published_efficiency(published("Inception V3, Piz Daint, servers")[8]) == pytest.approx(0.9207, abs=1e-4)
+    assert costs.published_efficiency(published("ResNet-50, DGX-1")[8]) == pytest.approx(
+        7.91 / 8, abs=1e-3
+    )
+    assert costs.published_efficiency(published("Inception V3, DGX-1")[8]) == pytest.approx(
+        0.9956, abs=1e-4
+    )
+    assert costs.published_efficiency(
+        published("Inception V3, Piz Daint, servers")[8]
+    ) == pytest.approx(0.9207, abs=1e-4)
     assert costs.published_efficiency(published("VGG-16, Horovod")[512]) == 0.68
-    for name, ranks in (("ResNet-50, Summit", 1536), ("ResNet-50, Frontera", 8192)):  # a rate, and no base
+    for name, ranks in (
+        ("ResNet-50, Summit", 1536),
+        ("ResNet-50, Frontera", 8192),
+    ):  # a rate, and no base
         assert costs.published_efficiency(published(name)[ranks]) is None
 
 
 @pytest.mark.parametrize(
     ("point", "base", "message"),
     [
-        (("ResNet-50, DGX-1", 8), ("Inception V3, DGX-1", 1), "network .ResNet-50 and Inception V3."),
+        (
+            ("ResNet-50, DGX-1", 8),
+            ("Inception V3, DGX-1", 1),
+            "network .ResNet-50 and Inception V3.",
+        ),
         (("ResNet-50, Summit", 1536), ("ResNet-50, V100 pair", 1), "hardware .*measured"),
         (("ResNet-50, Puhti, DDP", 4), ("ResNet-50, V100 pair", 1), "batch .32 and None."),
-        (("Inception V3, Piz Daint, replicated", 4), ("Inception V3, Piz Daint, servers", 1), "exchange"),
+        (
+            ("Inception V3, Piz Daint, replicated", 4),
+            ("Inception V3, Piz Daint, servers", 1),
+            "exchange",
+        ),
         (("VGG-16, Horovod", 512), ("VGG-16, Horovod", 512), "no rate"),
     ],
 )
@@ -113,7 +137,9 @@ def test_pictures_show_their_data():
     assert list(ax.lines[0].get_ydata()) == [100, 90, 50]
     shown = {text.get_text() for text in ax.get_legend().get_texts()}
     assert shown == {"model"} | {p.name for p in costs.PUBLISHED if costs.published_efficiency(p)}
-    assert len(plots.imagenet_records(costs.IMAGENET_RECORDS).collections) == len(costs.IMAGENET_RECORDS)
+    assert len(plots.imagenet_records(costs.IMAGENET_RECORDS).collections) == len(
+        costs.IMAGENET_RECORDS
+    )
     ideal = plots.rates({"weak": ([1, 2], [10, 15])}).lines[1]
     assert list(ideal.get_ydata()) == [10, 20]
     assert len(plots.step_parts([1, 2], 0.1, [0, 0.05]).patches) == 4
@@ -134,7 +160,12 @@ def test_explorer_says_what_costs_says():
         ScalingExplorer(compute=0)
 
 
-EXPLORERS = [(ScalingExplorer, "ranks"), (ZeroExplorer, "ranks"), (PlanExplorer, "ranks"), (LayoutExplorer, "data")]
+EXPLORERS = [
+    (ScalingExplorer, "ranks"),
+    (ZeroExplorer, "ranks"),
+    (PlanExplorer, "ranks"),
+    (LayoutExplorer, "data"),
+]
 
 
 @pytest.mark.parametrize(("kind", "control"), EXPLORERS)
@@ -142,7 +173,10 @@ def test_an_explorer_where_widgets_cannot_run(kind, control):
     """GitHub and the site show its picture; who does not see the picture gets the sentence."""
     explorer = kind()
     shown = explorer._repr_mimebundle_()
-    assert base64.b64decode(shown["image/png"]) == explorer.picture.value and shown["text/plain"] == explorer.sentence
+    assert (
+        base64.b64decode(shown["image/png"]) == explorer.picture.value
+        and shown["text/plain"] == explorer.sentence
+    )
     assert "application/vnd.jupyter.widget-view+json" in shown, "JupyterLab shows the sliders"
     getattr(explorer, control).value = 8
     assert explorer.sentence in explorer.text.value and explorer.sentence != shown["text/plain"]

@@ -20,8 +20,18 @@ def test_small_t5_on_two_ranks():
 
 
 def test_components_and_options():
-    assert costs.zero_bytes(100, 1, 0) == {"parameters": 200, "gradients": 200, "master": 400, "moments": 800}
-    assert costs.zero_bytes(100, 4, 3) == {"parameters": 50, "gradients": 50, "master": 100, "moments": 200}
+    assert costs.zero_bytes(100, 1, 0) == {
+        "parameters": 200,
+        "gradients": 200,
+        "master": 400,
+        "moments": 800,
+    }
+    assert costs.zero_bytes(100, 4, 3) == {
+        "parameters": 50,
+        "gradients": 50,
+        "master": 100,
+        "moments": 200,
+    }
     assert costs.zero_total(100, 4, 3, precision="fp32") == 400, "16 bytes a parameter there, too"
     assert costs.zero_total(100, 4, 0, optimizer="sgd") == 800
     assert [costs.zero_total(100, 1, stage, offload=True) for stage in (1, 2)] == [400, 200]
@@ -30,7 +40,9 @@ def test_components_and_options():
 
 
 def test_bytes_sent():
-    assert [costs.zero_sent(1e6, 1e9, stage) / 2e6 for stage in range(4)] == pytest.approx([2, 2, 2, 3])
+    assert [costs.zero_sent(1e6, 1e9, stage) / 2e6 for stage in range(4)] == pytest.approx(
+        [2, 2, 2, 3]
+    )
     assert costs.zero_sent(1e6, 4, 3, bytes_each=4) == 3 * 1e6 * 0.75 * 4
     assert costs.zero_sent(1e6, 1, 3) == 0
     accumulated = [costs.zero_sent(1e6, 1e9, stage, accumulation=4) / 2e6 for stage in range(4)]
@@ -44,7 +56,9 @@ def test_what_fits_where():
         fits = costs.largest_model(32e9, 8, stage)
         assert costs.ranks_needed(fits * 0.999, 32e9, stage) <= 8
         assert costs.ranks_needed(fits * 1.001, 32e9, stage) != 8
-    assert costs.ranks_needed(20e9, 32e9, 2) is None, "its parameters alone take 40 GB on every rank"
+    assert costs.ranks_needed(20e9, 32e9, 2) is None, (
+        "its parameters alone take 40 GB on every rank"
+    )
     assert costs.ranks_needed(1e9, 32e9, 0) == 1 and costs.ranks_needed(3e9, 32e9, 0) is None
     assert costs.ranks_needed(20e9, 32e9, 3) == 10
     with pytest.raises(ValueError, match=r"^memory: "):

@@ -77,7 +77,11 @@ def test_without_consent_nothing_is_noted(consent, folder, monkeypatch, capsys):
     checked("lab 1, task 1", AssertionError(), None)
     pi2zero.join_room(str(folder), seat=7)  # that only shows it
     checked("lab 1, task 1", AssertionError(), None)
-    assert "Nothing is noted yet" in capsys.readouterr().out and not consent.exists() and not list(folder.iterdir())
+    assert (
+        "Nothing is noted yet" in capsys.readouterr().out
+        and not consent.exists()
+        and not list(folder.iterdir())
+    )
 
 
 def test_what_is_sent_is_what_was_shown(consent, capsys):
@@ -96,7 +100,9 @@ def test_what_is_sent_is_what_was_shown(consent, capsys):
     try:
         pi2zero.join_room(where, seat=7)
         shown = capsys.readouterr().out
-        exec(re.search(r"To agree:  (.*)", shown)[1], {"pi2zero": pi2zero})  # the line that it gives to copy
+        exec(
+            re.search(r"To agree:  (.*)", shown)[1], {"pi2zero": pi2zero}
+        )  # the line that it gives to copy
         checked("lab 1, task 2", AssertionError("of your code"), None)
     finally:
         server.shutdown()
@@ -135,7 +141,13 @@ def test_leaving_and_the_end_of_the_day(consent, folder, capsys):
     assert noted() == 2
     told = json.loads(consent.read_text())
     assert 0 < told["until"] - time.time() <= 12 * 3600
-    for wrong in ({"until": time.time() - 1}, {"until": time.time() + 1e6}, {"where": "elsewhere"}, {"seat": "Ada"}, {"more": 1}):
+    for wrong in (
+        {"until": time.time() - 1},
+        {"until": time.time() + 1e6},
+        {"where": "elsewhere"},
+        {"seat": "Ada"},
+        {"more": 1},
+    ):
         consent.write_text(json.dumps(told | wrong))
         assert noted() == 2, wrong
     for broken in ("", "{", "[]", "null", '{"where": 1, "seat": 1, "until": 9e99}'):
@@ -150,7 +162,18 @@ def test_a_seat_is_a_number(seat, folder):
 
 
 @pytest.mark.parametrize(
-    "where", ["room", "/no/such/folder", "ftp://a/b", "http://a", "http://a/", "http://a:b/c", "http:///c", "http://a/c?d", 7]
+    "where",
+    [
+        "room",
+        "/no/such/folder",
+        "ftp://a/b",
+        "http://a",
+        "http://a/",
+        "http://a:b/c",
+        "http:///c",
+        "http://a/c?d",
+        7,
+    ],
 )
 def test_a_place_is_a_folder_or_an_address(where):
     with pytest.raises(ValueError, match=r"neither a folder|not the address|[Pp]ort"):
@@ -165,7 +188,8 @@ def test_a_seat_without_a_number_gets_one(folder, capsys):
 
 
 @pytest.mark.parametrize(
-    "result, raised", [("not yet", AssertionError), ("open", NotImplementedError), (None, KeyboardInterrupt)]
+    "result, raised",
+    [("not yet", AssertionError), ("open", NotImplementedError), (None, KeyboardInterrupt)],
 )
 def test_how_a_check_ends(result, raised, consent, folder):
     notes.join_room(str(folder), seat=7, agree=True)
@@ -179,14 +203,20 @@ def test_how_a_check_ends(result, raised, consent, folder):
 
 def test_a_room_that_is_gone_stops_nobody(consent, monkeypatch, capsys):
     monkeypatch.setattr(
-        notes, "send", lambda note, where: tries.append(note) or http.client.HTTPConnection("127.0.0.1", 9).connect()
+        notes,
+        "send",
+        lambda note, where: (
+            tries.append(note) or http.client.HTTPConnection("127.0.0.1", 9).connect()
+        ),
     )
     tries = []
     notes.join_room("http://127.0.0.1:9/k7q2m", seat=7, agree=True)
     for _ in range(3):
         with notes.noted("task 1"):
             pass
-    assert len(tries) == 1 and capsys.readouterr().out.count("does not answer") == 1, "once a minute"
+    assert len(tries) == 1 and capsys.readouterr().out.count("does not answer") == 1, (
+        "once a minute"
+    )
 
 
 CHECK = """
@@ -205,7 +235,9 @@ for check, answer in ((task1, largest), (task1, lambda *_: 3), (three_numbers, l
 def test_real_checks_note_themselves(consent, folder):
     """A lab's and a notebook's, in a process of their own."""
     notes.join_room(str(folder), seat=7, agree=True)
-    done = subprocess.run([sys.executable, "-c", CHECK], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", CHECK], capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     told = [json.loads(line) for line in (folder / "7.jsonl").read_text().splitlines()]
     assert [(note["task"], note["result"]) for note in told] == [
@@ -217,17 +249,36 @@ def test_real_checks_note_themselves(consent, folder):
 
 
 def test_labs_have_their_numbers():
-    assert [f"{i:02d}_{name}" for i, name in enumerate(notes.LABS, 1)] == sorted(p.stem for p in (ROOT / "labs").glob("*.ipynb"))
+    assert [f"{i:02d}_{name}" for i, name in enumerate(notes.LABS, 1)] == sorted(
+        p.stem for p in (ROOT / "labs").glob("*.ipynb")
+    )
 
 
 # --- what the room takes -------------------------------------------------------------------------------------------------------
 
 GOOD = {"seat": 7, "task": "lab 1, task 2", "result": "right"}
 NO_NOTES = [
-    *[GOOD | wrong for wrong in ({"name": "Ada"}, {"seat": "Ada"}, {"seat": True}, {"seat": 0}, {"seat": 1e3}, {"seat": 10**6})],
     *[
         GOOD | wrong
-        for wrong in ({"task": "Ada"}, {"task": "<b>"}, {"task": 1}, {"task": ""}, {"result": "sent"}, {"result": []})
+        for wrong in (
+            {"name": "Ada"},
+            {"seat": "Ada"},
+            {"seat": True},
+            {"seat": 0},
+            {"seat": 1e3},
+            {"seat": 10**6},
+        )
+    ],
+    *[
+        GOOD | wrong
+        for wrong in (
+            {"task": "Ada"},
+            {"task": "<b>"},
+            {"task": 1},
+            {"task": ""},
+            {"result": "sent"},
+            {"result": []},
+        )
     ],
     {},
     [],
@@ -290,7 +341,9 @@ def test_nobody_fills_the_disk(folder, monkeypatch):
     monkeypatch.setattr(board, "MOST", 3)
     with running(folder) as (address, _):
         same = [ask(address, "POST", json.dumps(GOOD))[0] for _ in range(4)]
-        others = [ask(address, "POST", json.dumps(GOOD | {"seat": seat}))[0] for seat in range(1, 5)]
+        others = [
+            ask(address, "POST", json.dumps(GOOD | {"seat": seat}))[0] for seat in range(1, 5)
+        ]
     assert same == [204, 204, 400, 400] and others == [204, 204, 400, 400]
 
 
@@ -319,15 +372,30 @@ def write(folder, *told):
 
 def test_states_and_places(folder):
     write(
-        folder, (1, "task 1", "open", 10), (1, "task 1", "not yet", 20), (1, "task 1", "right", 30), (1, "task 1", "not yet", 35)
+        folder,
+        (1, "task 1", "open", 10),
+        (1, "task 1", "not yet", 20),
+        (1, "task 1", "right", 30),
+        (1, "task 1", "not yet", 35),
     )
     write(
-        folder, (1, "task 2", "not yet", 40), (1, "task 2", "not yet", 50), (2, "task 1", "right", 60), (3, "task 2", "open", 5)
+        folder,
+        (1, "task 2", "not yet", 40),
+        (1, "task 2", "not yet", 50),
+        (2, "task 1", "right", 60),
+        (3, "task 2", "open", 5),
     )
     shown = board.read(folder)
     assert shown.tasks == ["task 2", "task 1"], "in the order in which the room came to them"
-    texts = {seat: {task: state.text() for task, state in states.items()} for seat, states in shown.states.items()}
-    assert texts == {1: {"task 1": "right (2)", "task 2": "not yet (2)"}, 2: {"task 1": "right"}, 3: {"task 2": "open"}}
+    texts = {
+        seat: {task: state.text() for task, state in states.items()}
+        for seat, states in shown.states.items()
+    }
+    assert texts == {
+        1: {"task 1": "right (2)", "task 2": "not yet (2)"},
+        2: {"task 1": "right"},
+        3: {"task 2": "open"},
+    }
     assert [shown.places[seat] for seat in (1, 2, 3)] == ["task 2", "task 1", "task 2"]
     assert shown.through("task 1") == 2 and len(shown.at_work("task 2")) == 2
 
@@ -340,9 +408,14 @@ def test_where_the_room_is_stuck(folder):
     write(folder, *[(seat, "task 1", "right", 10) for seat in range(1, 9)])
     assert said() == "8 seats; each is right in what it did last."
     write(folder, *[(seat, "task 2", "open", 300) for seat in range(1, 5)])
-    assert said() == "4 of 8 seats are at task 2, for 5 min (median); none of them failed there twice."
+    assert (
+        said() == "4 of 8 seats are at task 2, for 5 min (median); none of them failed there twice."
+    )
     write(folder, *[(seat, "task 3", "not yet", 480 + i) for seat in (5, 6) for i in range(2)])
-    assert said() == "2 of 8 seats are at task 3, for 2 min (median); 2 of them failed there 2 times or more."
+    assert (
+        said()
+        == "2 of 8 seats are at task 3, for 2 min (median); 2 of them failed there 2 times or more."
+    )
 
 
 # --- thirty seats --------------------------------------------------------------------------------------------------------------
@@ -368,7 +441,10 @@ def seats_at_once(where, tmp_path):
     """Thirty processes, each with a consent of its own."""
     command = [sys.executable, "-c", SEAT, where]
     env = [os.environ | {"PI2ZERO_ROOM": str(tmp_path / f"consent-{seat}.json")} for seat in SEATS]
-    seats = [subprocess.Popen([*command, str(seat)], env=env[i], stdout=subprocess.PIPE) for i, seat in enumerate(SEATS)]
+    seats = [
+        subprocess.Popen([*command, str(seat)], env=env[i], stdout=subprocess.PIPE)
+        for i, seat in enumerate(SEATS)
+    ]
     return [seat.communicate(timeout=120)[0].decode() for seat in seats]
 
 
@@ -405,18 +481,24 @@ def test_thirty_seats_at_once(way, program, tmp_path):
     outputs = seats_at_once(where, tmp_path)
     assert not [text for text in outputs if "does not answer" in text]
     found = board.read(folder).states
-    assert {seat: {task: state.text() for task, state in states.items()} for seat, states in found.items()} == {
-        seat: due(seat) for seat in SEATS
-    }
+    assert {
+        seat: {task: state.text() for task, state in states.items()}
+        for seat, states in found.items()
+    } == {seat: due(seat) for seat in SEATS}
     rows = re.findall(r'<tr><th scope="row">(\d+)</th>(.*?)</tr>', ask(shown)[1])
     assert [int(seat) for seat, _ in rows] == list(SEATS)
     for seat, cells in rows:
-        assert [text for text in re.findall(r"<td[^>]*>([^<]+)</td>", cells)[:-1]] == list(due(int(seat)).values())
+        assert [text for text in re.findall(r"<td[^>]*>([^<]+)</td>", cells)[:-1]] == list(
+            due(int(seat)).values()
+        )
 
 
 def test_a_room_everywhere_is_refused(tmp_path, capsys):
     assert page.serve(tmp_path / "room", "0.0.0.0", 0) == 2
-    assert "no address that attendees can type" in capsys.readouterr().out and not (tmp_path / "room").exists()
+    assert (
+        "no address that attendees can type" in capsys.readouterr().out
+        and not (tmp_path / "room").exists()
+    )
 
 
 def browser_missing():
@@ -438,7 +520,9 @@ def test_the_page_is_live(folder):
     with running(folder) as (address, shown), pdf.browser_page(1400, 1100) as tab:
         tab.goto(shown)
         assert tab.locator("tbody tr").count() == 2 + len(SEATS)
-        cell = tab.locator("tr", has=tab.get_by_role("rowheader", name="7", exact=True)).locator("td.right")
+        cell = tab.locator("tr", has=tab.get_by_role("rowheader", name="7", exact=True)).locator(
+            "td.right"
+        )
         before = cell.count()
         assert ask(address, "POST", json.dumps(GOOD | {"task": "lab 1, task 6"}))[0] == 204
         tab.wait_for_function("count => [...document.querySelectorAll('tr')].find(r => r.cells[0].innerText == '7')"

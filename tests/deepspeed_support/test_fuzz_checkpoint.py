@@ -23,7 +23,14 @@ def whole(tmp_path_factory):
     """A checkpoint with a model of a few thousand numbers."""
     folder = tmp_path_factory.mktemp("checkpoint")
     tokenizer = AutoTokenizer.from_pretrained(SHIPPED)
-    sizes = {"vocab_size": len(tokenizer), "d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2}
+    sizes = {
+        "vocab_size": len(tokenizer),
+        "d_model": 8,
+        "d_kv": 4,
+        "d_ff": 8,
+        "num_layers": 1,
+        "num_heads": 2,
+    }
     model = T5ForConditionalGeneration(T5Config(**sizes, decoder_start_token_id=0))
     model.save_pretrained(folder), tokenizer.save_pretrained(folder)
     return folder
@@ -84,14 +91,27 @@ def test_configurations(whole, tmp_path_factory, changes):
 
 
 @FEWER
-@given(text=files('{\n"model_type": "t5",\n"vocab_size": 60,\n"d_model": 8,\n"num_layers": 1,\n"num_heads": 2\n}'))
+@given(
+    text=files(
+        '{\n"model_type": "t5",\n"vocab_size": 60,\n"d_model": 8,\n"num_layers": 1,\n"num_heads": 2\n}'
+    )
+)
 def test_texts_of_configurations(whole, tmp_path_factory, text):
     loaded(whole, tmp_path_factory.mktemp("copy"), "config.json", text)
 
 
 @FEWER
-@given(cut=st.floats(0, 1), new=st.binary(max_size=12), name=st.sampled_from(["model.safetensors", "tokenizer.json"]))
+@given(
+    cut=st.floats(0, 1),
+    new=st.binary(max_size=12),
+    name=st.sampled_from(["model.safetensors", "tokenizer.json"]),
+)
 def test_bytes_of_weights_and_tokenizers(whole, tmp_path_factory, cut, new, name):
     text = (whole / name).read_bytes()
     at = int(cut * min(len(text), 2000))
-    loaded(whole, tmp_path_factory.mktemp("copy"), name, text[:at] + new + text[at + len(new) :] if new else text[:at])
+    loaded(
+        whole,
+        tmp_path_factory.mktemp("copy"),
+        name,
+        text[:at] + new + text[at + len(new) :] if new else text[:at],
+    )

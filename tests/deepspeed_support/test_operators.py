@@ -55,7 +55,12 @@ def test_a_kernel_knows_no_server_s_token(name, monkeypatch):
     monkeypatch.setenv(name, "secret")
     start = Path(__file__).parents[2] / "tools" / "ipython_config.py"
     code = f"import os, runpy; runpy.run_path({str(start)!r}); print(os.environ.get({name!r}))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "None\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+        == "None\n"
+    )
 
 
 @pytest.mark.parametrize("mine", [True, False], ids=["own environment", "shared environment"])
@@ -66,7 +71,9 @@ def test_a_kernel_starts_without_torch(mine, monkeypatch, tmp_path):
     start = Path(__file__).parents[2] / "tools" / "ipython_config.py"
     code = f"import os, runpy, sys; os.access = lambda *_: {mine}; runpy.run_path({str(start)!r})"
     code += "; print('torch' in sys.modules, os.environ['TORCH_EXTENSIONS_DIR'])"
-    loaded, folder = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    loaded, folder = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
     assert loaded == "False" and Path(folder).is_relative_to(sys.prefix if mine else tmp_path)
 
 
@@ -114,8 +121,18 @@ def test_compiling_goes_on_after_a_kill(tmp_path):
 
 def run(program, tmp_path, **env):
     """Run a program whose DeepSpeed would compile into an empty folder, in which it would find no compiler."""
-    env = dict(os.environ, TORCH_EXTENSIONS_DIR=str(tmp_path), DS_ACCELERATOR="cpu", CXX="/nonexistent/g++") | env
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=200, env=env)
+    env = (
+        dict(
+            os.environ,
+            TORCH_EXTENSIONS_DIR=str(tmp_path),
+            DS_ACCELERATOR="cpu",
+            CXX="/nonexistent/g++",
+        )
+        | env
+    )
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=200, env=env
+    )
 
 
 @pytest.mark.long
@@ -123,8 +140,18 @@ def test_a_plain_adam_compiles_nothing(tmp_path):
     """As the tutorials write it, and without the kit: DeepSpeed finds its operators compiled in its own package."""
     pi2zero.wait_for("deepspeed")
     pi2zero.mpi_env()
-    done = run(PLAIN_ADAM, tmp_path, RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
-    assert done.returncode == 0 and done.stdout.split()[-1] == "FusedAdam", done.stdout[-500:] + done.stderr[-2000:]
+    done = run(
+        PLAIN_ADAM,
+        tmp_path,
+        RANK="0",
+        WORLD_SIZE="1",
+        LOCAL_RANK="0",
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT="0",
+    )
+    assert done.returncode == 0 and done.stdout.split()[-1] == "FusedAdam", (
+        done.stdout[-500:] + done.stderr[-2000:]
+    )
     assert not list(tmp_path.rglob("*.so"))
     untold = "import deepspeed.git_version_info as told; told.installed_ops = {}\n"
     untold += "from pi2zero.built.operators import prove; prove()"

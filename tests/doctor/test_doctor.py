@@ -20,7 +20,16 @@ from pi2zero.doctor import checks, table
 from pi2zero.doctor.probes import Probe
 from pi2zero.hosts import limits
 
-NAMES = ["Python", "MPI", "MPI world of 4", "spawn", "ipyparallel", "torch", "accelerator", "Horovod"]
+NAMES = [
+    "Python",
+    "MPI",
+    "MPI world of 4",
+    "spawn",
+    "ipyparallel",
+    "torch",
+    "accelerator",
+    "Horovod",
+]
 NAMES += ["DeepSpeed", "cores", "memory", "disk", "leftover processes"]
 
 
@@ -40,8 +49,12 @@ def sick(result, status="failed"):
 def test_this_machine_is_well_enough():
     before = {process.pid for process in marks.leftovers()}
     start = time.monotonic()
-    done = subprocess.run([sys.executable, "-m", "pi2zero", "doctor", "--json"], capture_output=True, text=True)
-    assert time.monotonic() - start < 35 * table.patience()  # it gives itself 28 s; this machine may be busy
+    done = subprocess.run(
+        [sys.executable, "-m", "pi2zero", "doctor", "--json"], capture_output=True, text=True
+    )
+    assert (
+        time.monotonic() - start < 35 * table.patience()
+    )  # it gives itself 28 s; this machine may be busy
     report = json.loads(done.stdout)
     assert done.returncode == (report["status"] == "failed") == 0, done.stdout
     assert [check["name"] for check in report["checks"]] == NAMES
@@ -55,7 +68,10 @@ def test_this_machine_is_well_enough():
 
 
 def test_the_table_shows_what_to_do_and_brackets_too(capsys):
-    results = [checks.Result("spawn", "failed", "[host:12] aborted", "Run: make reset"), checks.Result("cores", "ok", "2")]
+    results = [
+        checks.Result("spawn", "failed", "[host:12] aborted", "Run: make reset"),
+        checks.Result("cores", "ok", "2"),
+    ]
     assert doctor.show(results) == results
     text = capsys.readouterr().out
     assert "[host:12] aborted" in text and "What to do: Run: make reset" in text
@@ -73,8 +89,14 @@ def test_no_mpi_library(monkeypatch):
 @pytest.mark.long
 def test_the_exit_status_tells(monkeypatch):
     monkeypatch.setenv("MPI4PY_LIBMPI", "/nonexistent/libmpi.so")
-    done = subprocess.run([sys.executable, "-m", "pi2zero", "doctor"], capture_output=True, text=True)
-    assert done.returncode == 1 and "4 failed" in done.stdout and "Traceback" not in done.stdout + done.stderr
+    done = subprocess.run(
+        [sys.executable, "-m", "pi2zero", "doctor"], capture_output=True, text=True
+    )
+    assert (
+        done.returncode == 1
+        and "4 failed" in done.stdout
+        and "Traceback" not in done.stdout + done.stderr
+    )
 
 
 @pytest.mark.parametrize("check", [checks.check_world, checks.check_spawn, checks.check_cluster])
@@ -101,7 +123,9 @@ def other_environment(tmp_path, monkeypatch):
     folder = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     site = folder / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
-    (site / "kit.pth").write_text(f"{sysconfig.get_paths()['purelib']}\n{Path(doctor.__file__).parents[2]}\n")
+    (site / "kit.pth").write_text(
+        f"{sysconfig.get_paths()['purelib']}\n{Path(doctor.__file__).parents[2]}\n"
+    )
     monkeypatch.setenv("MPI4PY_LIBMPI", str(next(Path(sys.prefix).rglob("libmpi.so.*"))))
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(sys, "executable", str(folder / "bin" / "python"))
@@ -122,14 +146,20 @@ def test_an_mpirun_of_another_mpi(probe, other_environment):
 
 
 def test_a_wrong_answer_is_not_a_good_one():
-    wrong = {"size": 1, "sum": 1, "processes": 1}  # what four processes say that each think they are alone
+    wrong = {
+        "size": 1,
+        "sum": 1,
+        "processes": 1,
+    }  # what four processes say that each think they are alone
     assert "got {'size': 1" in sick(checks.check_world(lambda name: (wrong, ""))).detail
 
 
 def test_where_a_port_cannot_be_closed_to_others_the_doctor_says_so():
     seen = {"ranks": [0, 1], "size": 2}
     result = checks.check_cluster(lambda name: (seen | {"closed": False}, ""))
-    assert result.status == "ok" and "other users of this machine reach mpirun's port" in result.detail
+    assert (
+        result.status == "ok" and "other users of this machine reach mpirun's port" in result.detail
+    )
     assert "port" not in checks.check_cluster(lambda name: (seen | {"closed": True}, "")).detail
 
 
@@ -139,7 +169,11 @@ def test_what_hangs_is_ended_and_cleared_away():
     result = checks.check_cluster(Probe(time.monotonic() + 1.5))
     assert sick(result).detail == "it did not end in time"
     mine = psutil.Process()
-    assert not [child for child in mine.children(recursive=True) if "pi2zero.doctor.probes" in " ".join(child.cmdline())]
+    assert not [
+        child
+        for child in mine.children(recursive=True)
+        if "pi2zero.doctor.probes" in " ".join(child.cmdline())
+    ]
     assert not {process.pid for process in marks.leftovers()} - before
 
 
@@ -166,7 +200,9 @@ def as_built(monkeypatch, name, **how):
 def test_horovod_that_is_broken(probe, tmp_path, monkeypatch, ready):
     """A package whose compiled part is missing is what a foreign build leaves."""
     (tmp_path / "horovod").mkdir()
-    (tmp_path / "horovod" / "__init__.py").write_text("raise ImportError('Extension horovod.torch has not been built')\n")
+    (tmp_path / "horovod" / "__init__.py").write_text(
+        "raise ImportError('Extension horovod.torch has not been built')\n"
+    )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     result = sick(checks.check_horovod(probe), "warning")
     assert "has not been built" in result.detail and result.remedy == "Run: make horovod"
@@ -182,9 +218,19 @@ def test_what_is_being_built_is_not_tried_and_says_how_far_it_is(monkeypatch):
 
 
 def test_what_could_not_be_built_says_why(monkeypatch):
-    as_built(monkeypatch, "horovod", state="failed", why="there is no g++", remedy="install it (apt-get install g++)")
+    as_built(
+        monkeypatch,
+        "horovod",
+        state="failed",
+        why="there is no g++",
+        remedy="install it (apt-get install g++)",
+    )
     result = sick(checks.check_horovod(None), "warning")
-    assert "there is no g++" in result.detail and result.remedy.startswith("Install it") and "make horovod" in result.remedy
+    assert (
+        "there is no g++" in result.detail
+        and result.remedy.startswith("Install it")
+        and "make horovod" in result.remedy
+    )
 
 
 def test_deepspeed_that_is_broken_or_steps_wrongly(probe, tmp_path, monkeypatch, ready):
@@ -192,7 +238,9 @@ def test_deepspeed_that_is_broken_or_steps_wrongly(probe, tmp_path, monkeypatch,
     (tmp_path / "deepspeed" / "__init__.py").write_text("raise ImportError('no such operator')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert "no such operator" in sick(checks.check_deepspeed(probe), "warning").detail
-    wrong = checks.check_deepspeed(lambda name: ({"version": "0.19.8", "accelerator": "cpu", "error": 0.01}, ""))
+    wrong = checks.check_deepspeed(
+        lambda name: ({"version": "0.19.8", "accelerator": "cpu", "error": 0.01}, "")
+    )
     assert "0.01 away" in sick(wrong, "warning").detail
 
 
@@ -211,14 +259,22 @@ def test_the_quick_part_is_quick_and_silent_when_all_is_well():
 
 def test_the_quick_part_tells_what_stops_the_notebooks(monkeypatch):
     monkeypatch.setenv("MPI4PY_LIBMPI", "/nonexistent/libmpi.so")
-    done = subprocess.run([sys.executable, "-m", "pi2zero", "doctor", "--quick"], capture_output=True, text=True)
-    assert done.returncode == 1 and "unset MPI4PY_LIBMPI" in done.stdout and "1 failed" in done.stdout
+    done = subprocess.run(
+        [sys.executable, "-m", "pi2zero", "doctor", "--quick"], capture_output=True, text=True
+    )
+    assert (
+        done.returncode == 1 and "unset MPI4PY_LIBMPI" in done.stdout and "1 failed" in done.stdout
+    )
 
 
 @pytest.mark.long
 def test_beside_other_work_a_line_in_the_terminal_is_enough():
-    done = subprocess.run([sys.executable, "-m", "pi2zero", "doctor", "--beside"], capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.startswith("The doctor has looked at this machine: "), done.stdout + done.stderr
+    done = subprocess.run(
+        [sys.executable, "-m", "pi2zero", "doctor", "--beside"], capture_output=True, text=True
+    )
+    assert done.returncode == 0 and done.stdout.startswith(
+        "The doctor has looked at this machine: "
+    ), done.stdout + done.stderr
     assert "0 failed" in done.stdout and "\r" not in done.stdout
 
 
@@ -236,7 +292,9 @@ def test_horovod_that_adds_wrongly(ready):
 
 
 def test_slow_torch_is_only_a_warning():
-    assert sick(checks.check_torch(Probe(time.monotonic() + 0.1))[0], "warning").detail.endswith("did not end in time")
+    assert sick(checks.check_torch(Probe(time.monotonic() + 0.1))[0], "warning").detail.endswith(
+        "did not end in time"
+    )
 
 
 def test_accelerators(tmp_path, monkeypatch):
@@ -249,17 +307,25 @@ def test_accelerators(tmp_path, monkeypatch):
     assert checks.check_accelerator(seen).detail == "none: the kit runs on CPU"
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 'GPU 0: NVIDIA H200 (UUID: GPU-0)'\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
-    assert sick(checks.check_accelerator(seen), "warning").detail == "1 NVIDIA, but torch 2.13.0 cannot use it"
+    assert (
+        sick(checks.check_accelerator(seen), "warning").detail
+        == "1 NVIDIA, but torch 2.13.0 cannot use it"
+    )
 
 
 def test_another_python_and_another_package(monkeypatch):
     assert "the kit needs 3.99" in sick(checks.check_python(wanted=((3, 99),))).detail
-    monkeypatch.setattr(checks.metadata, "requires", lambda name: ["numpy==0.1", "no-such-package==1"])
+    monkeypatch.setattr(
+        checks.metadata, "requires", lambda name: ["numpy==0.1", "no-such-package==1"]
+    )
     assert "no-such-package 0" in sick(checks.check_python(), "warning").detail
 
 
 def test_too_little_of_the_machine():
-    assert "GB free" in sick(checks.check_disk(checks.Limits(disk_low=math.inf, disk_none=math.inf))).detail
+    assert (
+        "GB free"
+        in sick(checks.check_disk(checks.Limits(disk_low=math.inf, disk_none=math.inf))).detail
+    )
     sick(checks.check_disk(checks.Limits(disk_low=math.inf)), "warning")
     sick(checks.check_memory(checks.Limits(memory_low=math.inf, memory_none=math.inf)))
     sick(checks.check_cores(checks.Limits(cores_low=math.inf)), "warning")
@@ -297,7 +363,9 @@ def test_limits_of_a_container(tmp_path):
 
 
 def test_unknown_command_is_explained():
-    done = subprocess.run([sys.executable, "-m", "pi2zero", "doctr"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "pi2zero", "doctr"], capture_output=True, text=True
+    )
     assert done.returncode == 2 and "doctor" in done.stderr
 
 
@@ -315,4 +383,6 @@ def test_a_probe_leaves_no_shared_memory(monkeypatch):
     found, why = Probe(time.monotonic() + 60)("spawn")
     assert found, why
     ((folder, files),) = removed.items()
-    assert not folder.exists() and files and all(name.startswith("sm_segment") for name in files), files
+    assert not folder.exists() and files and all(name.startswith("sm_segment") for name in files), (
+        files
+    )

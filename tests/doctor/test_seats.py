@@ -13,7 +13,11 @@ from pi2zero.doctor.checks import Result
 
 WELL = [Result("Python", "ok", "3.11"), Result("MPI", "ok", "Open MPI")]
 WARNED = [*WELL, Result("disk", "warning", "1 GB free", "Make room.")]
-ILL = [*WARNED, Result("torch", "failed", "not there", "Run make lab."), Result("spawn", "failed", "no", "Run make lab.")]
+ILL = [
+    *WARNED,
+    Result("torch", "failed", "not there", "Run make lab."),
+    Result("spawn", "failed", "no", "Run make lab."),
+]
 
 
 def test_the_line_of_a_seat():
@@ -24,22 +28,35 @@ def test_the_line_of_a_seat():
 
 def test_a_room_in_one_table(tmp_path):
     for seat, results in (("a1", WELL), ("a2", ILL), ("a3", WARNED)):
-        (tmp_path / f"{seat}.json").write_text(json.dumps({"status": "", "checks": [asdict(result) for result in results]}))
+        (tmp_path / f"{seat}.json").write_text(
+            json.dumps({"status": "", "checks": [asdict(result) for result in results]})
+        )
     (tmp_path / "b1.json").write_text("Killed")
     (tmp_path / "b2.json").write_text('{"checks": [{"name": "MPI"}]}')
     rows, red = seats.table(tmp_path)
     assert [row[0] for row in rows] == ["a2", "b1", "b2", "a1", "a3"] and red == 3
     assert rows[0] == ("a2", "RED: torch, spawn", "Run make lab.")
     assert "let it run there again" in rows[1][2]
-    done = subprocess.run([sys.executable, "-m", "pi2zero", "doctor", "--seats", str(tmp_path)], capture_output=True, text=True)
-    assert done.returncode == 1 and done.stdout.endswith("5 seats: 2 green, 3 red\n"), done.stdout + done.stderr
+    done = subprocess.run(
+        [sys.executable, "-m", "pi2zero", "doctor", "--seats", str(tmp_path)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1 and done.stdout.endswith("5 seats: 2 green, 3 red\n"), (
+        done.stdout + done.stderr
+    )
 
 
 def test_a_seat_cannot_keep_the_table_or_write_on_the_terminal(tmp_path, monkeypatch):
     monkeypatch.setattr(seats, "LONGEST", 1000)
-    answers = {"good": [Result("MPI\x1b[2J", "failed", "", "Run\x1b]0;x\x07 make lab.")], "long": ILL * 100}
+    answers = {
+        "good": [Result("MPI\x1b[2J", "failed", "", "Run\x1b]0;x\x07 make lab.")],
+        "long": ILL * 100,
+    }
     for seat, results in answers.items():
-        (tmp_path / f"{seat}.json").write_text(json.dumps({"checks": [asdict(result) for result in results]}))
+        (tmp_path / f"{seat}.json").write_text(
+            json.dumps({"checks": [asdict(result) for result in results]})
+        )
     os.mkfifo(tmp_path / "pipe\x1b[2J.json")
     rows, red = seats.table(tmp_path)
     assert red == 3 and dict(row[:2] for row in rows) == {
@@ -53,10 +70,20 @@ def test_a_seat_cannot_keep_the_table_or_write_on_the_terminal(tmp_path, monkeyp
 def test_an_empty_room_says_what_to_do(tmp_path):
     with pytest.raises(FileNotFoundError, match="At each seat: "):
         seats.table(tmp_path)
-    done = subprocess.run([sys.executable, "-m", "pi2zero", "doctor", "--seats", str(tmp_path)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "pi2zero", "doctor", "--seats", str(tmp_path)],
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 2 and "has no *.json" in done.stdout
 
 
 def test_the_line_is_the_real_doctor_s():
-    done = subprocess.run([sys.executable, "-m", "pi2zero", "doctor", "--quick", "--short"], capture_output=True, text=True)
-    assert done.stdout.splitlines()[-1].startswith(("GREEN", "RED: ")) and done.returncode == done.stdout.count("RED: ")
+    done = subprocess.run(
+        [sys.executable, "-m", "pi2zero", "doctor", "--quick", "--short"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.splitlines()[-1].startswith(
+        ("GREEN", "RED: ")
+    ) and done.returncode == done.stdout.count("RED: ")

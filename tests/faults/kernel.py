@@ -67,10 +67,16 @@ class Notebook:
                 self.manager.interrupt_kernel()
 
         start = time.monotonic()
-        reply = self.client.execute_interactive(code, timeout=timeout, output_hook=on_output, allow_stdin=False)
+        reply = self.client.execute_interactive(
+            code, timeout=timeout, output_hook=on_output, allow_stdin=False
+        )
         content = reply["content"]
-        error = "" if content["status"] == "ok" else f"{content.get('ename')}: {content.get('evalue')}"
-        return Reply(not error, ANSI.sub("", "".join(text)), error, time.monotonic() - start, outputs)
+        error = (
+            "" if content["status"] == "ok" else f"{content.get('ename')}: {content.get('evalue')}"
+        )
+        return Reply(
+            not error, ANSI.sub("", "".join(text)), error, time.monotonic() - start, outputs
+        )
 
     def processes(self) -> list[psutil.Process]:
         """Every process that this kernel started through the kit and that still lives."""
@@ -93,7 +99,9 @@ class Notebook:
         self.sockets.cleanup()
 
 
-def wait_until_gone(notebook: Notebook, owner: str, seconds: float) -> tuple[float, list[psutil.Process]]:
+def wait_until_gone(
+    notebook: Notebook, owner: str, seconds: float
+) -> tuple[float, list[psutil.Process]]:
     """Wait until no process of `owner` is left: how long it took, and what is there at the end of `seconds`."""
     start = time.monotonic()
     while (left := marked(owner)) and time.monotonic() - start < seconds:

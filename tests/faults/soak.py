@@ -18,17 +18,38 @@ CONTROLLER = "import os\nos.kill(cluster._engines.ipp.controller.pid, 9)"
 BREAKS = {  # name: (the cell, whether the stop button is pressed, whether only a stop is wanted afterwards)
     "nothing": ("%%px\npass", False, False),
     "an exception": ("%%px\nif comm.rank == 1:\n    raise ValueError('soak')", False, False),
-    "an exception, others in Barrier": ("%%px\nif comm.rank == 1:\n    raise ValueError('soak')\ncomm.Barrier()", False, False),
-    "SIGKILL": ("%%px\nif comm.rank == 0:\n    os.kill(os.getpid(), signal.SIGKILL)\ncomm.Barrier()", False, False),
+    "an exception, others in Barrier": (
+        "%%px\nif comm.rank == 1:\n    raise ValueError('soak')\ncomm.Barrier()",
+        False,
+        False,
+    ),
+    "SIGKILL": (
+        "%%px\nif comm.rank == 0:\n    os.kill(os.getpid(), signal.SIGKILL)\ncomm.Barrier()",
+        False,
+        False,
+    ),
     "os._exit": ("%%px\nif comm.rank == 1:\n    os._exit(3)", False, False),
     "MPI_Abort": ("%%px\nif comm.rank == 1:\n    comm.Abort(7)", False, False),
-    "receive without send": ("%%px --timeout 3\nif comm.rank == 0:\n    comm.recv(source=1)", False, False),
-    "stop button": ("%%px\nprint('on', flush=True)\nwhile True:\n    time.sleep(0.01)", True, False),
+    "receive without send": (
+        "%%px --timeout 3\nif comm.rank == 0:\n    comm.recv(source=1)",
+        False,
+        False,
+    ),
+    "stop button": (
+        "%%px\nprint('on', flush=True)\nwhile True:\n    time.sleep(0.01)",
+        True,
+        False,
+    ),
     "the controller is killed": (CONTROLLER, False, True),
     "kernel restarted": (None, False, True),
 }
 
-MACHINE = "shared", "semaphores", "files", "ports"  # what is counted on the machine, not in the kernel
+MACHINE = (
+    "shared",
+    "semaphores",
+    "files",
+    "ports",
+)  # what is counted on the machine, not in the kernel
 # Namespaces of its own, where nobody else listens, and nobody else's shared memory and files lie. Root may make them.
 APART = ["unshare", "--mount", "--net", "--ipc", "--", "sh", "-c"]
 INSIDE = 'ip link set lo up && mount -t tmpfs soak /dev/shm && mount -t tmpfs soak "$TMPDIR" && exec "$@"'
@@ -37,7 +58,9 @@ INSIDE = 'ip link set lo up && mount -t tmpfs soak /dev/shm && mount -t tmpfs so
 def apart(*command, **options):
     """subprocess.run of a program where /dev/shm, the temporary folder and the ports are its own. Wants root and iproute2."""
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
-        return subprocess.run([*APART, INSIDE, "soak", *command], env={**os.environ, "TMPDIR": folder}, **options)
+        return subprocess.run(
+            [*APART, INSIDE, "soak", *command], env={**os.environ, "TMPDIR": folder}, **options
+        )
 
 
 def rounds(notebook, count: int, seed: int = 0, names=tuple(BREAKS)):
@@ -64,7 +87,13 @@ def rounds(notebook, count: int, seed: int = 0, names=tuple(BREAKS)):
                 assert must(notebook.run(WORKS)).text == WORKS_OUTPUT, name
             must(notebook.run("cluster.stop()"))
         _, left = wait_until_gone(notebook, owner, 20)
-        yield {"round": at, "broken": name, "start": start, "processes": len(left), **held(notebook.pid)}
+        yield {
+            "round": at,
+            "broken": name,
+            "start": start,
+            "processes": len(left),
+            **held(notebook.pid),
+        }
 
 
 def must(reply):

@@ -110,7 +110,9 @@ ALIVE = {
 def ranks():
     book = Notebook()
     spawns = "import os\nos.environ['OMPI_MCA_btl'] = 'self,sm,tcp'  # docs/shared_host.md: ranks that spawn need TCP"
-    assert (reply := book.run(f"{spawns}\nimport pi2zero\ncluster = pi2zero.start(n=3)")).ok, reply.text
+    assert (reply := book.run(f"{spawns}\nimport pi2zero\ncluster = pi2zero.start(n=3)")).ok, (
+        reply.text
+    )
     yield book
     book.close()
 
@@ -129,10 +131,22 @@ def test_lives(ranks, account, name):
 
 def test_where_the_ranks_are_is_said_meanwhile_and_the_stop_button_ends_it(ranks):
     assert ranks.run(SETUP).ok
-    reply = ranks.run("%%px --timeout 1\nprint('on', flush=True)\nwhile rank == 1: pass\ncomm.Barrier()", interrupt_after=6)
-    said = [content["data"]["text/plain"] for kind, content in reply.outputs if kind.endswith("display_data")]
-    (note,) = {line for text in said for line in text.splitlines() if line.startswith("  rank 1: works")}
+    reply = ranks.run(
+        "%%px --timeout 1\nprint('on', flush=True)\nwhile rank == 1: pass\ncomm.Barrier()",
+        interrupt_after=6,
+    )
+    said = [
+        content["data"]["text/plain"]
+        for kind, content in reply.outputs
+        if kind.endswith("display_data")
+    ]
+    (note,) = {
+        line for text in said for line in text.splitlines() if line.startswith("  rank 1: works")
+    }
     assert note == "  rank 1: works: cell line 2:  while rank == 1: pass"
-    assert any("  ranks 0 and 2: waits for other ranks: cell line 3:  comm.Barrier()" in text for text in said)
+    assert any(
+        "  ranks 0 and 2: waits for other ranks: cell line 3:  comm.Barrier()" in text
+        for text in said
+    )
     assert any("The stop button ends it." in text for text in said) and said[-1] == ""
     assert "You interrupted the cell" in reply.text

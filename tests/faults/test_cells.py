@@ -60,9 +60,21 @@ FAULTS = {
         ["Rank 1 died: signal SIGKILL"],
         True,
     ),
-    "sys.exit": ("%%px\nif rank == 1:\n    sys.exit(3)\ncomm.Barrier()", ["Rank 1 raised SystemExit"], True),
-    "os._exit": ("%%px\nif rank == 1:\n    os._exit(3)\ncomm.Barrier()", ["Rank 1 died", "exit code 3"], True),
-    "MPI_Abort": ("%%px\nif rank == 1:\n    comm.Abort(7)\ncomm.Barrier()", ["Rank 1 died", "error code 7"], True),
+    "sys.exit": (
+        "%%px\nif rank == 1:\n    sys.exit(3)\ncomm.Barrier()",
+        ["Rank 1 raised SystemExit"],
+        True,
+    ),
+    "os._exit": (
+        "%%px\nif rank == 1:\n    os._exit(3)\ncomm.Barrier()",
+        ["Rank 1 died", "exit code 3"],
+        True,
+    ),
+    "MPI_Abort": (
+        "%%px\nif rank == 1:\n    comm.Abort(7)\ncomm.Barrier()",
+        ["Rank 1 died", "error code 7"],
+        True,
+    ),
     "segfault": (
         "%%px\nif rank == 1:\n    import ctypes\n    ctypes.string_at(0)\ncomm.Barrier()",
         ["Rank 1 died: signal SIGSEGV"],
@@ -90,7 +102,14 @@ def test_fault(shared, account, name):
     after = shared.run(SUM if not restarts else f"{SETUP}\nprint(comm.allreduce(rank))")
     left = len(shared.processes()) - before  # the fresh ranks are as many as the former ones were
     message = broken.error.removeprefix("RankError: ")[:75]
-    account("faults", name, f"{broken.seconds:.1f} s", message, "works" if after.text == SUM_OUTPUT else "fails", str(left))
+    account(
+        "faults",
+        name,
+        f"{broken.seconds:.1f} s",
+        message,
+        "works" if after.text == SUM_OUTPUT else "fails",
+        str(left),
+    )
     assert left == 0
     assert not broken.ok
     assert broken.error.startswith("RankError")
@@ -112,17 +131,24 @@ def test_replay_brings_the_variables_back(shared):
     sent = "cluster.view['power'] = 2\ncluster[2]['power'] = 3"
     for cell in (SETUP, sent, "%%px\nsquare = rank**power", "%%px --targets 1\nsquare = -1"):
         assert shared.run(cell).ok
-    assert "cluster.replay() runs your 5 earlier steps again" in shared.run("%%px\nos._exit(1)").text
+    assert (
+        "cluster.replay() runs your 5 earlier steps again" in shared.run("%%px\nos._exit(1)").text
+    )
     gone = shared.run("%%px\nprint(square)")
     assert "raised NameError" in gone.error
-    assert "square is missing because the ranks are new" in gone.text and "cluster.replay()" in gone.text
+    assert (
+        "square is missing because the ranks are new" in gone.text
+        and "cluster.replay()" in gone.text
+    )
     assert shared.run("cluster.replay()").ok
     assert shared.run("%%px\nprint(square)").text == "[stdout:0] 0\n[stdout:1] -1\n[stdout:2] 8\n"
 
 
 def test_a_rank_that_dies_between_two_cells(shared):
     shared.run("import pi2zero\ncluster = pi2zero.start(n=2)")
-    shared.run("import os, psutil\npsutil.Process(cluster.info[1]['pid']).kill()\npsutil.wait_procs([], 1)")
+    shared.run(
+        "import os, psutil\npsutil.Process(cluster.info[1]['pid']).kill()\npsutil.wait_procs([], 1)"
+    )
     report = shared.run("%%px\nprint('on')")
     assert "Rank 1 died: signal SIGKILL" in report.text
     assert shared.run("%%px\nprint('on')").text == "[stdout:0] on\n[stdout:1] on\n"
@@ -130,7 +156,11 @@ def test_a_rank_that_dies_between_two_cells(shared):
 
 def passing(reply):
     """The lines that a person who watches the cell saw in passing, and what is left of them."""
-    shown = [content["data"].get("text/plain", "") for kind, content in reply.outputs if kind.endswith("display_data")]
+    shown = [
+        content["data"].get("text/plain", "")
+        for kind, content in reply.outputs
+        if kind.endswith("display_data")
+    ]
     return shown[:-1], shown[-1] if shown else ""
 
 
@@ -139,9 +169,14 @@ def test_output_is_live_from_all_ranks_and_comes_in_their_order(shared):
     shared.run(SETUP)
     cell = "%%px\nfor i in range(3):\n    print(f'{i} of rank {rank}', flush=True)\n    time.sleep(1 + (rank == 0))"
     reply = shared.run(cell)
-    assert reply.text == "".join(f"[stdout:{rank}] {i} of rank {rank}\n" for rank in range(3) for i in range(3))
+    assert reply.text == "".join(
+        f"[stdout:{rank}] {i} of rank {rank}\n" for rank in range(3) for i in range(3)
+    )
     seen, left = passing(reply)
-    assert any("[stdout:1] 1 of rank 1" in text and "[stdout:2] 1 of rank 2" in text for text in seen) and left == ""
+    assert (
+        any("[stdout:1] 1 of rank 1" in text and "[stdout:2] 1 of rank 2" in text for text in seen)
+        and left == ""
+    )
     streams = [content["text"] for kind, content in reply.outputs if kind == "stream"]
     assert streams[0] == "[stdout:0] 0 of rank 0\n", "rank 0's first line came at once"
 
@@ -152,9 +187,13 @@ def test_output_is_capped_and_the_rest_is_in_a_file(shared):
     assert lines[0] == "[stdout:1] 0" and len(lines) <= 2000 // 3 + 2
     name = lines[-1].partition("the rest is in ")[2].partition(" (")[0]
     kept = Path(name).read_text().split()
-    assert kept[0] == str(len(lines) - 1) and kept[-1] == "9999", "nothing is lost between the page and the file"
+    assert kept[0] == str(len(lines) - 1) and kept[-1] == "9999", (
+        "nothing is lost between the page and the file"
+    )
     assert Path(name).stat().st_mode & 0o077 == 0 or Path(name).parent.stat().st_mode & 0o077 == 0
-    assert shared.run("%%px --targets 1\nprint('on')").text == "[stdout:1] on\n", "the next cell begins anew"
+    assert shared.run("%%px --targets 1\nprint('on')").text == "[stdout:1] on\n", (
+        "the next cell begins anew"
+    )
 
 
 def test_top_level_await(shared):
@@ -165,7 +204,9 @@ def test_top_level_await(shared):
 def test_a_variable_that_ranks_do_not_have_is_one_sentence(shared):
     shared.run("%%px --targets 1\nlonely = 1")
     reply = shared.run("cluster.view['lonely']")
-    assert reply.error.endswith("ranks 0 and 2 have no variable 'lonely'. Define it there first, in a %%px cell.")
+    assert reply.error.endswith(
+        "ranks 0 and 2 have no variable 'lonely'. Define it there first, in a %%px cell."
+    )
     assert len(reply.text.splitlines()) == 1
     assert "rank 2 has no variable" in shared.run("cluster[2]['lonely']").error
 
@@ -173,8 +214,12 @@ def test_a_variable_that_ranks_do_not_have_is_one_sentence(shared):
 def test_a_traceback_speaks_of_this_cell_and_shows_the_right_lines(shared):
     shared.run("%%px\ndef inverse(x):\n    return [1 / i for i in range(x)]")
     text = shared.run("%%px\nprint('first')\ninverse(3)").text
-    assert "this cell, line 2" in text and "an earlier cell, line 2" in text and "Cell In[" not in text
-    assert "listcomp" not in text and "---> 2     return [1 / i for i in range(x)]" in text.replace("----> 2", "---> 2")
+    assert (
+        "this cell, line 2" in text and "an earlier cell, line 2" in text and "Cell In[" not in text
+    )
+    assert "listcomp" not in text and "---> 2     return [1 / i for i in range(x)]" in text.replace(
+        "----> 2", "---> 2"
+    )
 
 
 def test_exit_is_reported_in_its_own_cell(shared):
@@ -183,16 +228,31 @@ def test_exit_is_reported_in_its_own_cell(shared):
 
 def test_after_a_restart_the_wait_counts_and_replay_knows_what_to_do(shared):
     shared.run("import pi2zero\ncluster = pi2zero.start(n=2)")
-    for cell in (SETUP, "%%px\ndef f(): return 1", "%%px\ndef f(): return 2", "%%px\nx = f()", "%%px\ny = 3"):
+    for cell in (
+        SETUP,
+        "%%px\ndef f(): return 1",
+        "%%px\ndef f(): return 2",
+        "%%px\nx = f()",
+        "%%px\ny = 3",
+    ):
         assert shared.run(cell).ok
     shared.run("%%px\nos._exit(1)")
     missing = shared.run("%%px\nprint(x, f())")
-    assert any("Waiting for 2 fresh ranks" in text for text in passing(missing)[0] + [passing(missing)[1]])
+    assert any(
+        "Waiting for 2 fresh ranks" in text for text in passing(missing)[0] + [passing(missing)[1]]
+    )
     assert "x is missing because the ranks are new" in missing.text
     read = shared.run("cluster.view['x']").error
-    assert "no variable 'x'. The ranks are new, and what earlier ones had is gone: cluster.replay()" in read
-    checked = shared.run("%%px\nfrom pi2zero.checks.framework.base import answer\ndef mine(): return x\nanswer(mine)")
-    assert "CheckFailed" in checked.error and "x is missing because the ranks are new" in checked.text
+    assert (
+        "no variable 'x'. The ranks are new, and what earlier ones had is gone: cluster.replay()"
+        in read
+    )
+    checked = shared.run(
+        "%%px\nfrom pi2zero.checks.framework.base import answer\ndef mine(): return x\nanswer(mine)"
+    )
+    assert (
+        "CheckFailed" in checked.error and "x is missing because the ranks are new" in checked.text
+    )
     told = shared.run("cluster.replay(stop=3)").text.splitlines()
     assert told[1:3] == ["2: def f(): return 2", "3: x = f()"], "the first f was replaced"
     assert told[-1].startswith("Replayed 3 of 4, ")
@@ -210,7 +270,11 @@ def test_replay_knows_what_was_lost_in_more_than_one_restart(shared):
     shared.run("import pi2zero\ncluster = pi2zero.start(n=2)")
     shared.run(SETUP)
     shared.run("%%px\nfirst = 1")
-    for cell in ("%%px\nimport os\nos._exit(1)", "%%px\nsecond = 2", "%%px\nimport os\nos._exit(1)"):
+    for cell in (
+        "%%px\nimport os\nos._exit(1)",
+        "%%px\nsecond = 2",
+        "%%px\nimport os\nos._exit(1)",
+    ):
         shared.run(cell)
     assert shared.run("cluster.replay()").ok
     assert shared.run("%%px\nprint(first + second)").text == "[stdout:0] 3\n[stdout:1] 3\n"

@@ -39,7 +39,11 @@ ENDED = {
         "if rank == 0:\n    comm.bcast(1)\n    comm.gather(1, root=1)\nelse:\n    comm.bcast(None)\n    comm.Barrier()",
         ["comm.Barrier()"],
     ),
-    "recv without send": ("", "if rank == 0:\n    comm.recv(source=1)", ["rank 0: cell line 2:  comm.recv(source=1)"]),
+    "recv without send": (
+        "",
+        "if rank == 0:\n    comm.recv(source=1)",
+        ["rank 0: cell line 2:  comm.recv(source=1)"],
+    ),
     "recv with another tag": (
         "",
         "if rank == 0:\n    comm.send(1, dest=1, tag=3)\nelif rank == 1:\n    comm.recv(source=0, tag=4)",
@@ -81,16 +85,36 @@ ENDED = {
         "if rank == 0:\n    comm.Barrier()\nelse:\n    while not comm.iprobe(): time.sleep(0.1)",
         ["rank 0: cell line 2:  comm.Barrier()"],
     ),
-    "gloo, one rank left out": (TORCH, "if rank != 1:\n    dist.all_reduce(torch.ones(3))", ["dist.all_reduce(torch.ones(3))"]),
+    "gloo, one rank left out": (
+        TORCH,
+        "if rank != 1:\n    dist.all_reduce(torch.ones(3))",
+        ["dist.all_reduce(torch.ones(3))"],
+    ),
     "gloo, different calls": (
         TORCH,
         "if rank == 0:\n    dist.recv(torch.ones(1), src=1)\nelse:\n    dist.barrier()",
         ["dist.recv(torch.ones(1), src=1)", "dist.barrier()"],
     ),
-    "MPI here, gloo there": (TORCH, "comm.Barrier() if rank == 0 else dist.all_reduce(torch.ones(3))", ["dist.all_reduce"]),
-    "DDP, one rank has no batch left": (DDP, "if rank != 0:\n    net(torch.ones(4)).sum().backward()", ["backward()"]),
-    "Horovod, one rank left out": (HOROVOD, "if rank != 1:\n    hvd.allreduce(torch.ones(3), name='a')", ["hvd.allreduce"]),
-    "Horovod, different names": (HOROVOD, "hvd.allreduce(torch.ones(3), name=f'of rank {rank}')", ["hvd.allreduce"]),
+    "MPI here, gloo there": (
+        TORCH,
+        "comm.Barrier() if rank == 0 else dist.all_reduce(torch.ones(3))",
+        ["dist.all_reduce"],
+    ),
+    "DDP, one rank has no batch left": (
+        DDP,
+        "if rank != 0:\n    net(torch.ones(4)).sum().backward()",
+        ["backward()"],
+    ),
+    "Horovod, one rank left out": (
+        HOROVOD,
+        "if rank != 1:\n    hvd.allreduce(torch.ones(3), name='a')",
+        ["hvd.allreduce"],
+    ),
+    "Horovod, different names": (
+        HOROVOD,
+        "hvd.allreduce(torch.ones(3), name=f'of rank {rank}')",
+        ["hvd.allreduce"],
+    ),
 }
 
 
@@ -126,5 +150,7 @@ def test_ends(ranks, account, name):
         assert phrase in broken.text
     assert after.text == "".join(f"[stdout:{rank}] 3\n" for rank in range(3))
     assert settled(ranks, count) == count
-    patience = 4 if "objects" in name or "names" in name else 1  # what may be on its way gets more time
+    patience = (
+        4 if "objects" in name or "names" in name else 1
+    )  # what may be on its way gets more time
     assert broken.seconds < patience * TIMEOUT + 20 * ranks.patience

@@ -40,7 +40,10 @@ def test_interrupt_while_ranks_wait_in_mpi(notebook, account):
     assert (reply := notebook.run(START)).ok, reply.text
     notebook.run(SETUP)
     before = len(notebook.processes())
-    reply = notebook.run("%%px\nprint('on', flush=True)\nif comm.rank == 0:\n    comm.recv(source=1)", interrupt_after=0.5)
+    reply = notebook.run(
+        "%%px\nprint('on', flush=True)\nif comm.rank == 0:\n    comm.recv(source=1)",
+        interrupt_after=0.5,
+    )
     after = notebook.run(f"{SETUP}\nprint(comm.allreduce(1))")
     left = len(notebook.processes()) - before
     account(
@@ -67,7 +70,14 @@ def test_a_kernel_that_ends_leaves_nothing(notebook, account, how):
     start = time.monotonic()
     {"restart": notebook.restart, "kill": notebook.kill, "shutdown": notebook.close}[how]()
     _, left = wait_until_gone(notebook, owner, seconds=20)
-    account("faults", f"kernel {how}", f"{time.monotonic() - start:.1f} s", "(the kernel is gone)", "new kernel", str(len(left)))
+    account(
+        "faults",
+        f"kernel {how}",
+        f"{time.monotonic() - start:.1f} s",
+        "(the kernel is gone)",
+        "new kernel",
+        str(len(left)),
+    )
     assert not left
     assert not leftovers()
     if how == "restart":
@@ -83,7 +93,14 @@ def test_a_kernel_killed_while_its_ranks_hang_leaves_nothing(notebook, account):
     time.sleep(1)  # not for a result: the cell should be under way
     notebook.kill()
     seconds, left = wait_until_gone(notebook, notebook.owner, seconds=20)
-    account("faults", "kernel killed in a hang", f"{seconds:.1f} s", "(the kernel is gone)", "new kernel", str(len(left)))
+    account(
+        "faults",
+        "kernel killed in a hang",
+        f"{seconds:.1f} s",
+        "(the kernel is gone)",
+        "new kernel",
+        str(len(left)),
+    )
     assert not left
 
 
@@ -132,8 +149,14 @@ MEETS, STAYS = "MPI.Comm.Get_parent().Disconnect()", "__import__('time').sleep(1
 
 
 def test_reset_spares_what_a_kernel_spawns_by_unless_its_children_hang(notebook):
-    spawn = {program: SPAWN.format(program=f"from mpi4py import MPI; {program}") for program in (MEETS, STAYS)}
-    ready = "import os\nos.environ['OMPI_MCA_btl'] = 'self,sm,tcp'  # as notebook 02: children need TCP\n" + START
+    spawn = {
+        program: SPAWN.format(program=f"from mpi4py import MPI; {program}")
+        for program in (MEETS, STAYS)
+    }
+    ready = (
+        "import os\nos.environ['OMPI_MCA_btl'] = 'self,sm,tcp'  # as notebook 02: children need TCP\n"
+        + START
+    )
     assert (reply := notebook.run(ready)).ok, reply.text
     for _ in range(2):
         assert (reply := notebook.run(f"{spawn[MEETS]}\nchild.Disconnect()")).ok, reply.text
@@ -141,7 +164,10 @@ def test_reset_spares_what_a_kernel_spawns_by_unless_its_children_hang(notebook)
         assert "this kernel" not in reply.text
     assert "Nothing of the kit was running." in reply.text and len(notebook.processes()) == 1
     assert notebook.run(spawn[STAYS]).ok
-    assert "to spawn again, restart it (Kernel > Restart)." in notebook.run("print(pi2zero.reset())").text
+    assert (
+        "to spawn again, restart it (Kernel > Restart)."
+        in notebook.run("print(pi2zero.reset())").text
+    )
     assert not notebook.processes()
 
 
@@ -227,13 +253,19 @@ def test_stop_spares_what_else_the_kernel_started(notebook):
 def test_one_warden_for_many_starts(notebook):
     for _ in range(2):
         notebook.run(START)
-    wardens = [p for p in psutil.process_iter(["cmdline"]) if (p.info["cmdline"] or [])[-1:] == [notebook.owner]]
+    wardens = [
+        p
+        for p in psutil.process_iter(["cmdline"])
+        if (p.info["cmdline"] or [])[-1:] == [notebook.owner]
+    ]
     assert len(wardens) == 1
 
 
 def test_a_view_tells_of_a_death_too(notebook):
     assert (reply := notebook.run(START)).ok, reply.text
-    notebook.run("import os, signal\nos.kill(cluster.info[1]['pid'], signal.SIGKILL)\nimport time; time.sleep(0.5)")
+    notebook.run(
+        "import os, signal\nos.kill(cluster.info[1]['pid'], signal.SIGKILL)\nimport time; time.sleep(0.5)"
+    )
     assert "rank 1 died: signal SIGKILL" in notebook.run("cluster.view['x'] = 1").error
     assert notebook.run("cluster.view['x'] = 1\nprint(cluster[1]['x'])").text.endswith("1\n")
 

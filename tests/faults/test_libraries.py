@@ -50,8 +50,16 @@ FAULTS = {
         "if rank == 0:\n    comm.send(1, dest=3)",
         ["Rank 0 raised", "MPI_ERR_RANK: invalid rank"],
     ),
-    "MPI, broadcasts of different lengths": ("", "comm.Bcast(np.ones(4 - rank))", ["MPI_ERR_TRUNCATE"]),
-    "gloo, shapes that differ": (TORCH, "dist.all_reduce(torch.ones(2 + rank * 1000))", ["died: signal SIGABRT"]),
+    "MPI, broadcasts of different lengths": (
+        "",
+        "comm.Bcast(np.ones(4 - rank))",
+        ["MPI_ERR_TRUNCATE"],
+    ),
+    "gloo, shapes that differ": (
+        TORCH,
+        "dist.all_reduce(torch.ones(2 + rank * 1000))",
+        ["died: signal SIGABRT"],
+    ),
     "gloo, shapes that differ by one value": (  # the smallest one's call returns
         TORCH,
         "dist.all_reduce(torch.ones(2 + rank))",
@@ -107,7 +115,9 @@ def book():
 
 
 def works(book):
-    return book.run(f"{SETUP}print(comm.allreduce(rank))").text == "".join(f"[stdout:{rank}] 3\n" for rank in range(3))
+    return book.run(f"{SETUP}print(comm.allreduce(rank))").text == "".join(
+        f"[stdout:{rank}] 3\n" for rank in range(3)
+    )
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -119,7 +129,9 @@ def test_library_fault(book, account, name):
     after = works(book)
     left = len(book.processes()) - count
     message = broken.error.removeprefix("RankError: ")[:75]
-    account("faults", name, f"{broken.seconds:.1f} s", message, "works" if after else "fails", str(left))
+    account(
+        "faults", name, f"{broken.seconds:.1f} s", message, "works" if after else "fails", str(left)
+    )
     assert broken.error.startswith("RankError"), broken.text
     for phrase in says:
         assert phrase in broken.text
@@ -148,7 +160,11 @@ NAN = {  # what makes it, a step, and what every rank has afterwards
         "net.backward(net(x[None]).sum())\nnet.step()",
         "net.skipped_steps == 1 and all(torch.equal(p, q) for p, q in zip(net.parameters(), before))",
     ),
-    "Horovod": (SETUP + HOROVOD, "net(x).sum().backward()\nstep.step()", "torch.isnan(net.weight).all()"),
+    "Horovod": (
+        SETUP + HOROVOD,
+        "net(x).sum().backward()\nstep.step()",
+        "torch.isnan(net.weight).all()",
+    ),
 }
 
 

@@ -8,16 +8,30 @@ import pytest
 
 from .kernel import Notebook, wait_until_gone
 
-IN_CI = ("02_mpi_pi", "05_horovod", "08_deepspeed")  # MPI, Horovod, torch and DeepSpeed; `make faults` runs all, in some minutes
+IN_CI = (
+    "02_mpi_pi",
+    "05_horovod",
+    "08_deepspeed",
+)  # MPI, Horovod, torch and DeepSpeed; `make faults` runs all, in some minutes
 ROOT = Path(__file__).parents[2]
-PATHS = {path.stem: path for folder in ("notebooks", "labs") for path in sorted((ROOT / folder).glob("*.ipynb"))}
+PATHS = {
+    path.stem: path
+    for folder in ("notebooks", "labs")
+    for path in sorted((ROOT / folder).glob("*.ipynb"))
+}
 
 
 def first_cells(path):
     """A notebook's code up to its second %%px cell; none if it starts no ranks."""
-    cells = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    cells = [
+        cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"
+    ]
     started = [number for number, cell in enumerate(cells) if "pi2zero.start(" in cell]
-    on_ranks = [number for number, cell in enumerate(cells) if cell.startswith("%%px") and started and number > started[0]]
+    on_ranks = [
+        number
+        for number, cell in enumerate(cells)
+        if cell.startswith("%%px") and started and number > started[0]
+    ]
     return cells[: on_ranks[1] + 1] if on_ranks else []
 
 
@@ -37,10 +51,15 @@ JOINED = "%%px\nimport sys\nmodule = sys.modules.get('torch.distributed')\nprint
 
 def test_the_list_has_the_notebooks_that_start_ranks():
     listed = (ROOT / "tests" / "faults.toml").read_text()
-    assert len(BOOKS) >= 23 and set(re.findall(r"test_faults_from_a_notebook\[(\w+)\]", listed)) == set(BOOKS)
+    assert len(BOOKS) >= 23 and set(
+        re.findall(r"test_faults_from_a_notebook\[(\w+)\]", listed)
+    ) == set(BOOKS)
 
 
-@pytest.mark.parametrize("name", [name if name in IN_CI else pytest.param(name, marks=pytest.mark.slow) for name in BOOKS])
+@pytest.mark.parametrize(
+    "name",
+    [name if name in IN_CI else pytest.param(name, marks=pytest.mark.slow) for name in BOOKS],
+)
 def test_faults_from_a_notebook(name):
     book = Notebook(cwd=str(PATHS[name].parent))
     try:
@@ -48,13 +67,19 @@ def test_faults_from_a_notebook(name):
             assert (reply := book.run(cell)).ok, reply.text
         ranks = int(book.run("print(cluster.n)").text)
         for words, cell in FAULTS.items():
-            assert (reply := book.run("cluster.replay()")).ok, reply.text  # what the fault before has cost
+            assert (reply := book.run("cluster.replay()")).ok, (
+                reply.text
+            )  # what the fault before has cost
             joined = re.findall(r"True|False", (reply := book.run(JOINED)).text)
             assert len(joined) == ranks, reply.text + reply.error
             broken = book.run(BEFORE + cell.format(collective=COLLECTIVE[joined[0]]))
-            assert broken.error.startswith("RankError") and words in broken.error + broken.text, broken.text
+            assert broken.error.startswith("RankError") and words in broken.error + broken.text, (
+                broken.text
+            )
             after = book.run("%%px\nfrom mpi4py import MPI\nprint(MPI.COMM_WORLD.allreduce(1))")
-            assert after.text == "".join(f"[stdout:{rank}] {ranks}\n" for rank in range(ranks)), after.text
+            assert after.text == "".join(f"[stdout:{rank}] {ranks}\n" for rank in range(ranks)), (
+                after.text
+            )
     finally:
         owner = book.owner
         book.close(now=False)

@@ -8,7 +8,11 @@ from pathlib import Path
 
 from .soak import BREAKS, MACHINE, apart
 
-KERNEL = {"descriptors": 2, "threads": 1, "memory": 20e6}  # by how much the last round may have more than the first
+KERNEL = {
+    "descriptors": 2,
+    "threads": 1,
+    "memory": 20e6,
+}  # by how much the last round may have more than the first
 
 
 def test_ten_rounds_leave_nothing_more_than_the_first():

@@ -9,8 +9,12 @@ RIGHT = {
         ("rng.random((2, samples))", "rng.random((samples, 2)).T"),
         ("< 1)", "<= 1)"),
     ],
-    "error_bar": [("4 * np.sqrt(share * (1 - share) / n)", "float(np.sqrt(16 * share * (1 - share) / n))")],
-    "pi_midpoint": [("(np.arange(slices) + 0.5) / slices", "np.linspace(0.5, slices - 0.5, slices) / slices")],
+    "error_bar": [
+        ("4 * np.sqrt(share * (1 - share) / n)", "float(np.sqrt(16 * share * (1 - share) / n))")
+    ],
+    "pi_midpoint": [
+        ("(np.arange(slices) + 0.5) / slices", "np.linspace(0.5, slices - 0.5, slices) / slices")
+    ],
     "break_even": [("start_up / saved", "start_up * ranks / ((ranks - 1) * per_slice)")],
     "partial_pi": [("np.arange(rank, n, size)", "np.array_split(np.arange(n), size)[rank]")],
     "deal_out": [
@@ -21,31 +25,52 @@ RIGHT = {
     ],
     "naive_allreduce": [("comm.Gather(x, everything, root=0)", "everything = comm.gather(x)")],
     "ring_allreduce": [
-        ("for step in range(p - 1):  # all-gather", "for step in reversed(range(1 - p, 0)):\n        step = -1 - step")
+        (
+            "for step in range(p - 1):  # all-gather",
+            "for step in reversed(range(1 - p, 0)):\n        step = -1 - step",
+        )
     ],
     "bus_bandwidth": [("algorithm * 2 * (ranks - 1) / ranks", "algorithm * (2 - 2 / ranks)")],
     "momentum_step": [
         ("w = w - lr * v", "w = w - v * lr"),
         ("return w, v", "return [w, v]"),
-        ("return w, v", 'return w, v\n    raise NotImplementedError("your three lines")'),  # dead: it is not left
+        (
+            "return w, v",
+            'return w, v\n    raise NotImplementedError("your three lines")',
+        ),  # dead: it is not left
     ],
     "parallel_gradient": [
-        ("np.array_split(np.arange(len(x)), comm.size)[comm.rank]", "np.arange(len(x))[comm.rank :: comm.size]")
+        (
+            "np.array_split(np.arange(len(x)), comm.size)[comm.rank]",
+            "np.arange(len(x))[comm.rank :: comm.size]",
+        )
     ],
     "bytes_a_step": [("4 * S * (n - 1) / n", "4 * S - 4 * S / n")],
     "ranks_differ_by": [("comm.Bcast(of_rank_0, root=0)", "of_rank_0 = comm.bcast(weights)")],
-    "computing_share": [("sum(work) / (len(work) * step)", "np.mean([mine / step for mine in work])")],
+    "computing_share": [
+        ("sum(work) / (len(work) * step)", "np.mean([mine / step for mine in work])")
+    ],
     "staleness": [("dict.fromkeys(order, 0)", "{worker: 0 for worker in order}")],
     "warmed_up": [("lr * min(1, reached)", "lr if step + 1 >= steps else lr * reached")],
     "count_messages": [("1 + gaps", "gaps + min(1, len(sent))")],
-    "train_step": [("hvd.allreduce(loss.detach()).item()", "hvd.allreduce(loss.detach(), op=hvd.Sum).item() / hvd.size()")],
+    "train_step": [
+        (
+            "hvd.allreduce(loss.detach()).item()",
+            "hvd.allreduce(loss.detach(), op=hvd.Sum).item() / hvd.size()",
+        )
+    ],
     "my_images": [
         ("seed + epoch", "1000 * seed + epoch"),
         ("order[rank::size]", "order[rank * images // size : (rank + 1) * images // size]"),
     ],
     "accumulate": [("i < parts - 1", "i + 1 < parts")],
     "read_own_part": [("if size < end", "if end > size")],
-    "step_seconds": [("compute + max(0, ring - overlap * compute)", "max(compute, compute + ring - overlap * compute)")],
+    "step_seconds": [
+        (
+            "compute + max(0, ring - overlap * compute)",
+            "max(compute, compute + ring - overlap * compute)",
+        )
+    ],
     "lars_gradient": [("gradient * trust * long / short", "trust * long * gradient / short")],
     "efficiency_range": [
         ("return lowest, highest", "return np.array([lowest, highest])"),
@@ -55,7 +80,10 @@ RIGHT = {
         ("total // (passes * ranks)", "int(total / passes / ranks)"),
         ("return total, micro, passes", "return [total, micro, passes]"),
     ],
-    "clip": [("gradient * limit / norm", "gradient * (limit / norm)"), ("limit == 0 or", "not limit or")],
+    "clip": [
+        ("gradient * limit / norm", "gradient * (limit / norm)"),
+        ("limit == 0 or", "not limit or"),
+    ],
     "through_fp16": [("(gradient * scale).half()", "gradient.mul(scale).to(torch.float16)")],
     "adam_step": [("gradient**2", "gradient * gradient"), ("np.sqrt(v_hat)", "v_hat**0.5")],
     "bytes_on_a_rank": [("2 * psi / (n if stage >= 3 else 1)", "2 * psi / n ** (stage == 3)")],
@@ -63,7 +91,9 @@ RIGHT = {
     "activation_bytes": [("layers * 16 * h + words", "words + 16 * h * layers")],
     "mfu": [("needed / seconds / peak", "needed / (peak * seconds)")],
     "held": [("hsdp = 16 * psi / g", "hsdp = stage3 * hosts")],
-    "first_fit": [("(memory[start : start + size] == FREE).all()", "not memory[start : start + size].any()")],
+    "first_fit": [
+        ("(memory[start : start + size] == FREE).all()", "not memory[start : start + size].any()")
+    ],
     "zero1_step": [
         ("adam.step()", "adam.step()\n    adam.zero_grad()"),
         ("adam.step()", "adam.step()\n    mine.grad.zero_()"),
@@ -85,19 +115,44 @@ RIGHT = {
     ],
     "backward_once": [("dist.send(x.grad, dst=before)", "dist.send(x.grad.clone(), before)")],
     "bubble": [("(p - 1) / whole", "1 - m / whole")],
-    "one_f_one_b": [("min(stages - 1 - stage, micro)", "sorted([0, stages - 1 - stage, micro])[1]")],
-    "parallel_attention": [("y = attention(Enter.apply(x),", "x = Enter.apply(x)\n    y = attention(x,")],
+    "one_f_one_b": [
+        ("min(stages - 1 - stage, micro)", "sorted([0, stages - 1 - stage, micro])[1]")
+    ],
+    "parallel_attention": [
+        ("y = attention(Enter.apply(x),", "x = Enter.apply(x)\n    y = attention(x,")
+    ],
     "by_blocks": [("return o / total", "return float(o) / float(total)")],
-    "balance": [("probabilities.mean(0)", "probabilities.sum(0) / len(probabilities)"), ("return n *", "return f.numel() *")],
+    "balance": [
+        ("probabilities.mean(0)", "probabilities.sum(0) / len(probabilities)"),
+        ("return n *", "return f.numel() *"),
+    ],
     "payload_rate": [("frames * payload", "bits * payload / frame / 8")],
-    "on_the_wire": [("max((leaves.count(host) for host in hosts), default=0)", "max(leaves.count(host) for host in set(hosts))")],
-    "two_level_allreduce": [("host.Allgatherv(mine, [x, sizes])", "np.concatenate(host.allgather(mine), out=x)")],
-    "margin": [("end - mine[1]", "end + 0 - mine[1]"), ("out[0] * stride - padding", "-padding + stride * out[0]")],
-    "halo_backward": [("part.add_(came)", "part += came"), ("-above, -below", "-lacks[line.place][0], -below")],
-    "largest_side": [("(limit - fixed) * ranks / per_pixel", "(limit / per_pixel - fixed / per_pixel) * ranks")],
+    "on_the_wire": [
+        (
+            "max((leaves.count(host) for host in hosts), default=0)",
+            "max(leaves.count(host) for host in set(hosts))",
+        )
+    ],
+    "two_level_allreduce": [
+        ("host.Allgatherv(mine, [x, sizes])", "np.concatenate(host.allgather(mine), out=x)")
+    ],
+    "margin": [
+        ("end - mine[1]", "end + 0 - mine[1]"),
+        ("out[0] * stride - padding", "-padding + stride * out[0]"),
+    ],
+    "halo_backward": [
+        ("part.add_(came)", "part += came"),
+        ("-above, -below", "-lacks[line.place][0], -below"),
+    ],
+    "largest_side": [
+        ("(limit - fixed) * ranks / per_pixel", "(limit / per_pixel - fixed / per_pixel) * ranks")
+    ],
     "tiles": [
         ("reshape(-1, 3, size, size)", "flatten(0, 1)"),
-        (".unfold(1, size, size).unfold(2, size, size)", ".unfold(1, size, size).unfold(2, size, size).clone()"),
+        (
+            ".unfold(1, size, size).unfold(2, size, size)",
+            ".unfold(1, size, size).unfold(2, size, size).clone()",
+        ),
     ],
     "images_held": [("min(stages, images)", "sorted([images, stages])[0]")],
     "side_within": [("side * area**0.5", "(side**2 * area) ** 0.5")],
@@ -126,7 +181,11 @@ WRONG = {
         ("4 / (1", "1 / (1", "a quarter of it"),
     ],
     "break_even": [
-        ("start_up / saved", "start_up / (per_slice * (ranks - 1))", "With p ranks, the time saved is 1 - 1/p"),
+        (
+            "start_up / saved",
+            "start_up / (per_slice * (ranks - 1))",
+            "With p ranks, the time saved is 1 - 1/p",
+        ),
         (" * (1 - 1 / ranks)", "", "the ranks need time for theirs"),
         ("per_slice * (1 - 1 / ranks)", "per_slice / ranks", "Compare with one rank"),
     ],
@@ -136,15 +195,31 @@ WRONG = {
             "x = (np.arange(n) + 0.5) / n\n    return np.sum(4 / (1 + x * x)) / n / size",
             "Every rank computes all slices",
         ),
-        ("np.sum(4 / (1 + x * x)) / n", "np.mean(4 / (1 + x * x))", "Is the sum divided by this rank's number of slices?"),
+        (
+            "np.sum(4 / (1 + x * x)) / n",
+            "np.mean(4 / (1 + x * x))",
+            "Is the sum divided by this rank's number of slices?",
+        ),
         ("np.arange(rank, n, size)", "np.arange(n)", "Every rank computes all slices"),
-        (" / n\n    return np.sum(4 / (1 + x * x)) / n", " / n\n    return np.sum(4 / (1 + x * x))", "divide by n"),
-        ("np.arange(rank, n, size)", "np.arange(rank * (n // size), (rank + 1) * (n // size))", "the last ones are lost"),
+        (
+            " / n\n    return np.sum(4 / (1 + x * x)) / n",
+            " / n\n    return np.sum(4 / (1 + x * x))",
+            "divide by n",
+        ),
+        (
+            "np.arange(rank, n, size)",
+            "np.arange(rank * (n // size), (rank + 1) * (n // size))",
+            "the last ones are lost",
+        ),
         ("return ", "", "Is the `return` missing?"),
     ],
     "deal_out": [
         ("return mine", "", "Is the `return` missing?"),
-        ("comm.Scatter(everything, mine, root=0)", "mine = comm.bcast(everything)", "has the whole array"),
+        (
+            "comm.Scatter(everything, mine, root=0)",
+            "mine = comm.bcast(everything)",
+            "has the whole array",
+        ),
         (
             "np.empty((each, 2))\n    comm.Scatter(everything, mine, root=0)",
             "np.zeros((each, 2))\n    comm.Scatter(everything, np.empty((each, 2)), root=0)",
@@ -152,15 +227,27 @@ WRONG = {
         ),
     ],
     "naive_allreduce": [
-        ("np.sum(everything, axis=0, out=x)", "x = everything.sum(axis=0)", "`x = ...` names another array"),
+        (
+            "np.sum(everything, axis=0, out=x)",
+            "x = everything.sum(axis=0)",
+            "`x = ...` names another array",
+        ),
         ("comm.Bcast(x, root=0)", "", "does it reach the others"),
-        ("comm.Gather(x, everything, root=0)", "comm.Allreduce(x.copy(), x)", "Allreduce is what you are to replace"),
+        (
+            "comm.Gather(x, everything, root=0)",
+            "comm.Allreduce(x.copy(), x)",
+            "Allreduce is what you are to replace",
+        ),
         ("out=x)", ")", "No rank has the sum"),
     ],
     "ring_allreduce": [
         ("(rank - step + 1)", "(rank - step)", "rank r has finished chunk r + 1"),
         ("range(p - 1):  # all", "range(p - 2):  # all", "chunks are finished"),
-        ("recvbuf=take, source=left)", "recvbuf=(got := take.copy()), source=left)\n        take += got", "it is not added"),
+        (
+            "recvbuf=take, source=left)",
+            "recvbuf=(got := take.copy()), source=left)\n        take += got",
+            "it is not added",
+        ),
     ],
     "bus_bandwidth": [
         (" * 2 * (ranks - 1) / ranks", "", "the algorithm's bandwidth"),
@@ -172,13 +259,25 @@ WRONG = {
         ("w - lr", "w + lr", "uphill"),
         ("beta * v + g", "0.9 * v + g", "beta is an argument"),
         ("lr * v", "0.1 * v", "lr is an argument"),
-        ("v = beta * v + g\n    w = w - lr * v", "v = 0.9 * v + g\n    w = w - 0.1 * v", "lr and beta are arguments"),
+        (
+            "v = beta * v + g\n    w = w - lr * v",
+            "v = 0.9 * v + g\n    w = w - 0.1 * v",
+            "lr and beta are arguments",
+        ),
     ],
     "parallel_gradient": [
         ("return gradient / len(x)", "return gradient", "divide once"),
         ('reduction="sum"', 'reduction="mean"', "off by up to"),
-        ("comm.Allreduce(MPI.IN_PLACE, gradient, op=MPI.SUM)", "comm.Barrier()", "Allreduce is missing"),
-        ("comm.Allreduce(MPI.IN_PLACE, gradient, op=MPI.SUM)", "comm.rank or comm.Barrier()", "On 4 ranks"),
+        (
+            "comm.Allreduce(MPI.IN_PLACE, gradient, op=MPI.SUM)",
+            "comm.Barrier()",
+            "Allreduce is missing",
+        ),
+        (
+            "comm.Allreduce(MPI.IN_PLACE, gradient, op=MPI.SUM)",
+            "comm.rank or comm.Barrier()",
+            "On 4 ranks",
+        ),
     ],
     "bytes_a_step": [
         ("2 * S * (n - 1)", "2 * S * n", "The server sends itself nothing"),
@@ -199,7 +298,11 @@ WRONG = {
         ),
         ("op=MPI.MAX", "op=MPI.SUM", "the sum over the ranks"),
         ("abs(weights - of_rank_0)", "(weights - of_rank_0)", "take abs(...)"),
-        ("comm.Bcast(of_rank_0, root=0)", "comm.rank or comm.Bcast(of_rank_0, root=0)", "On 4 ranks"),
+        (
+            "comm.Bcast(of_rank_0, root=0)",
+            "comm.rank or comm.Bcast(of_rank_0, root=0)",
+            "On 4 ranks",
+        ),
     ],
     "computing_share": [
         ("sum(work) / (len", "1 - sum(work) / (len", "the share that is waiting"),
@@ -222,7 +325,11 @@ WRONG = {
     ],
     "train_step": [
         ("optimizer.zero_grad()\n    loss", "loss", "set to zero in each step"),
-        ("hvd.allreduce(loss.detach()).item()", "hvd.allreduce(loss.detach(), op=hvd.Sum).item()", "hvd.allreduce takes a mean"),
+        (
+            "hvd.allreduce(loss.detach()).item()",
+            "hvd.allreduce(loss.detach(), op=hvd.Sum).item()",
+            "hvd.allreduce takes a mean",
+        ),
         ("optimizer.step()", "optimizer.synchronize()", "is optimizer.step() called"),
     ],
     "my_images": [
@@ -233,18 +340,34 @@ WRONG = {
         ("order[rank::size]", "order", "10 each are due"),
     ],
     "accumulate": [
-        ("zip(images.chunk(parts), labels.chunk(parts))", "[(images, labels)]", "the network saw [32] images at a time"),
+        (
+            "zip(images.chunk(parts), labels.chunk(parts))",
+            "[(images, labels)]",
+            "the network saw [32] images at a time",
+        ),
         ("i < parts - 1", "False", "4 all-reduces were made"),
         ("i < parts - 1", "True", "no all-reduce was made"),
         (" / parts)", ")", "divide each loss by their number"),
     ],
     "read_own_part": [
-        ("Read_at_all(comm.rank * mine.nbytes", "Read_at_all(comm.rank * mine.size", "The offset counts bytes"),
+        (
+            "Read_at_all(comm.rank * mine.nbytes",
+            "Read_at_all(comm.rank * mine.size",
+            "The offset counts bytes",
+        ),
         ("if size < end", "if False", "raises no ValueError"),
-        ("Read_at_all(comm.rank * mine.nbytes", "Read_at_all(0 * mine.nbytes", "it read from at number 0"),
+        (
+            "Read_at_all(comm.rank * mine.nbytes",
+            "Read_at_all(0 * mine.nbytes",
+            "it read from at number 0",
+        ),
     ],
     "step_seconds": [
-        ("max(0, ring - overlap * compute)", "(1 - overlap) * ring", "overlap is a share of the computing"),
+        (
+            "max(0, ring - overlap * compute)",
+            "(1 - overlap) * ring",
+            "overlap is a share of the computing",
+        ),
         ("max(0, ring - overlap * compute)", "ring - overlap * compute", "max(0, ...)"),
         ("2 * (p - 1) * alpha + 2 *", "(p - 1) * alpha +", "A ring goes round twice"),
         ("nbytes * beta", "nbytes * beta * p", "one chunk"),
@@ -266,13 +389,21 @@ WRONG = {
     ],
     "clip": [
         ("if limit == 0 or norm <= limit", "if False", "Short gradients are not made longer"),
-        ("[gradient * limit / norm", "[gradient * limit / gradient.norm()", "one norm, of all of them together"),
+        (
+            "[gradient * limit / norm",
+            "[gradient * limit / gradient.norm()",
+            "one norm, of all of them together",
+        ),
         ("[gradient * limit / norm", "[gradient.clamp(-limit, limit)", "cuts each value"),
     ],
     "through_fp16": [
         ("stored.float() / scale", "(stored / scale).float()", "scale, .half(), .float(), divide"),
         (" / scale", "", "Divide by the scale"),
-        ("(gradient * scale).half()", "gradient.half() * scale", "scale, .half(), .float(), divide"),
+        (
+            "(gradient * scale).half()",
+            "gradient.half() * scale",
+            "scale, .half(), .float(), divide",
+        ),
     ],
     "adam_step": [
         ("(np.sqrt(v_hat) + eps)", "(np.sqrt(v) + eps) * np.sqrt(1 - beta2**t)", "not to sqrt(v)"),
@@ -315,20 +446,36 @@ WRONG = {
         ("stage3, hpz, hsdp", "hsdp, hpz, stage3", "Stage 3 first"),
     ],
     "first_fit": [
-        ("range(len(memory) - size + 1)", "range(len(memory) - size)", "also the last place in memory"),
+        (
+            "range(len(memory) - size + 1)",
+            "range(len(memory) - size)",
+            "also the last place in memory",
+        ),
         ("return slice(start, start + size)", "return start", "for freeing them later"),
         ("    raise MemoryError", "    return MemoryError", "it has to raise MemoryError"),
     ],
     "zero1_step": [
         (" / me.world_size", "", "That is the sum over the ranks"),
-        ("all_gather(mine.detach(), flat)", "flat.chunk(me.world_size)[me.rank].copy_(mine.detach())", "brings them to all"),
-        ("reduce_scatter(gradient)", "gradient.chunk(me.world_size)[me.rank]", "reduce_scatter adds up the ranks'"),
+        (
+            "all_gather(mine.detach(), flat)",
+            "flat.chunk(me.world_size)[me.rank].copy_(mine.detach())",
+            "brings them to all",
+        ),
+        (
+            "reduce_scatter(gradient)",
+            "gradient.chunk(me.world_size)[me.rank]",
+            "reduce_scatter adds up the ranks'",
+        ),
         ("adam.step()", "pass", "as before"),
     ],
     "compress": [
         ("u = v + error", "u = v", "is added first"),
         ("u - unpack", "unpack", "it has to be"),
-        ("feedback * (u - unpack(message, len(u)))", "u - unpack(message, len(u))", "Without feedback"),
+        (
+            "feedback * (u - unpack(message, len(u)))",
+            "u - unpack(message, len(u))",
+            "Without feedback",
+        ),
     ],
     "rouge1": [
         (
@@ -337,7 +484,11 @@ WRONG = {
             "A word that comes twice in both counts twice",
         ),
         ("2 * common / max(1, a.total() + b.total())", "common / a.total()", "That is the recall"),
-        ("2 * common / max(1, a.total() + b.total())", "common / b.total()", "That is the precision"),
+        (
+            "2 * common / max(1, a.total() + b.total())",
+            "common / b.total()",
+            "That is the precision",
+        ),
         ("(a & b).total()", "len(a & b)", "has to be"),
     ],
     "oracle": [
@@ -347,7 +498,11 @@ WRONG = {
         ("< 3", "< 9", "Three sentences at most"),
     ],
     "loss_of": [
-        ("dist.all_reduce(total := mine.float())", "total = mine\n    dist.all_reduce(total)", "has overwritten `mine`"),
+        (
+            "dist.all_reduce(total := mine.float())",
+            "total = mine\n    dist.all_reduce(total)",
+            "has overwritten `mine`",
+        ),
         (" * mine * me.world_size / total", "", "weight it by its share"),
         (" * me.world_size", "", "once more, so times me.world_size"),
         ("loss, int(mine + inputs", "loss.item(), int(mine + inputs", "no .item()"),
@@ -360,7 +515,11 @@ WRONG = {
     "backward_once": [
         ("y.backward(gradient)", "y.sum().backward()", "It began with ones"),
         ("dist.recv(gradient, src=after)", "pass", "receives nothing"),
-        ("dist.send(x.grad", "dist.send(gradient", "the rank before needs the one of this stage's input"),
+        (
+            "dist.send(x.grad",
+            "dist.send(gradient",
+            "the rank before needs the one of this stage's input",
+        ),
         ("dst=before", "dst=after", "goes to the rank before"),
         ("if before is not None", "if True", "there is nobody before it"),
     ],
@@ -381,13 +540,21 @@ WRONG = {
         ("return ", "", "Is the `return` missing?"),
     ],
     "by_blocks": [
-        ("total * scale + weights.sum(), o * scale +", "total + weights.sum(), o +", "scale the sum and o"),
+        (
+            "total * scale + weights.sum(), o * scale +",
+            "total + weights.sum(), o +",
+            "scale the sum and o",
+        ),
         ("total * scale + weights.sum(), o * scale +", "weights.sum(), 0 +", "Only the last block"),
         ("return o / total", "return o", "Divide by the sum"),
     ],
     "balance": [
         ("return n *", "return", "1 is even"),
-        ("(f * probabilities.mean(0))", "probabilities.mean(0).square()", "f is what the router does"),
+        (
+            "(f * probabilities.mean(0))",
+            "probabilities.mean(0).square()",
+            "f is what the router does",
+        ),
         ("probabilities.mean(0)", "probabilities.detach().mean(0)", "has no gradient"),
     ],
     "payload_rate": [
@@ -402,7 +569,11 @@ WRONG = {
         ),
         ("hosts[:1]", "hosts[-1:]", "The ring closes"),
         ("2 * (len(order) - 1)", "(len(order) - 1)", "two halves"),
-        ("max((leaves.count(host) for host in hosts), default=0)", "len(leaves)", "a wire of its own"),
+        (
+            "max((leaves.count(host) for host in hosts), default=0)",
+            "len(leaves)",
+            "a wire of its own",
+        ),
     ],
     "two_level_allreduce": [
         (
@@ -444,7 +615,11 @@ WRONG = {
         ("min(stages, images)", "stages", "fewer images than stages"),
         ("min(stages, images)", "1", "the first runs ahead"),
         ("return images", "return stages", "all images have been forward"),
-        ("return 1", "return min(images, 2) if schedule == 'gems' else 1", "the first one's activations are gone"),
+        (
+            "return 1",
+            "return min(images, 2) if schedule == 'gems' else 1",
+            "the first one's activations are gone",
+        ),
     ],
     "side_within": [
         ("area**0.5", "area", "a square root"),

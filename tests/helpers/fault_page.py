@@ -50,7 +50,9 @@ On macOS, nothing was tried.
 """
 done: dict[str, tuple[str, str, str]] = {}  # by test: what came of it, seconds, processes left
 of_file: dict[str, list[str]] = {}  # by file: the command lines of processes left
-seen_after: dict[str, str] = {}  # by path in the temporary folder: the test at whose end it was first there
+seen_after: dict[
+    str, str
+] = {}  # by path in the temporary folder: the test at whose end it was first there
 before: set[Path] = set()
 told: list[str] = []  # at the end
 SHM = Path("/dev/shm")
@@ -60,7 +62,9 @@ NOT_OURS = ("pytest-of-", "torchinductor_", "torchelastic_", f"ompi.{socket.geth
 
 def pytest_configure(config):
     if not hasattr(config, "workerinput"):
-        os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="f", dir="/tmp")  # short: it holds sockets
+        os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(
+            prefix="f", dir="/tmp"
+        )  # short: it holds sockets
         Path(tempfile.tempdir).chmod(0o1777)  # as /tmp: tests try what another user may
         own_shared_memory()
         before.update(SHM.glob("*"))
@@ -68,8 +72,15 @@ def pytest_configure(config):
 
 def own_shared_memory():
     """As root: a /dev/shm that only this run and what it starts have, so that what is left there is this run's."""
-    if not os.getuid() and hasattr(libc := ctypes.CDLL(None), "unshare") and libc.unshare(0x20000) == 0:  # CLONE_NEWNS
-        for words in (["--make-rprivate", "/"], ["-t", "tmpfs", "-o", "mode=1777", "tmpfs", str(SHM)]):
+    if (
+        not os.getuid()
+        and hasattr(libc := ctypes.CDLL(None), "unshare")
+        and libc.unshare(0x20000) == 0
+    ):  # CLONE_NEWNS
+        for words in (
+            ["--make-rprivate", "/"],
+            ["-t", "tmpfs", "-o", "mode=1777", "tmpfs", str(SHM)],
+        ):
             subprocess.run(["mount", *words], check=True)
 
 
@@ -95,14 +106,21 @@ def left(config):
 
     deadline = time.monotonic() + 20
     while True:
-        own, found = {os.getpid(), *(p.pid for p in psutil.Process().parents()), *shared_by_files(config)}, []
+        own, found = (
+            {os.getpid(), *(p.pid for p in psutil.Process().parents()), *shared_by_files(config)},
+            [],
+        )
         for process in psutil.process_iter():
             try:
                 env, line = process.environ(), " ".join(process.cmdline())
             except psutil.Error:
                 continue
             shared = marks.owner_mark() in env.get(marks.MARK, "") + line
-            if env.get(marks.SCOPE) == os.environ[marks.SCOPE] and process.pid not in own and not shared:
+            if (
+                env.get(marks.SCOPE) == os.environ[marks.SCOPE]
+                and process.pid not in own
+                and not shared
+            ):
                 found.append(line)
         if not found or time.monotonic() > deadline:
             return found
@@ -110,7 +128,9 @@ def left(config):
 
 
 def files_left():
-    return [path for path in Path(tempfile.gettempdir()).iterdir() if not path.name.startswith(NOT_OURS)]
+    return [
+        path for path in Path(tempfile.gettempdir()).iterdir() if not path.name.startswith(NOT_OURS)
+    ]
 
 
 def shared_by_files(config):
@@ -120,7 +140,11 @@ def shared_by_files(config):
         yield pid
         if psutil.pid_exists(pid):
             yield from (process.pid for process in psutil.Process(pid).children(recursive=True))
-            handlers = (one for one in psutil.process_iter(["name"]) if "crashpad" in (one.info["name"] or ""))
+            handlers = (
+                one
+                for one in psutil.process_iter(["name"])
+                if "crashpad" in (one.info["name"] or "")
+            )
             yield from (one.pid for one in handlers)  # Chromium detaches them
 
 
@@ -133,7 +157,11 @@ def pytest_runtest_logreport(report):
                 seen_after.setdefault(path, report.nodeid)
     if report.nodeid in FAULTS and (report.when == "call" or not report.passed):
         seconds = f"{report.duration:.1f}" if report.duration > SHARED else "-"
-        done[report.nodeid] = ("passed" if report.passed else "skipped" if report.skipped else "FAILED", seconds, "")
+        done[report.nodeid] = (
+            "passed" if report.passed else "skipped" if report.skipped else "FAILED",
+            seconds,
+            "",
+        )
 
 
 @pytest.hookimpl(trylast=True)
@@ -144,15 +172,29 @@ def pytest_sessionfinish(session):
     if hasattr(session.config, "workerinput"):
         return
     marks.remove_segments(age=0)  # as the end of a kernel does
-    segments = [path for path in SHM.glob("*") if path not in before and path.exists() and not is_mapped(path)]
+    segments = [
+        path
+        for path in SHM.glob("*")
+        if path not in before and path.exists() and not is_mapped(path)
+    ]
     files = files_left()
     processes = [f"{file}: {line[:200]}" for file, lines in of_file.items() for line in lines]
-    counts = {state: sum(what == state for what, *_ in done.values()) for state in ("passed", "skipped", "FAILED")}
+    counts = {
+        state: sum(what == state for what, *_ in done.values())
+        for state in ("passed", "skipped", "FAILED")
+    }
     end = f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {platform.system()}, one run: {counts['passed']} faults clear, "
     end += f"{counts['skipped']} skipped, {counts['FAILED']} FAILED; "
     end += f"left in the temporary folder: {len(files)}, in /dev/shm: {len(segments)}. Load at its end: {os.getloadavg()[0]:.0f}."
     PAGE.write_text(page(PAGE.read_text() if PAGE.exists() else "", end))
-    told.extend([end, *processes, *(f"{path}, seen after {seen_after.get(str(path))}" for path in files), *map(str, segments)])
+    told.extend(
+        [
+            end,
+            *processes,
+            *(f"{path}, seen after {seen_after.get(str(path))}" for path in files),
+            *map(str, segments),
+        ]
+    )
     shutil.rmtree(tempfile.gettempdir(), ignore_errors=True)
     if len(told) > 1:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -181,7 +223,11 @@ def page(former, end):
     # By layer: of a run of its own, unless this run has injected some of it among all others
     told = dict(re.findall(r"^## (.+)\n\n(\d{4}-.*)\n", former, re.MULTILINE))
     if len(done) >= len(FAULTS) / 2:
-        told = {layer: line for layer, line in told.items() if layer not in {FAULTS[test][0] for test in done}}
+        told = {
+            layer: line
+            for layer, line in told.items()
+            if layer not in {FAULTS[test][0] for test in done}
+        }
     else:  # a few run again: the line of the whole run stays
         told |= whole_layers(end)
         end = next((line for line in former.splitlines() if " faults clear, " in line), end)
@@ -196,7 +242,10 @@ def page(former, end):
 
 def whole_layers(end):
     """The line of a run, for each layer that it has injected as a whole."""
-    by_layer = {where: [test for test, (layer, *_) in FAULTS.items() if layer == where] for where, *_ in FAULTS.values()}
+    by_layer = {
+        where: [test for test, (layer, *_) in FAULTS.items() if layer == where]
+        for where, *_ in FAULTS.values()
+    }
     return {layer: end for layer, tests in by_layer.items() if done.keys() >= set(tests)}
 
 

@@ -19,7 +19,11 @@ rows: dict[str, list[tuple[str, ...]]] = {name: [] for name in TABLES}
 
 
 def pytest_addoption(parser):
-    parser.addoption("--account", type=Path, help="write the tables into this Markdown page, between their markers")
+    parser.addoption(
+        "--account",
+        type=Path,
+        help="write the tables into this Markdown page, between their markers",
+    )
 
 
 @pytest.fixture
@@ -46,11 +50,16 @@ def pytest_terminal_summary(terminalreporter, config):
 
 def as_table(name, told) -> str:
     header = TABLES[name]
-    return "\n".join("| " + " | ".join(row) + " |" for row in (header, ["---"] * len(header), *told))
+    return "\n".join(
+        "| " + " | ".join(row) + " |" for row in (header, ["---"] * len(header), *told)
+    )
 
 
 def merged(before: str, told: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """The rows of a page's table, with these in place of those of the same case: not every run has all of them."""
     lines = [line for line in before.splitlines() if line.startswith("| ")][2:]
-    found = {row[0]: row for row in (tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in lines)}
+    found = {
+        row[0]: row
+        for row in (tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in lines)
+    }
     return list((found | {row[0]: row for row in told}).values())

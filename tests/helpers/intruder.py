@@ -55,9 +55,13 @@ def connect(path):
     """Connect as a client with a connection file, and list the variables of the ranks."""
     import ipyparallel as ipp
 
-    with tempfile.TemporaryDirectory() as os.environ["IPYTHONDIR"]:  # this user has no home: IPython would leave a folder
+    with tempfile.TemporaryDirectory() as os.environ[
+        "IPYTHONDIR"
+    ]:  # this user has no home: IPython would leave a folder
         client = ipp.Client(str(path), timeout=SECONDS)
-        return client[:].apply_sync(lambda: [name for name in globals() if name.startswith("secret")])
+        return client[:].apply_sync(
+            lambda: [name for name in globals() if name.startswith("secret")]
+        )
 
 
 def join(path):
@@ -98,7 +102,9 @@ def look(pids):
 def kill(pids):
     """Send signals to processes; the pids that took them. Its own child is the first."""
     own = child()
-    taken = [pid for pid in (own.pid, *pids) if allowed(lambda pid=pid: os.kill(pid, signal.SIGTERM))]
+    taken = [
+        pid for pid in (own.pid, *pids) if allowed(lambda pid=pid: os.kill(pid, signal.SIGTERM))
+    ]
     own.wait()
     return taken
 
@@ -107,7 +113,13 @@ def remove(paths):
     """List, read and remove files and folders; what it got hold of."""
     got = []
     for path in map(Path, paths):
-        tries = [path.iterdir, path.read_bytes, path.unlink, path.rmdir, lambda p=path: p.rename(f"{p}.away")]
+        tries = [
+            path.iterdir,
+            path.read_bytes,
+            path.unlink,
+            path.rmdir,
+            lambda p=path: p.rename(f"{p}.away"),
+        ]
         got += [str(path)] if any([allowed(attempt) for attempt in tries]) else []
     return got
 

@@ -31,7 +31,10 @@ def register(tasks):
 def cases(answers):
     """Arguments of parametrize: one test case (number, answer) for each answer, named after it. answers: {task: [...]}."""
     flat = [(number, answer) for number, given in answers.items() for answer in given]
-    names = [f"task{number}-{(answer[0] if isinstance(answer, tuple) else answer).__name__}" for number, answer in flat]
+    names = [
+        f"task{number}-{(answer[0] if isinstance(answer, tuple) else answer).__name__}"
+        for number, answer in flat
+    ]
     return {"argnames": ("number", "answer"), "argvalues": flat, "ids": names}
 
 
@@ -46,7 +49,9 @@ def runner(cluster, capsys):
 
     def run(number, function, timeout=30):
         capsys.readouterr()
-        cluster.run(f"{source_of(function)}\ncheck.task{number}({function.__name__})", timeout=timeout)
+        cluster.run(
+            f"{source_of(function)}\ncheck.task{number}({function.__name__})", timeout=timeout
+        )
         return capsys.readouterr().out
 
     return run
@@ -54,7 +59,9 @@ def runner(cluster, capsys):
 
 def assert_right(check, number, answer):
     """The check accepts the answer, in two lines from rank 0 only; the second says what was verified."""
-    printed = check(number, answer, timeout=200)  # a cell that takes longer says where its ranks are: a third line
+    printed = check(
+        number, answer, timeout=200
+    )  # a cell that takes longer says where its ranks are: a third line
     assert printed.startswith(f"[stdout:0] Task {number} is right.\n[stdout:0] ")
     assert printed.count("\n") == 2
     assert len(printed.split("\n")[1]) > len("[stdout:0] ") + 20
@@ -66,7 +73,9 @@ def assert_wrong(cluster, check, number, answer, seconds=120):
     start = time.monotonic()
     with pytest.raises(RankError) as caught:
         check(number, function)
-    assert time.monotonic() - start < seconds, "the check has to end by itself; the seconds leave room for a busy machine"
+    assert time.monotonic() - start < seconds, (
+        "the check has to end by itself; the seconds leave room for a busy machine"
+    )
     report = caught.value.report
     assert f"Task {number} is not right yet." in report
     assert words in report

@@ -22,12 +22,16 @@ def leans(*uses):
         @functools.wraps(test)
         def tried(*args, **options):
             for file, words in places:
-                assert words in (ROOT / file).read_text(), f"{file} no longer says {words!r}. Is this entry still needed?"
+                assert words in (ROOT / file).read_text(), (
+                    f"{file} no longer says {words!r}. Is this entry still needed?"
+                )
             try:
                 test(*args, **options)
             except Exception as error:
                 files = " and ".join(dict.fromkeys(file for file, _ in places))
-                raise AssertionError(f"{files} will break. No longer true: {test.__doc__}") from error
+                raise AssertionError(
+                    f"{files} will break. No longer true: {test.__doc__}"
+                ) from error
 
         return tried
 
@@ -37,6 +41,8 @@ def leans(*uses):
 def python(program, *arguments):
     """What a Python of its own prints: MPI, once loaded, stays in a process."""
     mpi.mpi_env()
-    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -10,7 +10,12 @@ import pytest
 @contextlib.contextmanager
 def mounted(folder, options):
     """A file system of its own in a folder. Yields what changes its options."""
-    if os.getuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True).returncode:
+    if (
+        os.getuid()
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True
+        ).returncode
+    ):
         pytest.skip("nothing can be mounted here")
     try:
         yield lambda other: subprocess.run(["mount", "-o", f"remount,{other}", folder], check=True)

@@ -6,7 +6,10 @@ from pathlib import Path
 import nbformat
 
 ROOT = Path(__file__).resolve().parents[2]
-BOOKS = {path.stem: nbformat.read(path, as_version=4) for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
+BOOKS = {
+    path.stem: nbformat.read(path, as_version=4)
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb"))
+}
 TAUGHT = [stem for stem in BOOKS if re.match(r"0[1-9]|10|11[abc]?_|12", stem)]
 PARTS = ("blank", "blank-check", "blank-solution")
 
@@ -28,7 +31,8 @@ class Blank:
         self.name = re.search(r"^def (\w+)\(", self.cells[0].source, re.MULTILINE)[1]
         self.on_ranks = self.cells[0].source.startswith("%%px\n")
         imported = re.findall(
-            r"from pi2zero\.checks\.blanks import .*\bsolution, (\w+) as check", "\n".join(c.source for c in BOOKS[book].cells)
+            r"from pi2zero\.checks\.blanks import .*\bsolution, (\w+) as check",
+            "\n".join(c.source for c in BOOKS[book].cells),
         )
         self.module = next(name for name in imported if name.endswith("_on_ranks") == self.on_ranks)
 
@@ -41,4 +45,9 @@ class Blank:
         return code(self.cells[2]).removeprefix("@solution\n")
 
 
-BLANKS = [Blank(stem, at) for stem, book in BOOKS.items() for at, cell in enumerate(book.cells) if "blank" in tags(cell)]
+BLANKS = [
+    Blank(stem, at)
+    for stem, book in BOOKS.items()
+    for at, cell in enumerate(book.cells)
+    if "blank" in tags(cell)
+]

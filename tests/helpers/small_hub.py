@@ -26,7 +26,10 @@ def tables(train=20, validation=4, test=4):
     """{path in the repository: bytes} of a small CNN/DailyMail: its column names in its own order."""
     files = {"README.md": CARD.encode()}
     for split, count in {"train": train, "validation": validation, "test": test}.items():
-        rows = [{"article": f"{split} {i} .", "highlights": "One .\nTwo .", "id": f"{split}{i}"} for i in range(count)]
+        rows = [
+            {"article": f"{split} {i} .", "highlights": "One .\nTwo .", "id": f"{split}{i}"}
+            for i in range(count)
+        ]
         sink = pa.BufferOutputStream()
         parquet.write_table(pa.Table.from_pylist(rows), sink)
         files[f"3.0.0/{split}-00000-of-00001.parquet"] = sink.getvalue().to_pybytes()
@@ -38,7 +41,9 @@ class Hub:
 
     def __init__(self, files):
         self.requests = []
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _handler(files, self.requests))
+        self._server = http.server.ThreadingHTTPServer(
+            ("127.0.0.1", 0), _handler(files, self.requests)
+        )
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
     def __enter__(self):
@@ -82,10 +87,18 @@ def _answer(path, body, files):
         if name in files:
             return 200, {"ETag": f'"{hashlib.sha1(files[name]).hexdigest()}"'}, files[name]
     elif path.startswith(f"{api}/tree/"):
-        return 200, {}, json.dumps(_tree(files, path.removeprefix(f"{api}/tree/").partition("/")[2])).encode()
+        return (
+            200,
+            {},
+            json.dumps(_tree(files, path.removeprefix(f"{api}/tree/").partition("/")[2])).encode(),
+        )
     elif path.startswith(f"{api}/paths-info/"):
         asked = json.loads(body)["paths"]
-        return 200, {}, json.dumps([entry for entry in _tree(files) if entry["path"] in asked]).encode()
+        return (
+            200,
+            {},
+            json.dumps([entry for entry in _tree(files) if entry["path"] in asked]).encode(),
+        )
     elif path == api or path.startswith(f"{api}/revision/"):
         siblings = [{"rfilename": name} for name in files]
         return 200, {}, json.dumps({"id": REPOSITORY, "sha": COMMIT, "siblings": siblings}).encode()
@@ -94,9 +107,16 @@ def _answer(path, body, files):
 
 def _tree(files, folder=""):
     """The entries in a folder of the repository; of all of it, if none is named."""
-    kinds = {name: "file" for name in files} | {str(PurePosixPath(name).parent): "directory" for name in files if "/" in name}
+    kinds = {name: "file" for name in files} | {
+        str(PurePosixPath(name).parent): "directory" for name in files if "/" in name
+    }
     return [
-        {"type": kind, "path": name, "oid": hashlib.sha1(name.encode()).hexdigest(), "size": len(files.get(name, b""))}
+        {
+            "type": kind,
+            "path": name,
+            "oid": hashlib.sha1(name.encode()).hexdigest(),
+            "size": len(files.get(name, b"")),
+        }
         for name, kind in kinds.items()
         if not folder or name.startswith(f"{folder}/")
     ]

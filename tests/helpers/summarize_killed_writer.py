@@ -31,7 +31,14 @@ class Part:
 
 def write(step, value):
     weights, moments = {"w": torch.full((1000,), value)}, {"exp_avg/w": torch.full((1000,), value)}
-    checkpoints._write(FOLDER, weights, moments, Part("config.json"), Part("tokenizer.json"), {"step": step, "value": value})
+    checkpoints._write(
+        FOLDER,
+        weights,
+        moments,
+        Part("config.json"),
+        Part("tokenizer.json"),
+        {"step": step, "value": value},
+    )
 
 
 def killed_at(operation):
@@ -84,7 +91,9 @@ def main():
         shutil.rmtree(FOLDER)
         write(5, 5.0)
         killed_at(operation)
-        if found[-1] == 5.0:  # another run may come to step 10, too: what was left of the killed one is not taken for its own
+        if (
+            found[-1] == 5.0
+        ):  # another run may come to step 10, too: what was left of the killed one is not taken for its own
             write(10, 11.0)
             assert value_of_latest() == 11.0
     print(found.count(5.0), found.count(10.0))

@@ -17,8 +17,27 @@ import psutil
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT, SUMMARIZER = ROOT / "scripts/summarize.py", ROOT / "data/summarizer"
 STEPS = 20
-TINY = ["--data", "embedded", "--stories", 300, "--steps", STEPS, "--every", 1, "--save-every", 5, "--batch-size", 16]
-TINY = [*map(str, TINY), "--article-tokens", "32", "--summary-tokens", "24"]  # 18 steps an epoch: they cross into a second
+TINY = [
+    "--data",
+    "embedded",
+    "--stories",
+    300,
+    "--steps",
+    STEPS,
+    "--every",
+    1,
+    "--save-every",
+    5,
+    "--batch-size",
+    16,
+]
+TINY = [
+    *map(str, TINY),
+    "--article-tokens",
+    "32",
+    "--summary-tokens",
+    "24",
+]  # 18 steps an epoch: they cross into a second
 
 # Commands one after the other on the same ranks. Of each: the lines it printed, and what it ended with on each rank.
 PROGRAM = """
@@ -133,11 +152,27 @@ use("from stdin", "generate", summarizer, "--length", "60", "-", stdin=(base / "
 use("evaluated by two", "evaluate", summarizer, "--data", "embedded", "--limit", 12)
 """
 
-BAD_VALUES = [("--steps", "0"), ("--lr", "0"), ("--lr", "nan"), ("--minutes", "-1"), ("--batch-size", "0"), ("--save-every", "0")]
+BAD_VALUES = [
+    ("--steps", "0"),
+    ("--lr", "0"),
+    ("--lr", "nan"),
+    ("--minutes", "-1"),
+    ("--batch-size", "0"),
+    ("--save-every", "0"),
+]
 BAD_OPTIONS = {  # in a run of two ranks
-    "not shared evenly": (["--batch-size", "17"], "--batch-size 17 is not a multiple of the 2 ranks"),
-    "more than there are": (["--batch-size", "302"], "--batch-size 302 is too large: there are 300 stories"),
-    "bf16 at 0": (["--bf16", "--stage", "0"], "--bf16 needs --stage 1, 2 or 3: at stage 0 DeepSpeed"),
+    "not shared evenly": (
+        ["--batch-size", "17"],
+        "--batch-size 17 is not a multiple of the 2 ranks",
+    ),
+    "more than there are": (
+        ["--batch-size", "302"],
+        "--batch-size 302 is too large: there are 300 stories",
+    ),
+    "bf16 at 0": (
+        ["--bf16", "--stage", "0"],
+        "--bf16 needs --stage 1, 2 or 3: at stage 0 DeepSpeed",
+    ),
     "no such start": (["--start", "no/such/folder"], "There is no model no/such/folder ("),
     "no such data": (["--data", "no/such/file"], "no/such/file"),
 }
@@ -146,7 +181,11 @@ DAMAGED = {  # name: (file, its bytes from those that were, does generate read i
     "model garbage": ("model.safetensors", lambda whole: b"\x13" * len(whole), True),
     "model empty": ("model.safetensors", lambda whole: b"", True),
     "moments cut short": ("moments.safetensors", lambda whole: whole[:-1], False),
-    "moments of another": ("moments.safetensors", lambda whole: whole.replace(b"exp_avg_sq", b"exp_avg_qs"), False),
+    "moments of another": (
+        "moments.safetensors",
+        lambda whole: whole.replace(b"exp_avg_sq", b"exp_avg_qs"),
+        False,
+    ),
     "progress garbage": ("progress.json", lambda whole: b"\xff", False),
     "tokenizer garbage": ("tokenizer.json", lambda whole: whole[:99], True),
     "config garbage": ("config.json", lambda whole: b"{", True),
@@ -166,22 +205,51 @@ class Payload:
 
 def commands(base, ranks, body, **names):
     """Run PROGRAM on that many ranks; returns what each command gave, by its name."""
-    names = "".join(f"{name} = {value!r}\n" for name, value in {"summarizer": str(SUMMARIZER), **names}.items())
+    names = "".join(
+        f"{name} = {value!r}\n" for name, value in {"summarizer": str(SUMMARIZER), **names}.items()
+    )
     result = f"{ranks}.json"
-    values = {"scripts": str(SCRIPT.parent), "folder": str(base), "tiny": TINY, "body": names + body, "result": result}
+    values = {
+        "scripts": str(SCRIPT.parent),
+        "folder": str(base),
+        "tiny": TINY,
+        "body": names + body,
+        "result": result,
+    }
     (program := base / "program.py").write_text(PROGRAM.format(**values))
-    done = subprocess.run(["mpirun", "-n", str(ranks), sys.executable, program], capture_output=True, text=True, timeout=590)
+    done = subprocess.run(
+        ["mpirun", "-n", str(ranks), sys.executable, program],
+        capture_output=True,
+        text=True,
+        timeout=590,
+    )
     assert done.returncode == 0, done.stderr
-    assert not (done.stderr + done.stdout).strip(), f"DeepSpeed and transformers say nothing: {done.stderr + done.stdout}"
+    assert not (done.stderr + done.stdout).strip(), (
+        f"DeepSpeed and transformers say nothing: {done.stderr + done.stdout}"
+    )
     return json.loads((base / result).read_text())
 
 
 def train_and_kill(base):
     """The losses of a run of two ranks until it was killed, in the folder "killed"."""
-    command = ["mpirun", "-n", "2", sys.executable, SCRIPT, "train", base / "killed", "--json", *TINY]
-    with tempfile.TemporaryDirectory() as temporary:  # Open MPI's own files, which a killed mpirun leaves
+    command = [
+        "mpirun",
+        "-n",
+        "2",
+        sys.executable,
+        SCRIPT,
+        "train",
+        base / "killed",
+        "--json",
+        *TINY,
+    ]
+    with (
+        tempfile.TemporaryDirectory() as temporary
+    ):  # Open MPI's own files, which a killed mpirun leaves
         env = dict(os.environ, TMPDIR=temporary, OMPI_MCA_btl_sm_backing_directory=temporary)
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env, start_new_session=True) as run:
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env=env, start_new_session=True
+        ) as run:
             records = []
             while not records or records[-1].get("step") != 12:
                 records.append(json.loads(run.stdout.readline()))
@@ -203,17 +271,31 @@ def on_two(base):
     """The commands of TWO, after on_one."""
     source = base / "half of one"
     whole, torn = source / "step10", shutil.copytree(source, base / "torn")
-    for name in ("writing", "step15"):  # killed while it wrote; killed before `latest` named it, and here not even whole
+    for name in (
+        "writing",
+        "step15",
+    ):  # killed while it wrote; killed before `latest` named it, and here not even whole
         (torn / name).mkdir()
-        (torn / name / "model.safetensors").write_bytes((whole / "model.safetensors").read_bytes()[:5000])
+        (torn / name / "model.safetensors").write_bytes(
+            (whole / "model.safetensors").read_bytes()[:5000]
+        )
     for name, (file, change, _) in DAMAGED.items():
         path = shutil.copytree(source, base / name) / "step10" / file
         path.write_bytes(change(path.read_bytes()))
     step = shutil.copytree(source, base / "pickles") / "step10"
-    for name in ("pytorch_model.bin", "model.pt", "optimizer.pt", "training_args.bin", "mp_rank_00_model_states.pt"):
+    for name in (
+        "pytorch_model.bin",
+        "model.pt",
+        "optimizer.pt",
+        "training_args.bin",
+        "mp_rank_00_model_states.pt",
+    ):
         (step / name).write_bytes(pickle.dumps(Payload(base / "it ran")))
     (step / "evil.py").write_text(f"import os\nos.mkdir({str(base / 'it ran')!r})\n")
-    for name, classes in (("config.json", "evil.Model"), ("tokenizer_config.json", [None, "evil.Tokenizer"])):
+    for name, classes in (
+        ("config.json", "evil.Model"),
+        ("tokenizer_config.json", [None, "evil.Tokenizer"]),
+    ):
         said = json.loads((step / name).read_text())
         said["auto_map"] = {"AutoModel": classes, "AutoConfig": classes, "AutoTokenizer": classes}
         (step / name).write_text(json.dumps(said))

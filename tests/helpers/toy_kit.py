@@ -18,7 +18,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 VERSION = "0.28.1"
-OTHERS = ("deepspeed", "horovod", "torch", "pi2zero", "__editable__", "tensorflow")  # packages that a toy kit has not, or its own
+OTHERS = (
+    "deepspeed",
+    "horovod",
+    "torch",
+    "pi2zero",
+    "__editable__",
+    "tensorflow",
+)  # packages that a toy kit has not, or its own
 SETUP = """
 import os, subprocess, sysconfig, time
 from pathlib import Path
@@ -53,7 +60,11 @@ class Kit:
         self.folder, self.venv, self.cache = folder, folder / ".venv", cache
         self.python, self.hold = self.venv / "bin" / "python", folder / "hold"
         self.site = self.venv / "lib" / "python3.11" / "site-packages"
-        shutil.copytree(ROOT / "src" / "pi2zero", folder / "src" / "pi2zero", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / "src" / "pi2zero",
+            folder / "src" / "pi2zero",
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", self.venv], check=True)
         for path in Path(sysconfig.get_paths()["purelib"]).iterdir():
             if not path.name.startswith(OTHERS):
@@ -82,13 +93,27 @@ class Kit:
         """Of a user who has nothing but the compiler, and whose pip looks into one folder."""
         drop = ("PIP_", "HOROVOD_", "PYTHON", "CXX", "PI2ZERO", "XDG_")
         env = {name: value for name, value in os.environ.items() if not name.startswith(drop)}
-        env |= {"PATH": str(self.bin), "XDG_CACHE_HOME": str(self.cache), "PIP_CONFIG_FILE": os.devnull}
-        return env | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.folder / "index"), "TOY_HOLD": str(self.hold)} | more
+        env |= {
+            "PATH": str(self.bin),
+            "XDG_CACHE_HOME": str(self.cache),
+            "PIP_CONFIG_FILE": os.devnull,
+        }
+        return (
+            env
+            | {
+                "PIP_NO_INDEX": "1",
+                "PIP_FIND_LINKS": str(self.folder / "index"),
+                "TOY_HOLD": str(self.hold),
+            }
+            | more
+        )
 
     def built(self, *options: str, within=(), **env: str) -> tuple[int, str]:
         """`python -m pi2zero built`: its exit status and what it says. within: the words of a command that starts it."""
         command = [*within, self.python, "-m", "pi2zero", "built", *options]
-        done = subprocess.run(command, capture_output=True, text=True, env=self.env(**env), timeout=100)
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=self.env(**env), timeout=100
+        )
         assert "Traceback" not in done.stderr, done.stderr
         return done.returncode, done.stdout
 
@@ -128,9 +153,15 @@ def sdist(place: Path) -> Path:
         "lib.cc": LIBRARY,
         "horovod/__init__.py": f"__version__ = '{VERSION}'\n",
     }
-    files |= {"horovod/torch/__init__.py": "", "PKG-INFO": f"Metadata-Version: 2.1\nName: horovod\nVersion: {VERSION}\n"}
+    files |= {
+        "horovod/torch/__init__.py": "",
+        "PKG-INFO": f"Metadata-Version: 2.1\nName: horovod\nVersion: {VERSION}\n",
+    }
     place.parent.mkdir()
-    with gzip.GzipFile(place, "wb", mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
+    with (
+        gzip.GzipFile(place, "wb", mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w") as tar,
+    ):
         for name, text in files.items():
             info = tarfile.TarInfo(f"horovod-{VERSION}/{name}")
             info.size = len(text.encode())

@@ -49,12 +49,20 @@ def definitions(book, cell_id, values=True):
     """What a notebook's cell defines, without what it runs, magics and `@solution`. values: also what it assigns."""
     cells = json.loads((ROOT / "notebooks" / f"{book}.ipynb").read_text())["cells"]
     [cell] = [cell for cell in cells if cell["id"] == cell_id]
-    kept = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, *((ast.Assign, ast.AugAssign) if values else ()))
+    kept = (
+        ast.FunctionDef,
+        ast.ClassDef,
+        ast.Import,
+        ast.ImportFrom,
+        *((ast.Assign, ast.AugAssign) if values else ()),
+    )
     tree = ast.parse("".join(line for line in cell["source"] if not line.startswith("%")))
     tree.body = [node for node in tree.body if isinstance(node, kept)]
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            node.decorator_list = [each for each in node.decorator_list if ast.unparse(each) != "solution"]
+            node.decorator_list = [
+                each for each in node.decorator_list if ast.unparse(each) != "solution"
+            ]
     return ast.unparse(tree)
 
 
@@ -70,7 +78,18 @@ def checks(sizes, text, folder):
 def told(program, sizes):
     """Run a program on as many ranks as the largest world has; what its lines "CHECK size name held" say, as `checks` has it."""
     mpi_env()
-    command = ["mpirun", "-n", str(max(sizes)), "-x", "OMP_NUM_THREADS=1", sys.executable, "-m", "mpi4py", "-c", program]
+    command = [
+        "mpirun",
+        "-n",
+        str(max(sizes)),
+        "-x",
+        "OMP_NUM_THREADS=1",
+        sys.executable,
+        "-m",
+        "mpi4py",
+        "-c",
+        program,
+    ]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     found = [{} for _ in sizes]

@@ -19,10 +19,14 @@ prterun has exited due to process rank 3 with PID 0 on node node2 calling
 "abort". This may have caused other processes in the application to be
 terminated by signals sent by prterun (as reported here).
 """
-FIRST = "prterun noticed that process rank 1 with PID 406 on node node1 exited on\nsignal 9 (Killed)."
+FIRST = (
+    "prterun noticed that process rank 1 with PID 406 on node node1 exited on\nsignal 9 (Killed)."
+)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the end of a process that is no child")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux tells the end of a process that is no child"
+)
 def test_the_order_of_ends_is_seen():
     sleepers = [subprocess.Popen(["sleep", "60"]) for _ in range(3)]
     ends = Ends()

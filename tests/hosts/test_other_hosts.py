@@ -38,7 +38,9 @@ def press_stop(after):
 
 def agents(mark):
     """The processes that were started with this mark as their argument."""
-    return [p for p in psutil.process_iter(["cmdline"]) if mark in " ".join(p.info["cmdline"] or ())]
+    return [
+        p for p in psutil.process_iter(["cmdline"]) if mark in " ".join(p.info["cmdline"] or ())
+    ]
 
 
 def test_what_a_shell_says_at_its_start_is_no_answer(mark, folder):
@@ -57,7 +59,9 @@ def test_why_a_host_cannot_be_used_is_told_wherever_it_was_said(mark, folder):
 
 def test_a_host_where_somebody_was_before_is_not_used(mark, folder):
     Path(folder).mkdir(mode=0o755)
-    with pytest.raises(HostError, match=r"node1 cannot be used: PermissionError: .* is not a private folder"):
+    with pytest.raises(
+        HostError, match=r"node1 cannot be used: PermissionError: .* is not a private folder"
+    ):
         There("node1", BY_SH, mark, folder)
     assert not agents(mark)
 
@@ -177,7 +181,9 @@ def test_a_host_without_its_program_is_told_and_the_others_are_left(mark, folder
 def test_a_silent_host_is_lost_and_its_connection_ended(mark, folder):
     host = There("node1", BY_SH, mark, folder)
     (agent_,) = [
-        process for process in agents(mark) if "agent" in " ".join(process.cmdline()) and process.name().startswith("python")
+        process
+        for process in agents(mark)
+        if "agent" in " ".join(process.cmdline()) and process.name().startswith("python")
     ]
     try:
         agent_.suspend()
@@ -189,7 +195,9 @@ def test_a_silent_host_is_lost_and_its_connection_ended(mark, folder):
         host.close(mark, folder)
 
 
-@pytest.mark.parametrize(("says", "cores"), [("8", 8), ("Welcome\n\n8", 8), ("Welcome", None), ("", None)])
+@pytest.mark.parametrize(
+    ("says", "cores"), [("8", 8), ("Welcome\n\n8", 8), ("Welcome", None), ("", None)]
+)
 def test_cores_are_the_last_word(tmp_path, monkeypatch, says, cores):
     (tmp_path / "ssh").write_text(f"#!/bin/sh\ncat <<E\n{says}\nE\n")
     (tmp_path / "ssh").chmod(0o755)
@@ -197,7 +205,9 @@ def test_cores_are_the_last_word(tmp_path, monkeypatch, says, cores):
     if cores:
         assert find.cores_of("node1") == cores
     else:
-        with pytest.raises(PlaceError, match=r"node1 does not say how many cores it has.*Write node1:2"):
+        with pytest.raises(
+            PlaceError, match=r"node1 does not say how many cores it has.*Write node1:2"
+        ):
             find.cores_of("node1")
 
 
@@ -244,11 +254,16 @@ def test_a_job_that_slurm_already_has_is_taken_back(tmp_path, monkeypatch):
     """The stop button while sbatch waits for the answer. (That it is the real Slurm's job that ends: tests/several_hosts.)"""
     from pi2zero.hosts import site, slurm
 
-    for name, text in {"sbatch": SLOW_SBATCH, "scancel": f'#!/bin/sh\necho "$@" >> {tmp_path}/cancelled\n'}.items():
+    for name, text in {
+        "sbatch": SLOW_SBATCH,
+        "scancel": f'#!/bin/sh\necho "$@" >> {tmp_path}/cancelled\n',
+    }.items():
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     press_stop(after=0.3)
     with pytest.raises(KeyboardInterrupt):
         slurm.Wanted(site.load()).take(2, tmp_path, print)
-    assert (tmp_path / "cancelled").read_text() == "4711\n" and (tmp_path / slurm.JOB_FILE).read_text() == "4711"
+    assert (tmp_path / "cancelled").read_text() == "4711\n" and (
+        tmp_path / slurm.JOB_FILE
+    ).read_text() == "4711"

@@ -83,7 +83,9 @@ def test_a_wrong_hostfile(tmp_path, line, says):
         find(tmp_path / "hosts")
 
 
-@pytest.mark.parametrize("on", [["a:0"], ["a:-1"], ["a b:2"], ["-oProxyCommand=x:1"], ["-l:1"], [":2"]])
+@pytest.mark.parametrize(
+    "on", [["a:0"], ["a:-1"], ["a b:2"], ["-oProxyCommand=x:1"], ["-l:1"], [":2"]]
+)
 def test_what_is_no_host(on):
     with pytest.raises(PlaceError, match=r"is not a host with its slots"):
         find(on)
@@ -108,7 +110,9 @@ def test_a_wrong_site_file(own_site, text, says):
 
 def test_the_example_is_a_site_file_and_is_not_written_over(own_site):
     assert "Written" in site.write() and site.load().on == "slurm"
-    own_site.write_text(re.sub(r"(?m)^# (?=\w+ = )", "", site.EXAMPLE))  # with all that it shows switched on
+    own_site.write_text(
+        re.sub(r"(?m)^# (?=\w+ = )", "", site.EXAMPLE)
+    )  # with all that it shows switched on
     assert "already" in site.write()
     full = site.load()
     assert full.sbatch(4) == [
@@ -156,7 +160,9 @@ def test_counting_cores(text, count):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux's packet filter")
-@pytest.mark.parametrize("friends", [["127.0.0.2"], ["10.1.2.3", "127.0.0.2"], ["127.0.0.2", "10.1.2.3", "10.1.2.4"], []])
+@pytest.mark.parametrize(
+    "friends", [["127.0.0.2"], ["10.1.2.3", "127.0.0.2"], ["127.0.0.2", "10.1.2.3", "10.1.2.4"], []]
+)
 def test_only_friends_get_through_the_filter(friends):
     with socket.create_server(("127.0.0.1", 0)) as server:
         code = seal.filter_for(friends)
@@ -167,10 +173,14 @@ def test_only_friends_get_through_the_filter(friends):
         except PermissionError:
             if os.getuid() == 0:
                 raise
-            pytest.skip("this system lets only root attach a filter: docs/shared_host.md, and the doctor says it")
+            pytest.skip(
+                "this system lets only root attach a filter: docs/shared_host.md, and the doctor says it"
+            )
         for source in ("127.0.0.2", "127.0.0.3"):
             try:
-                socket.create_connection(server.getsockname(), 0.3, source_address=(source, 0)).close()
+                socket.create_connection(
+                    server.getsockname(), 0.3, source_address=(source, 0)
+                ).close()
                 through = True
             except OSError:
                 through = False
@@ -204,15 +214,26 @@ def test_the_hosts_of_the_test_say_what_they_need():
     become = "os.setuid(65534)" if os.getuid() == 0 else "pass"
     program = f"import os, sys\nsys.path.insert(0, 'tools')\nimport hosts\n{become}\nhosts.main()"
     environment = {name: value for name, value in os.environ.items() if name != "PI2ZERO_HOSTS"}
-    done = subprocess.run([sys.executable, "-c", program, "--", "true"], capture_output=True, text=True, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-c", program, "--", "true"],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
     assert done.returncode == 1
-    assert done.stdout == "Two hosts on this machine need Linux, and root (namespaces, sshd and slurmd).\n", done.stderr
+    assert (
+        done.stdout
+        == "Two hosts on this machine need Linux, and root (namespaces, sshd and slurmd).\n"
+    ), done.stderr
 
 
 def test_modules_packages_for_another_python_do_not_reach_the_ranks(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "/apps/python3.9")
     monkeypatch.setenv("PYTHONUNBUFFERED", "1")
-    assert "PYTHONPATH" not in place.own_variables() and place.own_variables()["PYTHONUNBUFFERED"] == "1"
+    assert (
+        "PYTHONPATH" not in place.own_variables()
+        and place.own_variables()["PYTHONUNBUFFERED"] == "1"
+    )
     assert "unset PYTHONPATH" in site.MODULES
     for script in (Path(__file__).parents[2] / "scripts" / "slurm").glob("*.sh"):
         assert "\nunset PYTHONPATH PYTHONHOME" in script.read_text(), script
@@ -220,15 +241,24 @@ def test_modules_packages_for_another_python_do_not_reach_the_ranks(monkeypatch)
 
 def test_the_interface_that_is_named_gives_the_address():
     assert Place({"node1": 1}, interface="lo").address() == "127.0.0.1"
-    assert place.interface_of("127.0.0.1")[0] == "lo" and place.network_of("127.0.0.1") == "127.0.0.0/8"
-    with pytest.raises(PlaceError, match=r"no network interface 'ib7' with an IPv4 address\. It has: .*lo"):
+    assert (
+        place.interface_of("127.0.0.1")[0] == "lo"
+        and place.network_of("127.0.0.1") == "127.0.0.0/8"
+    )
+    with pytest.raises(
+        PlaceError, match=r"no network interface 'ib7' with an IPv4 address\. It has: .*lo"
+    ):
         Place({"node1": 1}, interface="ib7").address()
-    with pytest.raises(PlaceError, match=r"No network interface of this machine has the address 10\.99\.99\.99"):
+    with pytest.raises(
+        PlaceError, match=r"No network interface of this machine has the address 10\.99\.99\.99"
+    ):
         place.network_of("10.99.99.99")
     assert Place({socket.gethostname(): 2}).address() == "", "this machine alone"
 
 
-def test_a_launcher_on_a_node_without_the_sites_interface_takes_the_way_to_the_others(tmp_path, monkeypatch):
+def test_a_launcher_on_a_node_without_the_sites_interface_takes_the_way_to_the_others(
+    tmp_path, monkeypatch
+):
     monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
     (tmp_path / "site.toml").write_text('interface = "ib7"\n')  # as the login node has it
     monkeypatch.setenv("PI2ZERO_SITE", str(tmp_path / "site.toml"))
@@ -240,35 +270,59 @@ def test_a_launcher_on_a_node_without_the_sites_interface_takes_the_way_to_the_o
 
 def test_the_way_to_the_hosts_is_one_or_has_to_be_named(monkeypatch):
     assert place.facing("127.0.0.1") == "127.0.0.1"
-    with pytest.raises(PlaceError, match=r"no-such-host\.invalid has no address that this machine reaches"):
+    with pytest.raises(
+        PlaceError, match=r"no-such-host\.invalid has no address that this machine reaches"
+    ):
         Place({"no-such-host.invalid": 1}).address()
     monkeypatch.setattr(place, "facing", {"a": "10.0.0.1", "b": "10.1.0.1"}.get)
     assert Place({"a": 1}).address() == "10.0.0.1"
-    with pytest.raises(PlaceError, match=r"from 2 addresses \(10\.0\.0\.1, 10\.1\.0\.1\)\. Name one interface"):
+    with pytest.raises(
+        PlaceError, match=r"from 2 addresses \(10\.0\.0\.1, 10\.1\.0\.1\)\. Name one interface"
+    ):
         Place({"a": 1, "b": 1}).address()
 
 
 def test_mpirun_keeps_to_the_hosts_network_and_to_the_clusters_folder(monkeypatch):
-    words = Place({"node1": 2}, tuple(place.SSH), "lo").mpi_args(2, {}, Path("/var/tmp/pi2zero/run-1"))
+    words = Place({"node1": 2}, tuple(place.SSH), "lo").mpi_args(
+        2, {}, Path("/var/tmp/pi2zero/run-1")
+    )
     after = dict(itertools.pairwise(words))
     assert after["prte_if_include"] == after["btl_tcp_if_include"] == "127.0.0.0/8"
-    assert after["prte_remote_tmpdir_base"] == "/var/tmp/pi2zero/run-1" and after["btl_sm_backing_directory"].endswith("/run-1")
+    assert after["prte_remote_tmpdir_base"] == "/var/tmp/pi2zero/run-1" and after[
+        "btl_sm_backing_directory"
+    ].endswith("/run-1")
 
 
 @pytest.mark.parametrize(("inside", "kept"), [("7", True), ("8", False), (None, False)])
-def test_srun_gets_neither_another_jobs_wishes_nor_this_machines_temporary_folder(tmp_path, monkeypatch, inside, kept):
-    for name, value in {"SLURM_NTASKS": "9", "SLURM_CONF": "/etc/s.conf", "IPP_CLUSTER_ID": "x", "TMPDIR": "/tmp/mine"}.items():
+def test_srun_gets_neither_another_jobs_wishes_nor_this_machines_temporary_folder(
+    tmp_path, monkeypatch, inside, kept
+):
+    for name, value in {
+        "SLURM_NTASKS": "9",
+        "SLURM_CONF": "/etc/s.conf",
+        "IPP_CLUSTER_ID": "x",
+        "TMPDIR": "/tmp/mine",
+    }.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("SLURM_JOB_ID", inside) if inside else None
     started = {}
     monkeypatch.setattr(
-        in_job.os, "execvp", lambda program, words: started.update({program: words, "environment": dict(os.environ)})
+        in_job.os,
+        "execvp",
+        lambda program, words: started.update({program: words, "environment": dict(os.environ)}),
     )
     monkeypatch.setattr(sys, "argv", ["in_job", "--job=7", "node1", "echo", "here"])
     (tmp_path / "site.toml").write_text('lines = ["export A=1"]\n')
     monkeypatch.setenv("PI2ZERO_SITE", str(tmp_path / "site.toml"))
     in_job.main()
-    line = "echo here" if kept else "export A=1\necho here"  # what the kernel in the job has prepared, srun hands over
-    assert started["srun"] == in_job.command("7", "node1", "echo here", kept) and started["srun"][-1] == line
-    left = {name for name in started["environment"] if name.startswith(("SLURM_", "IPP_", "TMPDIR"))}
+    line = (
+        "echo here" if kept else "export A=1\necho here"
+    )  # what the kernel in the job has prepared, srun hands over
+    assert (
+        started["srun"] == in_job.command("7", "node1", "echo here", kept)
+        and started["srun"][-1] == line
+    )
+    left = {
+        name for name in started["environment"] if name.startswith(("SLURM_", "IPP_", "TMPDIR"))
+    }
     assert left == {"SLURM_CONF"} | ({"TMPDIR"} if kept else set())

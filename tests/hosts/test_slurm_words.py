@@ -14,9 +14,7 @@ from pi2zero.hosts import place, site, slurm
 from pi2zero.hosts.place import Place, PlaceError
 
 ROOT = Path(__file__).parents[2]
-JOB = (
-    "JobId=7 JobName=pi2zero JobState={state} Reason={reason} Restarts={restarts} PreemptTime={preempted} NumTasks=4 CPUs/Task=2"
-)
+JOB = "JobId=7 JobName=pi2zero JobState={state} Reason={reason} Restarts={restarts} PreemptTime={preempted} NumTasks=4 CPUs/Task=2"
 
 
 def job(state, reason="None", restarts=0, preempted="None"):
@@ -58,7 +56,15 @@ NODES = job("RUNNING") + " Nodes=node[1-2] CPU_IDs=0-3 Mem=0 Nodes=node3 CPU_IDs
 def test_it_waits_in_the_queue_and_says_why(says):
     says("squeue", "5\n6\n7\n")
     says(
-        "scontrol", job("PENDING", "Resources"), "", job("PENDING"), job("CONFIGURING"), NODES, NODES, "node1\nnode2\n", "node3\n"
+        "scontrol",
+        job("PENDING", "Resources"),
+        "",
+        job("PENDING"),
+        job("CONFIGURING"),
+        NODES,
+        NODES,
+        "node1\nnode2\n",
+        "node3\n",
     )
     told = []
     assert slurm.Job("7").wait(told.append) == {"node1": 2, "node2": 1, "node3": 1}
@@ -76,7 +82,8 @@ def test_a_job_that_has_left_the_queue_is_told_without_a_place(says):
 
 
 @pytest.mark.parametrize(
-    ("state", "why"), [("FAILED", "its script ended"), ("DEADLINE", "its deadline"), ("BOOT_FAIL", "BOOT_FAIL")]
+    ("state", "why"),
+    [("FAILED", "its script ended"), ("DEADLINE", "its deadline"), ("BOOT_FAIL", "BOOT_FAIL")],
 )
 def test_a_job_that_never_starts(says, state, why):
     says("scontrol", job(state))
@@ -130,7 +137,10 @@ def test_a_program_that_does_not_answer_is_not_waited_for(says, tmp_path, monkey
 def test_a_refusal_is_in_sbatchs_words_and_the_job_is_given_back(says, tmp_path):
     says("sbatch", "", errors="sbatch: error: invalid partition specified: gpu", code=1)
     cancelled = says("scancel", "")
-    with pytest.raises(PlaceError, match="Slurm refused the job: invalid partition specified: gpu\nIt was asked by: sbatch "):
+    with pytest.raises(
+        PlaceError,
+        match="Slurm refused the job: invalid partition specified: gpu\nIt was asked by: sbatch ",
+    ):
         slurm.Wanted(site.load()).take(4, tmp_path, print)
     says("sbatch", "7;cluster\n")
     says("scontrol", job("FAILED"))
@@ -158,7 +168,9 @@ def test_while_slurm_takes_no_job_it_says_so_and_goes_on(says, tmp_path, monkeyp
     (tmp_path / "sbatch").chmod(0o755)
     told = []
     assert slurm.Wanted(site.load()).take(4, tmp_path, told.append).job.number == "7"
-    assert set(told) == {"Slurm, which takes no more jobs just now (sbatch tries again for two minutes)"}
+    assert set(told) == {
+        "Slurm, which takes no more jobs just now (sbatch tries again for two minutes)"
+    }
 
 
 def test_while_slurm_takes_no_job_the_stop_button_works(says, tmp_path, monkeypatch):
@@ -172,7 +184,9 @@ def test_while_slurm_takes_no_job_the_stop_button_works(says, tmp_path, monkeypa
     with pytest.raises(KeyboardInterrupt):
         slurm.Wanted(site.load()).take(4, tmp_path, lambda text: None)
     assert time.monotonic() - begin < 10
-    (name,) = [word for word in (tmp_path / "asked").read_text().split() if word.startswith("--job-name=")]
+    (name,) = [
+        word for word in (tmp_path / "asked").read_text().split() if word.startswith("--job-name=")
+    ]
     assert cancelled() == [f"--user={os.getuid()} {name.replace('--job-name', '--name')}"]
 
 
@@ -218,7 +232,9 @@ def test_mpiruns_words_for_a_job(monkeypatch):
     variables = {"PATH": "/bin", "LD_LIBRARY_PATH": "/lib", "HF_HOME": "/hf"}
     words = Place({"node1": 2, "node2": 2}, slurm.shell("7")).mpi_args(3, variables, "run")
     assert (
-        words[:4] == ["--host", "node1:2,node2:1", "--map-by", "slot"] and words[-2:] == ["-x", "HF_HOME"] and "PATH" not in words
+        words[:4] == ["--host", "node1:2,node2:1", "--map-by", "slot"]
+        and words[-2:] == ["-x", "HF_HOME"]
+        and "PATH" not in words
     )
     by_ssh = Place({"node1": 2}, tuple(place.SSH)).mpi_args(1, variables, "run")
     assert [by_ssh[at + 1] for at, word in enumerate(by_ssh) if word == "-x"] == [*variables]
@@ -226,12 +242,26 @@ def test_mpiruns_words_for_a_job(monkeypatch):
 
 def test_deepspeed_sh_takes_no_other_job_s_gpus():
     """Slurm's words for a job that has GPUs 2 and 3 of a node where it can see all. (No GPU is here.)"""
-    job = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "2", "SLURM_JOB_NUM_NODES": "2", "SLURM_CPUS_PER_TASK": "4"}
+    job = {
+        "SLURM_JOB_ID": "7",
+        "SLURM_NTASKS": "2",
+        "SLURM_JOB_NUM_NODES": "2",
+        "SLURM_CPUS_PER_TASK": "4",
+    }
     gpus = {"SLURM_GPUS_ON_NODE": "2", "CUDA_VISIBLE_DEVICES": "2,3"}
     command = ["bash", "scripts/slurm/deepspeed.sh", "scripts/train_deepspeed.py"]
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | job | gpus, capture_output=True, text=True)
-    assert done.returncode == 1 and "This job has the GPUs 2,3, and deepspeed's launcher would take 0 to 1." in done.stderr
     done = subprocess.run(
-        command, cwd=ROOT, env=os.environ | job | gpus | {"CUDA_VISIBLE_DEVICES": "0,1"}, capture_output=True, text=True
+        command, cwd=ROOT, env=os.environ | job | gpus, capture_output=True, text=True
+    )
+    assert (
+        done.returncode == 1
+        and "This job has the GPUs 2,3, and deepspeed's launcher would take 0 to 1." in done.stderr
+    )
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=os.environ | job | gpus | {"CUDA_VISIBLE_DEVICES": "0,1"},
+        capture_output=True,
+        text=True,
     )
     assert done.returncode and "would take" not in done.stderr, "it goes on, and finds no Slurm"

@@ -23,12 +23,19 @@ import hub as starter  # noqa: E402
 
 
 def pins(path):
-    return dict(line.split("==") for line in path.read_text().splitlines() if re.match(r"\w", line) and "==" in line)
+    return dict(
+        line.split("==")
+        for line in path.read_text().splitlines()
+        if re.match(r"\w", line) and "==" in line
+    )
 
 
 def test_the_hub_s_pins_are_locked_and_touch_none_of_the_kit_s():
     own, kit = pins(ROOT / "hub" / "requirements.txt"), pins(ROOT / "requirements.txt")
-    locked = {name: version.split()[0] for name, version in pins(ROOT / "hub" / "requirements.lock").items()}
+    locked = {
+        name: version.split()[0]
+        for name, version in pins(ROOT / "hub" / "requirements.lock").items()
+    }
     assert own and locked == own
     assert not {name.lower() for name in own} & {name.lower() for name in kit}
     assert (ROOT / "hub" / "requirements.lock").read_text().count("--hash=sha256:") >= len(own)
@@ -38,8 +45,14 @@ def test_the_values_for_kubernetes_name_what_the_image_has():
     values = yaml.safe_load((ROOT / "hub" / "values.yaml").read_text())["singleuser"]
     dockerfile = (ROOT / "Dockerfile").read_text()
     python, person = values["cmd"]
-    assert python == "/srv/pi2zero/.venv/bin/python" and (ROOT / person.removeprefix("/srv/pi2zero/")).exists()
-    assert "COPY --chown=learner . /srv/pi2zero" in dockerfile and f"--uid {values['uid']} learner" in dockerfile
+    assert (
+        python == "/srv/pi2zero/.venv/bin/python"
+        and (ROOT / person.removeprefix("/srv/pi2zero/")).exists()
+    )
+    assert (
+        "COPY --chown=learner . /srv/pi2zero" in dockerfile
+        and f"--uid {values['uid']} learner" in dockerfile
+    )
     assert values["storage"]["homeMountPath"] == "/home/learner"
     assert pins(ROOT / "hub" / "requirements.txt")["jupyterhub"].startswith("5.")
 
@@ -50,7 +63,9 @@ def test_a_number_that_another_process_has_by_now_is_not_the_proxy_s(tmp_path, m
     for command, stays in ((["sleep", "60"], False), (["bash", "-c", "sleep 60; :", proxy], True)):
         with subprocess.Popen(command) as process:
             try:
-                while not psutil.Process(process.pid).cmdline():  # for a moment after exec, its words are not there yet
+                while not psutil.Process(
+                    process.pid
+                ).cmdline():  # for a moment after exec, its words are not there yet
                     time.sleep(0.01)
                 (tmp_path / "proxy.pid").write_text(str(process.pid))
                 runpy.run_path(str(ROOT / "hub" / "both.py"), {"get_config": Config})
@@ -81,7 +96,9 @@ def test_a_correction_reaches_a_copy_and_takes_nothing_away(tmp_path, monkeypatc
         program.write_text(text := text.replace(wrong, right))
         own_copy(mine)
     copy = mine / "scripts" / "a.py"
-    assert {"mine", "corrected"} <= set(copy.read_text().splitlines()) and copy.stat().st_mode & 0o100
+    assert {"mine", "corrected"} <= set(
+        copy.read_text().splitlines()
+    ) and copy.stat().st_mode & 0o100
     assert "corrected, too" in (mine / "scripts" / "a.corrected.py").read_text()
     own_copy(mine)  # nothing new: nothing happens
     assert len(list((mine / "scripts").iterdir())) == 2
@@ -103,7 +120,9 @@ def test_limits_under_version_2(tmp_path):
     person = service / "person-ada"
     assert (service / "hub" / "cgroup.procs").read_text() == str(os.getpid())
     assert (service / "cgroup.subtree_control").read_text() == "+memory +cpu +pids"
-    assert (person / "memory.max").read_text() == str(4 * 2**30) and (person / "pids.max").read_text() == "1000"
+    assert (person / "memory.max").read_text() == str(4 * 2**30) and (
+        person / "pids.max"
+    ).read_text() == "1000"
     assert (person / "cpu.max").read_text() == f"{round(1.5 * PERIOD)} {PERIOD}"
     table.write_text("0::/system.slice/room.service/hub\n")  # the hub has moved
     assert Group("ada", tmp_path, table).folders == group.folders
@@ -112,7 +131,9 @@ def test_limits_under_version_2(tmp_path):
 def test_limits_under_version_1(tmp_path):
     for what in ("memory", "cpu", "cpuacct", "pids"):
         (tmp_path / what / "box").mkdir(parents=True)
-    (table := tmp_path / "table").write_text("4:memory:/box\n3:cpu,cpuacct:/box\n2:pids:/box\n1:name=systemd:/\n0::/\n")
+    (table := tmp_path / "table").write_text(
+        "4:memory:/box\n3:cpu,cpuacct:/box\n2:pids:/box\n1:name=systemd:/\n0::/\n"
+    )
     group = Group("ada", tmp_path, table)
     group.make(memory=2**30, cores=2, processes=None)
     assert (tmp_path / "memory/box/person-ada/memory.limit_in_bytes").read_text() == str(2**30)
@@ -144,7 +165,10 @@ def room():
     """(two attendees with JupyterLab open, address of the proxy's interface); afterwards nothing of them is left."""
     if os.getuid() or not shutil.which("useradd"):
         pytest.skip("only root can make users")
-    if not Path(sys.executable).with_name("jupyterhub").exists() or not (ROOT / "hub" / "node_modules").exists():
+    if (
+        not Path(sys.executable).with_name("jupyterhub").exists()
+        or not (ROOT / "hub" / "node_modules").exists()
+    ):
         pytest.skip("the hub is not installed (make hub CONFIG=install)")
     if wrong := starter.what_is_wrong("one_node"):
         pytest.skip(wrong)
@@ -206,4 +230,6 @@ def test_files_of_a_person_are_private(room):
     home = Path(pwd.getpwnam(room[0][0].name).pw_dir)
     open_to_others = [path for path in (home / "pi2zero").rglob("*") if path.stat().st_mode & 0o077]
     assert not open_to_others and (home / "pi2zero").stat().st_mode & 0o077 == 0
-    assert not subprocess.run(["runuser", "-u", room[0][1].name, "--", "ls", home], capture_output=True).stdout
+    assert not subprocess.run(
+        ["runuser", "-u", room[0][1].name, "--", "ls", home], capture_output=True
+    ).stdout

@@ -30,7 +30,9 @@ def measured(request):
     assert done.returncode == 0, done.stderr
     results = [json.loads(line) for line in done.stdout.splitlines()]  # and no word of DeepSpeed's
     assert not done.stderr.strip()
-    assert [(r["stage"], r["rank"]) for r in results] == [(s, r) for s in range(4) for r in range(request.param)]
+    assert [(r["stage"], r["rank"]) for r in results] == [
+        (s, r) for s in range(4) for r in range(request.param)
+    ]
     assert all(r["parameters"] == PSI and r["ranks"] == request.param for r in results)
     return request.param, {r["stage"]: r["samples"] for r in results}
 
@@ -50,7 +52,9 @@ def test_every_component_is_the_papers_within_3_percent(measured):
 def test_moments_of_a_step(measured):
     ranks, stages = measured
     for stage, samples in stages.items():
-        assert samples["step"]["gradients"] == pytest.approx(2 * PSI / ranks if stage == 3 else 0, rel=0.03)
+        assert samples["step"]["gradients"] == pytest.approx(
+            2 * PSI / ranks if stage == 3 else 0, rel=0.03
+        )
         # Inputs of 32 layers, 4 samples x 256 values of 2 bytes; forward keeps them, backward lets go of them.
         assert samples["forward"]["activations"] == pytest.approx(32 * 4 * 256 * 2, rel=0.05)
         assert samples["step"]["activations"] == 0
@@ -61,13 +65,23 @@ def test_moments_of_a_step(measured):
 
 @pytest.mark.long
 def test_every_option_is_honoured():
-    done = run(1, "--stage", "1", "3", "--params", "1M", "--layers", "4", "--bucket", "3M", "--batch", "8")
+    done = run(
+        1, "--stage", "1", "3", "--params", "1M", "--layers", "4", "--bucket", "3M", "--batch", "8"
+    )
     text = " ".join(done.stdout.split())
-    assert text.count("1,000,000 parameters") == 2 and "stage 1, 1 ranks" in text and "stage 3, 1 ranks" in text, done.stderr
+    assert (
+        text.count("1,000,000 parameters") == 2
+        and "stage 1, 1 ranks" in text
+        and "stage 3, 1 ranks" in text
+    ), done.stderr
     (forward, *_) = [line.split() for line in done.stdout.splitlines() if "forward" in line]
-    assert float(forward[6]) == pytest.approx(4 * 8 * 500 * 2 / 1e6, abs=0.01), "activations of 4 layers, 8 samples"
+    assert float(forward[6]) == pytest.approx(4 * 8 * 500 * 2 / 1e6, abs=0.01), (
+        "activations of 4 layers, 8 samples"
+    )
     (backward, *_) = [line.split() for line in done.stdout.splitlines() if "backward" in line]
-    assert 0.5 <= float(backward[7]) <= 7, "in flight: what DeepSpeed has made of its bucket by then"
+    assert 0.5 <= float(backward[7]) <= 7, (
+        "in flight: what DeepSpeed has made of its bucket by then"
+    )
 
 
 @pytest.mark.parametrize(
@@ -141,7 +155,9 @@ def test_torch_and_what_was_there_before():
     forward, step = memory.samples["forward"], memory.samples["step"]
     assert forward["parameters"] == step["parameters"] == step["gradients"] == 40_000
     assert step["moments"] == pytest.approx(80_000, abs=16) and step["master"] == 0
-    assert forward["activations"] == 2 * 8 * 100 * 4  # the input, and the output for square's derivative
+    assert (
+        forward["activations"] == 2 * 8 * 100 * 4
+    )  # the input, and the output for square's derivative
     assert step["in flight"] < 4_000 and before.sum() == 1000
     step["parameters"] = 0
     memory.note("step", net, optimizer)

@@ -48,9 +48,18 @@ def test_a_step_is_sorted_into_computing_communicating_and_waiting():
         ("aten::mm", "cpu_op", 1, 12, 5),
         ("aten::mm", "cpu_op", 1, 60, 10),
     )
-    sums, elsewhere = ("gloo:all_reduce", "user_annotation", 7, 20, 30), ("aten::mm", "cpu_op", 7, 35, 5)
+    sums, elsewhere = (
+        ("gloo:all_reduce", "user_annotation", 7, 20, 30),
+        ("aten::mm", "cpu_op", 7, 35, 5),
+    )
     after = ("gloo:barrier", "user_annotation", 7, 90, 20)  # half of it beyond the step
-    around = ("autograd::engine::evaluate_function: AccumulateGrad", "cpu_op", 1, 5, 90)  # a hook waits in it
+    around = (
+        "autograd::engine::evaluate_function: AccumulateGrad",
+        "cpu_op",
+        1,
+        5,
+        90,
+    )  # a hook waits in it
     found = meters.activities(Profiler(around, step, forward, inner, late, sums, elsewhere, after))
     due = [
         ("compute", 10, 30),
@@ -60,14 +69,24 @@ def test_a_step_is_sorted_into_computing_communicating_and_waiting():
         ("wait", 90, 100),
     ]
     assert [name for name, _, _ in found] == [name for name, _, _ in due]
-    assert [t for _, *times in found for t in times] == pytest.approx([5 + t / 1e6 for _, *times in due for t in times], abs=1e-9)
+    assert [t for _, *times in found for t in times] == pytest.approx(
+        [5 + t / 1e6 for _, *times in due for t in times], abs=1e-9
+    )
 
 
 def test_what_a_gpu_says_of_the_same_blocks_is_not_counted_again():
     """With a GPU, torch writes each block of the host once more, on the GPU's own time (seen on an H200)."""
-    step, sums = ("step", "user_annotation", 1, 0, 100), ("gloo:all_reduce", "user_annotation", 7, 20, 30)
-    on_gpu = ("step", "gpu_user_annotation", 0, 50, 90), ("gloo:all_reduce", "gpu_user_annotation", 0, 60, 35)
-    assert meters.activities(Profiler(step, sums, *on_gpu)) == meters.activities(Profiler(step, sums))
+    step, sums = (
+        ("step", "user_annotation", 1, 0, 100),
+        ("gloo:all_reduce", "user_annotation", 7, 20, 30),
+    )
+    on_gpu = (
+        ("step", "gpu_user_annotation", 0, 50, 90),
+        ("gloo:all_reduce", "gpu_user_annotation", 0, 60, 35),
+    )
+    assert meters.activities(Profiler(step, sums, *on_gpu)) == meters.activities(
+        Profiler(step, sums)
+    )
 
 
 def test_the_block_has_to_be_there():

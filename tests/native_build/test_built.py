@@ -61,7 +61,9 @@ def test_from_a_folder_that_is_gone_the_next_clone_still_has_it_in_seconds(kit, 
     clone, gone = Kit(tmp_path / "clone", kit.cache), tmp_path / "gone"
     gone.mkdir()
     script = f"cd {gone} && /bin/rmdir {gone} && {clone.python} -m pi2zero built --wait"
-    done = subprocess.run(["/bin/sh", "-c", script], env=clone.env(), capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        ["/bin/sh", "-c", script], env=clone.env(), capture_output=True, text=True, timeout=120
+    )
     assert (done.returncode, done.stdout) == (0, "Horovod: ready\n"), done.stderr
     assert "compiled" not in clone.log() and len(kit.entries()) == 1
 
@@ -93,11 +95,16 @@ def test_an_environment_of_somebody_else_is_left_alone(kit):
     assert "compiled lib.cc" in kit.log()
 
 
-@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="Linux deals the processor out by process here")
+@pytest.mark.skipif(
+    not Path("/proc/self/autogroup").exists(),
+    reason="Linux deals the processor out by process here",
+)
 def test_it_is_less_modest_while_somebody_waits(kit):
     """Also while it compiles bytecode, before any part: on a busy machine that came to no end, with somebody waiting for it."""
     slow = kit.folder / "src" / "pi2zero" / "built" / "bytecode.py"
-    slow.write_text("import time\ndef is_there(): return False\nif __name__ == '__main__': time.sleep(60)\n")
+    slow.write_text(
+        "import time\ndef is_there(): return False\nif __name__ == '__main__': time.sleep(60)\n"
+    )
     kit.built()
     kit.until(lambda: any("pi2zero.built.bytecode" in p.cmdline() for p in builders(kit)))
     (first,) = [p for p in builders(kit) if "pi2zero.built.builder" in p.cmdline()]
@@ -113,7 +120,13 @@ def shares(process):
 def test_one_at_a_time(kit):
     kit.start_and_hold()
     command = [kit.python, "-m", "pi2zero.built.builder"]
-    second = subprocess.run(command, env=kit.env() | {builder.BUILDER: str(kit.venv)}, timeout=30, capture_output=True, text=True)
+    second = subprocess.run(
+        command,
+        env=kit.env() | {builder.BUILDER: str(kit.venv)},
+        timeout=30,
+        capture_output=True,
+        text=True,
+    )
     assert second.returncode == 0 and not second.stderr
     assert len([p for p in builders(kit) if "pi2zero.built.builder" in p.cmdline()]) == 1
     kit.hold.unlink()
@@ -123,8 +136,12 @@ def test_one_at_a_time(kit):
 
 def test_another_torch_or_other_options_are_another_build(kit):
     assert kit.built("--wait")[0] == 0
-    assert kit.built("--wait", HOROVOD_TIMELINE="file.json")[0] == 0 and len(kit.entries()) == 1, "that is for running"
-    assert kit.built("--wait", HOROVOD_GPU_OPERATIONS="NCCL")[0] == 0 and len(kit.entries()) == 1, "nobody asked"
+    assert kit.built("--wait", HOROVOD_TIMELINE="file.json")[0] == 0 and len(kit.entries()) == 1, (
+        "that is for running"
+    )
+    assert kit.built("--wait", HOROVOD_GPU_OPERATIONS="NCCL")[0] == 0 and len(kit.entries()) == 1, (
+        "nobody asked"
+    )
     assert kit.built("--wait", "--again", HOROVOD_GPU_OPERATIONS="NCCL")[0] == 0
     assert "compiled lib.cc" in kit.log() and len(kit.entries()) == 2
     assert kit.built("--wait")[0] == 0 and len(kit.entries()) == 2, "it stays as it was asked for"
@@ -136,7 +153,9 @@ def test_a_failure_is_a_sentence_and_is_tried_again_when_somebody_asks(kit):
     broken = kit.folder / "broken.cc"
     broken.write_text("int main() { return undeclared; }\n")
     code, text = kit.built("--wait", TOY_SOURCE=str(broken))
-    assert code == 1 and "error: 'undeclared' was not declared" in text.replace("‘", "'").replace("’", "'")
+    assert code == 1 and "error: 'undeclared' was not declared" in text.replace("‘", "'").replace(
+        "’", "'"
+    )
     assert "`make horovod`" in text and "could not be built" in text
     assert kit.built("--wait")[0] == 1 and not builders(kit), "not again by itself"
     assert kit.built("--again", "--wait") == (0, "Horovod: ready\n")
@@ -154,7 +173,11 @@ def test_a_missing_tool_is_named_and_tried_again_when_it_is_there(kit, tool):
 
 
 def test_no_network(kit):
-    unreachable = {"PIP_NO_INDEX": "0", "PIP_FIND_LINKS": "", "PIP_INDEX_URL": "http://127.0.0.1:9/simple"}
+    unreachable = {
+        "PIP_NO_INDEX": "0",
+        "PIP_FIND_LINKS": "",
+        "PIP_INDEX_URL": "http://127.0.0.1:9/simple",
+    }
     code, text = kit.built("--wait", **unreachable)
     assert code == 1 and "could not reach a package index" in text and "network" in text
 
@@ -179,7 +202,11 @@ def test_no_disk_space(kit):
     (work := kit.venv / "built").mkdir(exist_ok=True)
     with mounted(work, "size=100m") as again:
         code, text = kit.built("--wait")
-        assert code == 1 and "has 0.1 GB free; the build needs 0.5 GB" in text and "free some space" in text
+        assert (
+            code == 1
+            and "has 0.1 GB free; the build needs 0.5 GB" in text
+            and "free some space" in text
+        )
         again("size=1g")
         assert kit.built("--again", "--wait") == (0, "Horovod: ready\n")
 
@@ -212,7 +239,12 @@ def test_a_cell_waits_with_a_bar(kit):
     from nbclient import NotebookClient
 
     kit.start_and_hold()
-    spec = json.dumps({"argv": [str(kit.python), "-m", "ipykernel_launcher", "-f", "{connection_file}"], "display_name": "toy"})
+    spec = json.dumps(
+        {
+            "argv": [str(kit.python), "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+            "display_name": "toy",
+        }
+    )
     home = kit.folder / "jupyter" / "kernels" / "toy"
     home.mkdir(parents=True)
     (home / "kernel.json").write_text(spec)
@@ -231,4 +263,6 @@ def test_a_cell_waits_with_a_bar(kit):
     finally:
         manager.shutdown_kernel(now=True)  # nbclient leaves it to whoever made the manager
     bar, printed = book.cells[0].outputs
-    assert re.fullmatch(r"Horovod: ready, \d+ s", bar.data["text/plain"]) and printed.text == "here\n"
+    assert (
+        re.fullmatch(r"Horovod: ready, \d+ s", bar.data["text/plain"]) and printed.text == "here\n"
+    )

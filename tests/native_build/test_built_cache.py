@@ -37,7 +37,10 @@ def test_what_is_kept_can_be_taken_by_the_same_only(stored):
     assert cache.take(Small("2")) == [] and stored.exists()
 
 
-@pytest.mark.parametrize("change", ["shorter", "longer", "gone", "more", "no manifest", "half a manifest", "of something else"])
+@pytest.mark.parametrize(
+    "change",
+    ["shorter", "longer", "gone", "more", "no manifest", "half a manifest", "of something else"],
+)
 def test_what_does_not_agree_with_its_manifest_is_never_used(stored, change):
     manifest = stored / "manifest.json"
     if change in ("shorter", "longer"):
@@ -93,7 +96,11 @@ def die_at_step(step: int) -> None:
 
         return call
 
-    Path.mkdir, Path.write_text, Path.rename = deadly(Path.mkdir), deadly(Path.write_text), deadly(Path.rename)
+    Path.mkdir, Path.write_text, Path.rename = (
+        deadly(Path.mkdir),
+        deadly(Path.write_text),
+        deadly(Path.rename),
+    )
     shutil.copyfile, os.fsync = deadly(shutil.copyfile), deadly(os.fsync)
 
 

@@ -7,14 +7,38 @@ import pytest
 from pi2zero.built import builder
 
 REASONS = [
-    ("WARNING: Retrying (Retry(total=1)) after NewConnectionError", "could not reach a package index", "network"),
-    ("ERROR: No matching distribution found for cffi>=1.4.0", "does not have cffi", "pip.conf"),  # setup_requires of Horovod
+    (
+        "WARNING: Retrying (Retry(total=1)) after NewConnectionError",
+        "could not reach a package index",
+        "network",
+    ),
+    (
+        "ERROR: No matching distribution found for cffi>=1.4.0",
+        "does not have cffi",
+        "pip.conf",
+    ),  # setup_requires of Horovod
     ("cc1plus: error: write: No space left on device", "the disk is full", "free some space"),
     ("c++: fatal error: Killed signal terminated program cc1plus", "ran out of memory", "JOBS=1"),
-    ("ok\n  a.cc:3:1: error: 'x' was not declared\nb.cc:1:1: error: y", "a.cc:3:1: error: 'x' was not", "read the log"),
-    ("CMake Error at CMakeLists.txt:1: no MPI", "CMake Error at CMakeLists.txt:1: no MPI", "read the log"),
-    ("CMake Error at a/F.cmake:290 (message):\n  Could NOT find Z\n\n", "CMake Error: Could NOT find Z", "read the log"),
-    ("CMake Error at F:290 (message):\n  Could NOT find CUDAToolkit (missing: CUDA_CUDART)", "not found", "HOROVOD_CUDA_HOME"),
+    (
+        "ok\n  a.cc:3:1: error: 'x' was not declared\nb.cc:1:1: error: y",
+        "a.cc:3:1: error: 'x' was not",
+        "read the log",
+    ),
+    (
+        "CMake Error at CMakeLists.txt:1: no MPI",
+        "CMake Error at CMakeLists.txt:1: no MPI",
+        "read the log",
+    ),
+    (
+        "CMake Error at a/F.cmake:290 (message):\n  Could NOT find Z\n\n",
+        "CMake Error: Could NOT find Z",
+        "read the log",
+    ),
+    (
+        "CMake Error at F:290 (message):\n  Could NOT find CUDAToolkit (missing: CUDA_CUDART)",
+        "not found",
+        "HOROVOD_CUDA_HOME",
+    ),
     ("", "no words", "read the log"),
 ]
 
@@ -30,7 +54,11 @@ def test_progress_is_what_make_says(tmp_path):
 
     part = Horovod()
     assert part.share(tmp_path) == 0
-    for line in (b"  -- Found MPI\n", b"  [  9%] Building CXX object a.o\n", b"  [ 42%] Linking CXX\n"):
+    for line in (
+        b"  -- Found MPI\n",
+        b"  [  9%] Building CXX object a.o\n",
+        b"  [ 42%] Linking CXX\n",
+    ):
         part.hear(line)
     assert 0.4 < part.share(tmp_path) < 0.45
 

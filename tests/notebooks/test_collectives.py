@@ -62,7 +62,10 @@ def check_on_ranks(ranks, source, function):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("cell_id", "ranks"), [*(("ring-allreduce", p) for p in (1, 2, 3, 4, 5)), ("naive", 1), ("naive", 3)])
+@pytest.mark.parametrize(
+    ("cell_id", "ranks"),
+    [*(("ring-allreduce", p) for p in (1, 2, 3, 4, 5)), ("naive", 1), ("naive", 3)],
+)
 def test_equal_to_mpi_allreduce_for_any_length_on_any_number_of_ranks(cell_id, ranks):
     done = check_on_ranks(ranks, cell(cell_id), FUNCTIONS[cell_id])
     assert done.returncode == 0, done.stderr
@@ -93,5 +96,7 @@ def test_the_ring_is_short_enough_to_be_read():
 @pytest.mark.parametrize("cell_id", FUNCTIONS)
 def test_the_scripts_functions_are_the_notebooks(cell_id):
     tree = ast.parse((ROOT / "scripts" / "allreduce_bench.py").read_text())
-    script = {node.name: ast.unparse(node) for node in tree.body if isinstance(node, ast.FunctionDef)}
+    script = {
+        node.name: ast.unparse(node) for node in tree.body if isinstance(node, ast.FunctionDef)
+    }
     assert script[FUNCTIONS[cell_id]] == ast.unparse(ast.parse(cell(cell_id)))

@@ -39,20 +39,31 @@ EXPERTS = cells("11a_tensors_and_experts", "px-capacity")
 
 
 @settings(deadline=None)
-@given(p=counts, m=st.integers(1, 30), name=st.sampled_from(["gpipe", "one_f_one_b"]), data=st.data())
+@given(
+    p=counts, m=st.integers(1, 30), name=st.sampled_from(["gpipe", "one_f_one_b"]), data=st.data()
+)
 def test_a_pipeline_ends_does_all_once_and_is_never_faster_than_its_slowest_stage(p, m, name, data):
     times = data.draw(st.lists(st.tuples(seconds, seconds), min_size=p, max_size=p))
     plan = [PIPELINES[name](stage, p, m) for stage in range(p)]
     spans = costs.pipeline_spans(plan, lambda stage, kind: times[stage]["FB".index(kind)])
     assert [[action for action, _, _ in row] for row in spans] == plan
-    assert all(sorted(row) == sorted((s, kind, i) for kind in "FB" for i in range(m)) for s, row in enumerate(plan))
+    assert all(
+        sorted(row) == sorted((s, kind, i) for kind in "FB" for i in range(m))
+        for s, row in enumerate(plan)
+    )
     stop = {action: stop for row in spans for action, _, stop in row}
-    for (s, kind, i), start, _ in (span for row in spans for span in row):  # nothing begins before what it needs
+    for (s, kind, i), start, _ in (
+        span for row in spans for span in row
+    ):  # nothing begins before what it needs
         need = [(s - 1, "F", i)] if kind == "F" else [(s, "F", i), (s + 1, "B", i)]
         assert all(start >= stop[action] for action in need if action in stop)
     whole = max(stop.values())
-    assert whole >= max(m * (f + b) for f, b in times) * (1 - 1e-9) and whole >= sum(f + b for f, b in times) * (1 - 1e-9)
-    assert [PIPELINES["held"](row) for row in plan] == [m if name == "gpipe" else min(m, p - s) for s in range(p)]
+    assert whole >= max(m * (f + b) for f, b in times) * (1 - 1e-9) and whole >= sum(
+        f + b for f, b in times
+    ) * (1 - 1e-9)
+    assert [PIPELINES["held"](row) for row in plan] == [
+        m if name == "gpipe" else min(m, p - s) for s in range(p)
+    ]
 
 
 @settings(deadline=None)
@@ -65,7 +76,12 @@ def test_equal_stages_have_the_bubble_of_the_formula(p, m, forward, backward):
 
 
 @settings(deadline=None)
-@given(p=st.integers(1, 4).map(lambda half: 2 * half), pairs=st.integers(1, 6), forward=seconds, backward=seconds)
+@given(
+    p=st.integers(1, 4).map(lambda half: 2 * half),
+    pairs=st.integers(1, 6),
+    forward=seconds,
+    backward=seconds,
+)
 def test_two_directions_hold_one_batch_and_take_no_longer_than_one(p, pairs, forward, backward):
     took = []
     for name in ("basic", "two_way"):
@@ -76,12 +92,16 @@ def test_two_directions_hold_one_batch_and_take_no_longer_than_one(p, pairs, for
     assert took[1] <= took[0] * (1 + 1e-9)
 
 
-layers = st.tuples(st.integers(1, 7), st.integers(1, 3), st.integers(0, 3)).filter(lambda layer: layer[2] <= layer[0] // 2)
+layers = st.tuples(st.integers(1, 7), st.integers(1, 3), st.integers(0, 3)).filter(
+    lambda layer: layer[2] <= layer[0] // 2
+)
 
 
 @settings(deadline=None, max_examples=300)
 @given(rows=st.integers(1, 60), parts=st.integers(1, 6), layer=layers)
-@example(rows=15, parts=3, layer=(4, 3, 0))  # the last strip is thicker than its halo and has no row of the result
+@example(
+    rows=15, parts=3, layer=(4, 3, 0)
+)  # the last strip is thicker than its halo and has no row of the result
 @pytest.mark.parametrize("where", ["notebook", "script"])
 def test_strips_with_their_margins_give_the_whole_layer_or_a_sentence(where, rows, parts, layer):
     """Each strip cut out of the padded image with its margins, then the layer without padding: one after the other, the whole."""
@@ -96,9 +116,14 @@ def test_strips_with_their_margins_give_the_whole_layer_or_a_sentence(where, row
     except ValueError as error:
         assert "Take fewer ranks" in str(error)
         # A strip of kernel + stride - 1 rows has a whole window that begins in it, and no halo is as thick as the kernel.
-        assert min(b - a for a, b in pairwise(edges)) < kernel + stride - 1, "large strips always do"
+        assert min(b - a for a, b in pairwise(edges)) < kernel + stride - 1, (
+            "large strips always do"
+        )
         return
-    x, weight = torch.arange(1.0, rows + 1).view(1, 1, rows, 1), torch.arange(1.0, kernel + 1).view(1, 1, kernel, 1)
+    x, weight = (
+        torch.arange(1.0, rows + 1).view(1, 1, rows, 1),
+        torch.arange(1.0, kernel + 1).view(1, 1, kernel, 1),
+    )
     padded = F.pad(x, [0, 0, kernel, 2 * kernel])  # more than any margin
     strips = [
         padded[:, :, begin - above + kernel : end + below + kernel]
@@ -106,7 +131,9 @@ def test_strips_with_their_margins_give_the_whole_layer_or_a_sentence(where, row
     ]
     found = [F.conv2d(strip, weight, stride=stride) for strip in strips]
     assert [part.shape[2] for part in found] == [b - a for a, b in pairwise(out)]
-    assert torch.equal(torch.cat(found, 2), F.conv2d(x, weight, stride=stride, padding=(padding, 0)))
+    assert torch.equal(
+        torch.cat(found, 2), F.conv2d(x, weight, stride=stride, padding=(padding, 0))
+    )
 
 
 @settings(deadline=None)
@@ -118,13 +145,26 @@ def test_strips_with_their_margins_give_the_whole_layer_or_a_sentence(where, row
 def test_the_running_softmax_is_the_softmax_wherever_the_blocks_begin(scores, cuts, seed):
     scores = np.array(scores)
     values = np.random.default_rng(seed).normal(size=len(scores))
-    blocks = [block for block in np.split(np.arange(len(scores)), sorted(cut for cut in cuts if cut < len(scores))) if len(block)]
+    blocks = [
+        block
+        for block in np.split(
+            np.arange(len(scores)), sorted(cut for cut in cuts if cut < len(scores))
+        )
+        if len(block)
+    ]
     weights = np.exp(scores - scores.max())
-    assert SOFTMAX["by_blocks"](scores, values, blocks) == pytest.approx(weights @ values / weights.sum(), rel=1e-9, abs=1e-12)
+    assert SOFTMAX["by_blocks"](scores, values, blocks) == pytest.approx(
+        weights @ values / weights.sum(), rel=1e-9, abs=1e-12
+    )
 
 
 @settings(deadline=None)
-@given(tokens=st.integers(1, 60), experts=st.integers(1, 6), capacity=st.integers(1, 61), seed=st.integers(0, 99))
+@given(
+    tokens=st.integers(1, 60),
+    experts=st.integers(1, 6),
+    capacity=st.integers(1, 61),
+    seed=st.integers(0, 99),
+)
 def test_an_expert_takes_the_first_tokens_that_want_it_and_no_more(tokens, experts, capacity, seed):
     draw = torch.Generator().manual_seed(seed)
     x, router = torch.randn(tokens, 5, generator=draw), torch.randn(experts, 5, generator=draw)
@@ -144,7 +184,9 @@ def test_an_expert_takes_the_first_tokens_that_want_it_and_no_more(tokens, exper
     batch=st.sampled_from([1, 6, 8]),
     memory=st.floats(1e5, 1e9),
 )
-def test_a_plan_keeps_its_promises_whatever_is_asked(depth, heads, sequence, nodes, per_node, batch, memory):
+def test_a_plan_keeps_its_promises_whatever_is_asked(
+    depth, heads, sequence, nodes, per_node, batch, memory
+):
     gpt = costs.transformer(depth, 16 * heads, heads, 50, sequence)
     machine = costs.Machine(nodes * per_node, per_node, memory, 1e12, 1e10, 1e9)
     try:
@@ -154,7 +196,9 @@ def test_a_plan_keeps_its_promises_whatever_is_asked(depth, heads, sequence, nod
         return
     assert len({row.layout for row in plan.rows}) == len(plan.rows)
     for row in plan.rows:
-        assert row.layout.ranks == machine.ranks and batch % (row.layout.data * row.layout.micro) == 0
+        assert (
+            row.layout.ranks == machine.ranks and batch % (row.layout.data * row.layout.micro) == 0
+        )
         assert (row.parts is not None) == (row.held <= plan.room)
     least = batch * gpt.operations / machine.speed / machine.ranks
     assert all(row.seconds >= least * (1 - 1e-9) for row in plan.fitting)

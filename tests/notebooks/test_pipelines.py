@@ -40,9 +40,16 @@ def spans_of(plan, units):
 def test_gpipe_and_1f1b_have_the_bubble_and_the_activations_that_the_notebook_states(paper, p, m):
     for name, most in (("gpipe", lambda s: m), ("one_f_one_b", lambda s: min(m, p - s))):
         plan = [paper[name](stage, p, m) for stage in range(p)]
-        assert all(sorted(row) == sorted((s, kind, i) for kind in "FB" for i in range(m)) for s, row in enumerate(plan))
+        assert all(
+            sorted(row) == sorted((s, kind, i) for kind in "FB" for i in range(m))
+            for s, row in enumerate(plan)
+        )
         assert paper["idle"](spans_of(plan, paper["UNITS"])) == pytest.approx((p - 1) / (m + p - 1))
-        assert paper["bubble"](p, m) == pytest.approx(costs.pipeline_bubble(p, m)) == pytest.approx((p - 1) / (m + p - 1))
+        assert (
+            paper["bubble"](p, m)
+            == pytest.approx(costs.pipeline_bubble(p, m))
+            == pytest.approx((p - 1) / (m + p - 1))
+        )
         assert [paper["held"](row) for row in plan] == [most(s) for s in range(p)]
 
 
@@ -52,16 +59,26 @@ def test_an_action_begins_when_its_rank_is_free_and_what_it_needs_is_done():
         [(1, "F", 0), (1, "I", 0), (1, "F", 1), (1, "B", 1), (1, "W", 0)],
     ]
     first, second = spans_of(plan, {"F": 1, "B": 2, "I": 1, "W": 1})
-    assert first == [((0, "F", 0), 0, 1), ((0, "F", 1), 1, 2), ((0, "B", 0), 3, 5), ((0, "B", 1), 6, 8)]
+    assert first == [
+        ((0, "F", 0), 0, 1),
+        ((0, "F", 1), 1, 2),
+        ((0, "B", 0), 3, 5),
+        ((0, "B", 1), 6, 8),
+    ]
     assert [(start, stop) for _, start, stop in second] == [(1, 2), (2, 3), (3, 4), (4, 6), (6, 7)]
 
 
 def test_two_ways_take_the_time_that_the_notebook_states(paper):
     times = {}
     for name, plan in paper["gems"].items():
-        times[name] = max(row[-1][2] for row in spans_of(plan, {"F": 1, "B": 2})) / paper["ways"][name][1]
+        times[name] = (
+            max(row[-1][2] for row in spans_of(plan, {"F": 1, "B": 2})) / paper["ways"][name][1]
+        )
     basic = times.pop("Basic, 4 batches")
-    assert {name: value / basic for name, value in times.items()} == {"MAST": 7 / 8, "MASTER, η = 4": 13 / 16}
+    assert {name: value / basic for name, value in times.items()} == {
+        "MAST": 7 / 8,
+        "MASTER, η = 4": 13 / 16,
+    }
 
 
 @pytest.mark.parametrize(
@@ -84,8 +101,14 @@ def test_a_plan_that_cannot_end_says_who_waits(plan, says):
 def test_every_action_is_a_box_in_its_rank_s_row_with_the_number_of_its_micro_batch():
     spans = [[((0, "F", 3), 5.0, 6.0)], [((1, "I", 4), 6.5, 7.0), ((3, "W", 4), 7.0, 9.0)]]
     ax = plots.pipeline(spans)
-    boxes = [patch for patch in ax.patches if isinstance(patch, Rectangle) and patch.get_width() < 4]
-    assert [(box.get_x(), round(box.get_y() + 0.4), box.get_width()) for box in boxes] == [(0, 0, 1), (1.5, 1, 0.5), (2, 1, 2)]
+    boxes = [
+        patch for patch in ax.patches if isinstance(patch, Rectangle) and patch.get_width() < 4
+    ]
+    assert [(box.get_x(), round(box.get_y() + 0.4), box.get_width()) for box in boxes] == [
+        (0, 0, 1),
+        (1.5, 1, 0.5),
+        (2, 1, 2),
+    ]
     assert [text.get_text() for text in ax.texts] == ["3", "4", "4"] and ax.get_xlim() == (0, 4)
     assert len({box.get_facecolor() for box in boxes}) == 3
     with pytest.raises(ValueError, match="spans: no action on any rank"):
@@ -104,8 +127,26 @@ CELLS = [
     "px-run",
     "px-run-check",
 ]
-CELLS += ["gpipe", "one-f-one-b", "px-spend", "px-takes", "px-slow", "px-trace", "px-stages", "px-curves", "px-curves-by-hand"]
-CELLS += ["px-curves-serial", "px-torch", "px-two-ways", "px-gems-check", "px-deepspeed", "gpipe-draw", "gems"]
+CELLS += [
+    "gpipe",
+    "one-f-one-b",
+    "px-spend",
+    "px-takes",
+    "px-slow",
+    "px-trace",
+    "px-stages",
+    "px-curves",
+    "px-curves-by-hand",
+]
+CELLS += [
+    "px-curves-serial",
+    "px-torch",
+    "px-two-ways",
+    "px-gems-check",
+    "px-deepspeed",
+    "gpipe-draw",
+    "gems",
+]
 MORE = """
 def off(ours, serial):
     return max((g - h).abs().max().item() for g, h in zip(ours, serial, strict=True))
@@ -190,11 +231,28 @@ def by_size(tmp_path_factory):
     names = "from train_single import digits\ntrain, expected = digits()[0], {}"
     right = definitions(BOOK, "px-backward-tagged") + "\n\n\n" + definitions(BOOK, "px-run")
     assert all(was in right for was, _ in WRONG.values())
-    loops = {"right": right} | {name: right.replace(was, becomes) for name, (was, becomes) in WRONG.items()}
+    loops = {"right": right} | {
+        name: right.replace(was, becomes) for name, (was, becomes) in WRONG.items()
+    }
     steps = {cell: definitions(BOOK, cell) for cell in ("px-curves", "px-deepspeed")}
     cells = [definitions(BOOK, cell) for cell in CELLS]
-    text = [names, *cells, MORE, f"STEPS, LOOPS = {steps!r}, {loops!r}", ENTER, CHECKS, TOLD, DEEPSPEED]
-    return dict(zip(SIZES, worlds.checks(SIZES, "\n\n".join(text), tmp_path_factory.mktemp("worlds")), strict=True))
+    text = [
+        names,
+        *cells,
+        MORE,
+        f"STEPS, LOOPS = {steps!r}, {loops!r}",
+        ENTER,
+        CHECKS,
+        TOLD,
+        DEEPSPEED,
+    ]
+    return dict(
+        zip(
+            SIZES,
+            worlds.checks(SIZES, "\n\n".join(text), tmp_path_factory.mktemp("worlds")),
+            strict=True,
+        )
+    )
 
 
 @pytest.mark.long

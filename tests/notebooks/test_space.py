@@ -15,8 +15,28 @@ from pi2zero import plots
 
 BOOK = "11b_space_and_hybrids"
 SIZES = [1, 2, 3, 4]
-CELLS = ["px-join", "px-edges", "px-margin", "px-margins", "px-line", "px-swap", "px-ends", "px-halo-forward", "px-halo-backward"]
-CELLS += ["px-halo", "px-network", "px-layer", "px-sum", "px-classify", "px-gradients", "px-off", "px-tiles", "px-enter"]
+CELLS = [
+    "px-join",
+    "px-edges",
+    "px-margin",
+    "px-margins",
+    "px-line",
+    "px-swap",
+    "px-ends",
+    "px-halo-forward",
+    "px-halo-backward",
+]
+CELLS += [
+    "px-halo",
+    "px-network",
+    "px-layer",
+    "px-sum",
+    "px-classify",
+    "px-gradients",
+    "px-off",
+    "px-tiles",
+    "px-enter",
+]
 CELLS += ["px-filters", "px-filters-run", "px-mesh", "px-data-space", "px-data-pipeline", "px-fsdp"]
 CHECKS = """
 n = me.world_size
@@ -128,7 +148,9 @@ def program(text):
 def test_a_strip_s_box_has_its_own_rows_and_the_paler_one_the_rows_that_its_layer_needs():
     ax = plots.strips([0, 4, 10], [(1, 2), (3, -1)])
     boxes = [(box.get_y(), box.get_y() + box.get_height()) for box in ax.patches]
-    assert boxes == [(-1, 6), (0, 4), (1, 9), (4, 10)] and [text.get_text() for text in ax.texts] == ["+1\n+2", "+3\n−1"]
+    assert boxes == [(-1, 6), (0, 4), (1, 9), (4, 10)] and [
+        text.get_text() for text in ax.texts
+    ] == ["+1\n+2", "+3\n−1"]
     with pytest.raises(ValueError, match="margins: 1 pairs for 2 strips"):
         plots.strips([0, 4, 10], [(1, 2)])
 
@@ -142,7 +164,13 @@ def test_a_region_has_the_colour_of_what_is_chosen_there():
 
 @pytest.fixture(scope="module")
 def by_size(tmp_path_factory):
-    return dict(zip(SIZES, worlds.checks(SIZES, program(CHECKS), tmp_path_factory.mktemp("worlds")), strict=True))
+    return dict(
+        zip(
+            SIZES,
+            worlds.checks(SIZES, program(CHECKS), tmp_path_factory.mktemp("worlds")),
+            strict=True,
+        )
+    )
 
 
 @pytest.mark.long

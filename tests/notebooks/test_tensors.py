@@ -23,7 +23,15 @@ CELLS = [
     "px-halves",
 ]
 CELLS += ["px-sp-ends", "px-sp-exit", "px-sp", "px-rotate", "px-swap", "px-announce"]
-CELLS += ["px-ring-tools", "px-ring-forward", "px-ring-backward", "px-ring", "px-ring-check", "px-ulysses", "px-ulysses-check"]
+CELLS += [
+    "px-ring-tools",
+    "px-ring-forward",
+    "px-ring-backward",
+    "px-ring",
+    "px-ring-check",
+    "px-ulysses",
+    "px-ulysses-check",
+]
 CELLS += ["px-exchange", "px-moe", "px-moe-check", "px-capacity", "px-dtensor", "px-sp-dtensor"]
 CHECKS = """
 n, SPLIT = me.world_size, (1, 1, 0, 1)
@@ -81,12 +89,20 @@ for tokens in (97, 5) if n != 3 else ():  # these styles want equal parts, and t
 
 
 def program(text):
-    return "\n\n".join([*(definitions(BOOK, cell, values=cell == "px-sp-dtensor") for cell in CELLS), text])
+    return "\n\n".join(
+        [*(definitions(BOOK, cell, values=cell == "px-sp-dtensor") for cell in CELLS), text]
+    )
 
 
 @pytest.fixture(scope="module")
 def by_size(tmp_path_factory):
-    return dict(zip(SIZES, worlds.checks(SIZES, program(CHECKS), tmp_path_factory.mktemp("worlds")), strict=True))
+    return dict(
+        zip(
+            SIZES,
+            worlds.checks(SIZES, program(CHECKS), tmp_path_factory.mktemp("worlds")),
+            strict=True,
+        )
+    )
 
 
 @pytest.mark.parametrize("n", SIZES)
@@ -99,12 +115,18 @@ def test_a_split_layer_gives_one_process_s_output_and_gradients(by_size, n):
 WRONG = {
     "px-f-g": ("dist.all_reduce(gradient)", "pass"),
     "px-ring-forward": ("l * scale", "l"),
-    "px-ring-backward": ("gradient @ v.transpose(1, 2) - correction", "gradient @ v.transpose(1, 2)"),
+    "px-ring-backward": (
+        "gradient @ v.transpose(1, 2) - correction",
+        "gradient @ v.transpose(1, 2)",
+    ),
     "px-ulysses": (
         "return torch.cat(all_to_all(x.split(token_shares)",
         "x = x.flip(1)\n    return torch.cat(all_to_all(x.split(token_shares)",
     ),
-    "px-exchange": ("ctx.sizes = (coming, going)", "ctx.sizes = (coming, going)\n        x = x.flip(0)"),
+    "px-exchange": (
+        "ctx.sizes = (coming, going)",
+        "ctx.sizes = (coming, going)\n        x = x.flip(0)",
+    ),
 }
 TOLD = {
     "px-f-g": "off(gradients(parallel_mlp, x, mine(up, 0), mine(down, 1)), dealt(gradients(mlp, x, up, down), 0, 1))",
@@ -132,6 +154,11 @@ def test_a_wrong_layer_is_told_from_the_right_one(tmp_path):
         right = definitions(BOOK, cell, values=False)
         assert was in right
         told = TOLD[cell]
-        lines += [f"tell('right {cell}', {told} < 1e-5)", right.replace(was, becomes), f"tell({cell!r}, {told} < 1e-5)", right]
+        lines += [
+            f"tell('right {cell}', {told} < 1e-5)",
+            right.replace(was, becomes),
+            f"tell({cell!r}, {told} < 1e-5)",
+            right,
+        ]
     (found,) = worlds.checks([2], program("\n".join(lines)), tmp_path)
     assert found == {f"right {cell}": True for cell in WRONG} | dict.fromkeys(WRONG, False)

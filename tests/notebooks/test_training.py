@@ -12,10 +12,30 @@ from worlds import told
 pytestmark = pytest.mark.long
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
-BY_HAND, WAITS = (json.loads((NOTEBOOKS / f"{stem}.ipynb").read_text()) for stem in ("04_training_by_hand", "04b_who_waits"))
-CELLS = ["px-imports", "data", "network", "gradient-of", "loss-of", "px-bcast", "px-bcast-done", "px-plain-mean"]
+BY_HAND, WAITS = (
+    json.loads((NOTEBOOKS / f"{stem}.ipynb").read_text())
+    for stem in ("04_training_by_hand", "04b_who_waits")
+)
+CELLS = [
+    "px-imports",
+    "data",
+    "network",
+    "gradient-of",
+    "loss-of",
+    "px-bcast",
+    "px-bcast-done",
+    "px-plain-mean",
+]
 CELLS += ["parallel-gradient", "ranks-differ-by", "train-with"]
-CELLS_B = ["server-step", "ring", "patiently", "async-server", "async-worker", "asynchronous", "staleness"]
+CELLS_B = [
+    "server-step",
+    "ring",
+    "patiently",
+    "async-server",
+    "async-worker",
+    "asynchronous",
+    "staleness",
+]
 
 TELL = """
 import sys

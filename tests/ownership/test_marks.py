@@ -20,7 +20,9 @@ def sleeper():
     started = []
 
     def start(mark: str) -> subprocess.Popen:
-        started.append(subprocess.Popen(["sleep", "60"], env=dict(os.environ, **{marks.MARK: mark})))
+        started.append(
+            subprocess.Popen(["sleep", "60"], env=dict(os.environ, **{marks.MARK: mark}))
+        )
         return started[-1]
 
     yield start
@@ -68,7 +70,9 @@ def test_of_another_hosts_process_nothing_is_known(gone):
 def test_what_has_ended_is_not_waited_for_although_nobody_collects_it():
     """As process 1 of many containers does: ranks whose mpirun is gone are its children."""
     code = "import subprocess; print(subprocess.Popen(['sleep', '60']).pid, flush=True); input()"
-    careless = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    careless = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     child, start = psutil.Process(int(careless.stdout.readline())), time.monotonic()
     marks.end([child], patience=5)
     assert time.monotonic() - start < 2 and child.status() == psutil.STATUS_ZOMBIE
@@ -80,10 +84,20 @@ def test_only_what_begins_with_the_mark_is_ended(sleeper):
     mine = f"{scope}{os.getpid()}:0/"
     ranks, controller, other, longer = (
         sleeper(mark)
-        for mark in (f"{mine}cluster-1/ranks-1/", f"{mine}cluster-1/", f"{mine}cluster-12/", f"{scope}{os.getpid()}:01/")
+        for mark in (
+            f"{mine}cluster-1/ranks-1/",
+            f"{mine}cluster-1/",
+            f"{mine}cluster-12/",
+            f"{scope}{os.getpid()}:01/",
+        )
     )
     assert marks.end_marked(f"{mine}cluster-1/ranks-1/") == 1
-    assert [p.poll() is None for p in (ranks, controller, other, longer)] == [False, True, True, True]
+    assert [p.poll() is None for p in (ranks, controller, other, longer)] == [
+        False,
+        True,
+        True,
+        True,
+    ]
     assert marks.end_marked(f"{mine}cluster-1/") == 1
     assert [p.poll() is None for p in (controller, other, longer)] == [False, True, True]
     assert marks.end_marked(mine) == 1
@@ -98,7 +112,9 @@ def test_the_scope_is_the_clone_or_what_is_said_and_the_slurm_job(monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     assert marks.scope_mark() == f"{host}/one-two--3.job-17/"
     monkeypatch.delenv(marks.SCOPE)
-    assert marks.scope_mark().startswith(f"{host}/clone-") and marks.scope_mark().endswith(".job-17/")
+    assert marks.scope_mark().startswith(f"{host}/clone-") and marks.scope_mark().endswith(
+        ".job-17/"
+    )
 
 
 def test_reset_touches_only_its_own_scope_and_host(sleeper, gone, tmp_path, monkeypatch):
@@ -118,10 +134,17 @@ def test_reset_touches_only_its_own_scope_and_host(sleeper, gone, tmp_path, monk
     def alive():
         return {name for name, process in processes.items() if process.poll() is None}
 
-    assert alive() == {name for name, folder in folders.items() if folder.is_dir()} == set(processes)
+    assert (
+        alive() == {name for name, folder in folders.items() if folder.is_dir()} == set(processes)
+    )
     for done, (scope, job) in enumerate((("left", ""), ("left", "8")), start=1):
         environment = dict(os.environ, PI2ZERO_SCOPE=scope, SLURM_JOB_ID=job)
-        said = subprocess.run([sys.executable, "-m", "pi2zero", "reset"], env=environment, capture_output=True, text=True)
+        said = subprocess.run(
+            [sys.executable, "-m", "pi2zero", "reset"],
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
         assert said.stdout == "1 processes ended, their files removed.\n", said
         assert len(alive()) == len(processes) - done and (scope, job) not in alive()
         assert alive() == {name for name, folder in folders.items() if folder.is_dir()}
@@ -130,7 +153,9 @@ def test_reset_touches_only_its_own_scope_and_host(sleeper, gone, tmp_path, monk
 
 def test_a_folder_goes_with_its_process_or_with_the_next_one(gone, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    lost, foreign = (tmp_path / f"pi2zero-meeting@{mark.replace('/', '@')}x" for mark in (gone, elsewhere(gone)))
+    lost, foreign = (
+        tmp_path / f"pi2zero-meeting@{mark.replace('/', '@')}x" for mark in (gone, elsewhere(gone))
+    )
     for folder in (lost, foreign):
         folder.mkdir()
     first = marks.temporary_folder(marks.MEETING)
@@ -147,10 +172,15 @@ def test_shared_memory_that_nobody_maps_is_removed(tmp_path, monkeypatch):
     """The names are those that Open MPI gives: a singleton's is still there after its end, and goes then."""
     program = "from mpi4py import MPI; input()"
     where = {"OMPI_MCA_btl_sm_backing_directory": str(tmp_path)}
-    process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, env=os.environ | where)
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, env=os.environ | where
+    )
     monkeypatch.setattr(marks, "SEGMENTS", tmp_path)
     deadline = time.monotonic() + 30
-    while str(tmp_path) not in Path(f"/proc/{process.pid}/maps").read_text() and time.monotonic() < deadline:
+    while (
+        str(tmp_path) not in Path(f"/proc/{process.pid}/maps").read_text()
+        and time.monotonic() < deadline
+    ):
         time.sleep(0.05)
     [segment] = tmp_path.iterdir()
     another = tmp_path / segment.name.replace(f".{os.getuid()}.", f".{os.getuid() + 1}.")
@@ -173,7 +203,9 @@ def test_two_scopes_side_by_side(monkeypatch):
     cluster = pi2zero.start(n=2)
     try:
         other = dict(os.environ, PI2ZERO_SCOPE="somebody-elses-tests")
-        said = subprocess.run([sys.executable, "-m", "pi2zero", "reset"], env=other, capture_output=True, text=True)
+        said = subprocess.run(
+            [sys.executable, "-m", "pi2zero", "reset"], env=other, capture_output=True, text=True
+        )
         assert said.stdout == "Nothing of the kit was running.\n", said
         cluster.run("x = 1")
         assert cluster.view["x"] == [1, 1]

@@ -17,11 +17,15 @@ SECONDS = costs.ring_allreduce_seconds(SIZES, 4, 1e-6, 1e-10)
 FULL = np.full((3, 5, 3), 0b111)
 MODELS = {
     "ring": lambda n, p: costs.ring_allreduce_seconds(n, p, 1e-6, 1e-10),
-    "recursive doubling": lambda n, p: costs.recursive_doubling_allreduce_seconds(n, p, 1e-6, 1e-10),
+    "recursive doubling": lambda n, p: costs.recursive_doubling_allreduce_seconds(
+        n, p, 1e-6, 1e-10
+    ),
 }
 PICTURES = {
     "ring_steps": lambda **k: plots.ring_steps(FULL, **k),
-    "bus_bandwidth": lambda **k: plots.bus_bandwidth(SIZES, {"ring": 2 * SECONDS}, 4, fits={"ring": SECONDS}, **k),
+    "bus_bandwidth": lambda **k: plots.bus_bandwidth(
+        SIZES, {"ring": 2 * SECONDS}, 4, fits={"ring": SECONDS}, **k
+    ),
     "allreduce_seconds": lambda **k: plots.allreduce_seconds(SIZES, {"ring": SECONDS}, **k),
     "fastest": lambda **k: plots.fastest(SIZES, [2, 4, 8], MODELS, **k),
     "time_bars": lambda **k: plots.time_bars({"Allreduce": 0.001, "allreduce": 0.004}, **k),
@@ -67,14 +71,24 @@ def test_ring_steps_draw_a_ring_that_ends_with_the_sum_everywhere(ranks):
 def test_ring_steps_frames_the_chunk_that_the_next_rank_gets():
     held = ring(4)
     ax = plots.ring_steps(held)
-    frames = [patch for patch in ax.patches if not patch.get_fill() and not isinstance(patch, FancyArrowPatch)]
+    frames = [
+        patch
+        for patch in ax.patches
+        if not patch.get_fill() and not isinstance(patch, FancyArrowPatch)
+    ]
     sent = [int(frame.get_x() % (4 + 1.6)) for frame in frames]  # panels are 4 + 1.6 apart
-    changed = [np.argmax(held[(r + 1) % 4, s + 1] != held[(r + 1) % 4, s]) for s in range(6) for r in range(4)]
+    changed = [
+        np.argmax(held[(r + 1) % 4, s + 1] != held[(r + 1) % 4, s])
+        for s in range(6)
+        for r in range(4)
+    ]
     assert sent == changed
 
 
 def test_bus_bandwidth_is_nccl_tests():
-    lines = plots.bus_bandwidth(SIZES, {"a": SECONDS, "b": np.where(SIZES > 4096, SECONDS, np.nan)}, 4).lines
+    lines = plots.bus_bandwidth(
+        SIZES, {"a": SECONDS, "b": np.where(SIZES > 4096, SECONDS, np.nan)}, 4
+    ).lines
     assert lines[0].get_ydata() == pytest.approx(1.5 * SIZES / SECONDS / 1e9)
     assert len(lines[1].get_ydata()) == len(SIZES) - 2  # what was not measured is not drawn
 
@@ -88,7 +102,15 @@ def test_fastest_maps_what_the_models_say():
 
 
 @pytest.mark.parametrize(
-    ("nbytes", "text"), [(1, "1 B"), (1000, "1000 B"), (1024, "1 KiB"), (1536, "1.5 KiB"), (2**26, "64 MiB"), (2**41, "2048 GiB")]
+    ("nbytes", "text"),
+    [
+        (1, "1 B"),
+        (1000, "1000 B"),
+        (1024, "1 KiB"),
+        (1536, "1.5 KiB"),
+        (2**26, "64 MiB"),
+        (2**41, "2048 GiB"),
+    ],
 )
 def test_bytes_text(nbytes, text):
     assert plots.bytes_text(nbytes) == text

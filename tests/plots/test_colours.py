@@ -19,9 +19,21 @@ import diagrams
 # What is left of linear red, green, blue. Source: G. M. Machado and others, IEEE TVCG 15 (2009), severity 1.
 SEEN_BY = {
     "everybody": np.eye(3),
-    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
-    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
-    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+    "protanopia": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "deuteranopia": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ],
+    "tritanopia": [
+        [1.255528, -0.076749, -0.178779],
+        [-0.078411, 0.930809, 0.147602],
+        [0.004733, 0.691367, 0.303900],
+    ],
 }
 XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
 LEAST = 15  # in CIE Lab, where 2 is just seen side by side
@@ -48,8 +60,12 @@ PALETTES = {
     "components": plots.COMPONENT_COLORS,
     "activities": plots.ACTIVITY_COLORS,
     "actions": ACTION_COLORS,
-    "charts of the decks": {name: getattr(diagrams, name) for name in ("INK", "QUIET", "GREY", "WARM")},
-    "steps": {part: color for part, color in plots.STEP_COLORS.items() if part != "space"},  # as sequence, which it never meets
+    "charts of the decks": {
+        name: getattr(diagrams, name) for name in ("INK", "QUIET", "GREY", "WARM")
+    },
+    "steps": {
+        part: color for part, color in plots.STEP_COLORS.items() if part != "space"
+    },  # as sequence, which it never meets
 }
 
 

@@ -17,9 +17,13 @@ SPANS = [
 pytestmark = pytest.mark.usefixtures("close_pictures")
 PICTURES = {  # test_plots.py checks what holds of every picture
     "images": lambda **k: plots.images(np.random.default_rng(1).random((7, 64)), range(7), 5, **k),
-    "loss_curves": lambda **k: plots.loss_curves({"right": [2, 1, 0.5], "too high": ([0, 10, 20], [2, 9, np.nan])}, **k),
+    "loss_curves": lambda **k: plots.loss_curves(
+        {"right": [2, 1, 0.5], "too high": ([0, 10, 20], [2, 9, np.nan])}, **k
+    ),
     "timeline": lambda **k: plots.timeline(SPANS, **k),
-    "bytes_by_ranks": lambda **k: plots.bytes_by_ranks({"a": lambda n: 100 * n}, {"a": {2: 200, 3: 300}}, range(2, 9), **k),
+    "bytes_by_ranks": lambda **k: plots.bytes_by_ranks(
+        {"a": lambda n: 100 * n}, {"a": {2: 200, 3: 300}}, range(2, 9), **k
+    ),
 }
 
 
@@ -29,12 +33,22 @@ def bars(ax):
     for collection in ax.collections:
         for path in collection.get_paths():
             box = path.get_extents()
-            found.append((round((box.y0 + box.y1) / 2), box.x0, box.width, to_hex(collection.get_facecolor()[0]).upper()))
+            found.append(
+                (
+                    round((box.y0 + box.y1) / 2),
+                    box.x0,
+                    box.width,
+                    to_hex(collection.get_facecolor()[0]).upper(),
+                )
+            )
     return found
 
 
 def test_every_span_is_a_bar_in_its_ranks_row_since_the_first_start():
-    drawn = {(row, round(left), round(width), color) for row, left, width, color in bars(plots.timeline(SPANS))}
+    drawn = {
+        (row, round(left), round(width), color)
+        for row, left, width, color in bars(plots.timeline(SPANS))
+    }
     colors = {name: color.upper() for name, color in plots.ACTIVITY_COLORS.items()}
     expected = {
         (row, round(1e3 * (start - 10)), round(1e3 * (stop - start)), colors[name])
@@ -44,7 +58,9 @@ def test_every_span_is_a_bar_in_its_ranks_row_since_the_first_start():
     }
     assert expected < drawn
     [other] = drawn - expected
-    assert other[:3] == (1, 600, 100) and other[3] not in colors.values(), "an unknown name has a colour of its own"
+    assert other[:3] == (1, 600, 100) and other[3] not in colors.values(), (
+        "an unknown name has a colour of its own"
+    )
 
 
 def test_rows_are_named_by_rank_or_by_their_label():

@@ -13,7 +13,9 @@ from pi2zero.widgets import ZeroExplorer
 pytestmark = pytest.mark.usefixtures("close_pictures")
 ROWS = {f"stage {stage}": costs.zero_bytes(1e6, 4, stage) for stage in range(4)}
 PICTURES = {  # test_plots.py checks what holds of every picture
-    "memory_bars": lambda **k: plots.memory_bars(ROWS, {row: sum(parts.values()) for row, parts in ROWS.items()}, **k),
+    "memory_bars": lambda **k: plots.memory_bars(
+        ROWS, {row: sum(parts.values()) for row, parts in ROWS.items()}, **k
+    ),
     "partitions": lambda **k: plots.partitions(**k),
     "stage3_moments": lambda **k: plots.stage3_moments(**k),
 }
@@ -32,7 +34,12 @@ def test_bars_are_the_bytes_and_the_mark_is_the_prediction():
 
 def test_a_component_that_nobody_holds_is_not_in_the_legend():
     (legend,) = plots.memory_bars(ROWS).figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["parameters", "gradients", "master", "moments"]
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "parameters",
+        "gradients",
+        "master",
+        "moments",
+    ]
 
 
 @pytest.mark.parametrize("stage", range(4))
@@ -47,7 +54,11 @@ def test_the_coloured_part_of_a_row_is_the_ranks_share(stage):
 
 def test_a_stage_3_step_gathers_each_layer_twice():
     blue = plots.COMPONENT_COLORS["parameters"].lower()
-    boxes = [box for box in plots.stage3_moments(layers=3, ranks=4).patches if to_hex(box.get_facecolor()) == blue]
+    boxes = [
+        box
+        for box in plots.stage3_moments(layers=3, ranks=4).patches
+        if to_hex(box.get_facecolor()) == blue
+    ]
     whole = [box for box in boxes if box.get_width() == pytest.approx(0.42)]
     assert len(whole) == 2 * 3 * 4  # forward and backward, layers, ranks
 
@@ -57,9 +68,21 @@ def test_the_explorer_says_what_fits():
     before = explorer.picture.value
     assert explorer.largest == pytest.approx(costs.largest_model(32e9, 64, 1))
     explorer.stage.value = 3
-    assert explorer.picture.value != before and "128.00 billion" in explorer.text.value and "on 4 or more" in explorer.sentence
-    explorer.offload.value, explorer.stage.value, explorer.ranks.value, explorer.parameters.value = True, 2, 1, 13
-    assert explorer.largest == pytest.approx(16e9) and "13 billion fit on 1 or more" in explorer.sentence
+    assert (
+        explorer.picture.value != before
+        and "128.00 billion" in explorer.text.value
+        and "on 4 or more" in explorer.sentence
+    )
+    (
+        explorer.offload.value,
+        explorer.stage.value,
+        explorer.ranks.value,
+        explorer.parameters.value,
+    ) = True, 2, 1, 13
+    assert (
+        explorer.largest == pytest.approx(16e9)
+        and "13 billion fit on 1 or more" in explorer.sentence
+    )
     explorer.stage.value = 0
     assert "on no number of them" in explorer.sentence
     explorer.reserve.value = 50

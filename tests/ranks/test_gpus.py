@@ -18,7 +18,10 @@ ABCD = ("a", "b", "c", "d")
 def seats(*sees, hosts=None):
     """Each rank's seat; by default all on one host."""
     hosts = hosts or ["node1"] * len(sees)
-    return [Seat(host, hosts[:rank].count(host), tuple(seen)) for rank, (host, seen) in enumerate(zip(hosts, sees, strict=True))]
+    return [
+        Seat(host, hosts[:rank].count(host), tuple(seen))
+        for rank, (host, seen) in enumerate(zip(hosts, sees, strict=True))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -44,7 +47,9 @@ def test_gpus_of_two_hosts_are_not_mixed_up():
     assert deal(two) == ([0, 1, 0, 1], True)
     assert sentences(two, [0, 1, 0, 1]) == []
     mixed = seats("ab", "ab", "", "", hosts=["node1", "node1", "node2", "node2"])
-    assert deal(mixed) == ([None] * 4, False), "the hosts agree: no rank waits in nccl for one that is in gloo"
+    assert deal(mixed) == ([None] * 4, False), (
+        "the hosts agree: no rank waits in nccl for one that is in gloo"
+    )
 
 
 def test_the_order_is_the_local_ranks_not_the_ranks():
@@ -58,17 +63,24 @@ def words(*sees, **more):
 
 def test_what_has_to_be_said_is_said():
     assert words([], []) == words(ABCD, ABCD, ABCD, ABCD) == words(["a"], ["b"]) == ""
-    assert words(ABCD, ABCD) == "GPUs LIE IDLE: 2 of 4 on node1. Start 4 ranks to use all of them, one each (now: 2)."
+    assert (
+        words(ABCD, ABCD)
+        == "GPUs LIE IDLE: 2 of 4 on node1. Start 4 ranks to use all of them, one each (now: 2)."
+    )
     assert words("ab", "c", hosts=["node1", "node2"]).startswith("GPUs LIE IDLE: 1 of 2 on node1.")
     assert words(["a"], ["a"]).startswith("2 ranks share 1 GPU: all ranks talk over gloo")
     assert words("ab", "ab", "ab").startswith("2 ranks share 1 GPU:")
-    assert words(["a"], []).startswith("Rank 1 sees no GPU, the others do: all ranks compute on the CPU.")
+    assert words(["a"], []).startswith(
+        "Rank 1 sees no GPU, the others do: all ranks compute on the CPU."
+    )
     assert words([], ["a"], []).startswith("Ranks 0 and 2 see no GPU")
 
 
 def test_a_torch_for_the_cpu_on_a_gpu_node_is_told(tmp_path, monkeypatch):
     """As from an environment that was made on a login node. The driver's program is pretended."""
-    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 'GPU 0: NVIDIA H200 (UUID: GPU-0)'\necho 'GPU 1: NVIDIA H200'\n")
+    (tmp_path / "nvidia-smi").write_text(
+        "#!/bin/sh\necho 'GPU 0: NVIDIA H200 (UUID: GPU-0)'\necho 'GPU 1: NVIDIA H200'\n"
+    )
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -76,8 +88,12 @@ def test_a_torch_for_the_cpu_on_a_gpu_node_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     there = [sit(rank) for rank in range(2)]
     (told,) = deal_aloud(there)[2]
-    assert told.startswith(f"GPUs LIE IDLE: 2 on {there[0].host}; this torch was built for the CPU. make clean, then make lab")
-    monkeypatch.setattr("torch.version.cuda", "13.0")  # it could use them: then this process was given none
+    assert told.startswith(
+        f"GPUs LIE IDLE: 2 on {there[0].host}; this torch was built for the CPU. make clean, then make lab"
+    )
+    monkeypatch.setattr(
+        "torch.version.cuda", "13.0"
+    )  # it could use them: then this process was given none
     assert deal_aloud([sit(0)])[2] == []
     monkeypatch.setattr("torch.version.cuda", None)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # its user wants none
@@ -137,7 +153,10 @@ def joined():
 def test_a_gpu_each_is_nccl_with_its_device_id_and_gloo_for_the_cpu(joined):
     for rank, (device, backend, asked, said) in enumerate(joined["own"]):
         assert (device, backend, said) == (f"cuda:{rank}", "nccl", "")
-        assert asked == [["set_device", rank], ["init_process_group", "cpu:gloo,cuda:nccl", f"cuda:{rank}"]]
+        assert asked == [
+            ["set_device", rank],
+            ["init_process_group", "cpu:gloo,cuda:nccl", f"cuda:{rank}"],
+        ]
     assert [one[:2] for one in joined["one visible"]] == [["cuda:0", "nccl"]] * 4
 
 
@@ -155,14 +174,18 @@ def test_idle_gpus_and_ranks_without_one_are_told_aloud(joined):
     assert joined["none"][0][0] == "cpu" and "Rank 3 sees no GPU" in joined["none"][0][3]
     said = "GPUs LIE IDLE: all 4. This program computes on the CPU.\n"
     assert joined["on the CPU"] == [
-        ["cpu", "gloo", [["init_process_group", "gloo", None]], said * (rank == 0)] for rank in range(4)
+        ["cpu", "gloo", [["init_process_group", "gloo", None]], said * (rank == 0)]
+        for rank in range(4)
     ]
 
 
 @pytest.mark.long
 def test_gpus_that_do_not_work_end_all_ranks_with_one_sentence(joined):
     assert len(set(joined["broken"])) == 1 and len(joined["broken"]) == 4
-    assert "sees GPUs that torch cannot use: CUDA unknown error. The CPU will do" in joined["broken"][0]
+    assert (
+        "sees GPUs that torch cannot use: CUDA unknown error. The CPU will do"
+        in joined["broken"][0]
+    )
 
 
 @pytest.mark.long
@@ -191,9 +214,18 @@ sys.stdout.write(json.dumps([devices, pretended_gpus.asked[-1]]) + chr(10))
 @pytest.mark.long
 def test_under_torchrun_mpi_is_left_alone(tmp_path):
     (tmp_path / "program.py").write_text(LAUNCHED)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+    ]
     command += [tmp_path / "program.py", HERE]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=without("GLOO_SOCKET_IFNAME"))
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=200, env=without("GLOO_SOCKET_IFNAME")
+    )
     assert done.returncode == 0, done.stderr
     found = sorted(map(json.loads, done.stdout.splitlines()))
     for rank, (devices, last) in enumerate(found):
@@ -220,11 +252,21 @@ for name in ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE"):
 
 @pytest.mark.long
 def test_without_mpi4py_one_rank_works_and_worlds_of_one_are_refused():
-    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=100, env=without("WORLD_SIZE"))
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env=without("WORLD_SIZE"),
+    )
     assert done.returncode == 0, done.stderr
     slurm, mpirun = done.stdout.splitlines()
-    assert slurm.startswith("SLURM_STEP_NUM_TASKS says that 2 ranks were started, and this Python cannot use MPI")
-    assert mpirun.startswith("OMPI_COMM_WORLD_SIZE says that 2") and mpirun.endswith("by torchrun, or install mpi4py.")
+    assert slurm.startswith(
+        "SLURM_STEP_NUM_TASKS says that 2 ranks were started, and this Python cannot use MPI"
+    )
+    assert mpirun.startswith("OMPI_COMM_WORLD_SIZE says that 2") and mpirun.endswith(
+        "by torchrun, or install mpi4py."
+    )
 
 
 def without(*names):
@@ -248,7 +290,12 @@ print(rank, *same, *mpi.local_rank(MPI.COMM_WORLD), flush=True)
 @pytest.mark.long
 def test_slurm_s_local_id_counts_where_it_numbers_this_host_s_ranks():
     mpi_env()
-    done = subprocess.run(["mpirun", "-n", "3", sys.executable, "-c", LOCAL], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        ["mpirun", "-n", "3", sys.executable, "-c", LOCAL],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert sorted(done.stdout.splitlines()) == ["0 0 3 2 3", "1 1 3 1 3", "2 2 3 0 3"], done.stderr
 
 
@@ -267,7 +314,10 @@ def test_rank_0_s_address_is_one_that_answers(monkeypatch):
         listener.listen()
         port = listener.getsockname()[1]
         assert meeting.common_address(Comm, speaks=True) == "127.0.0.1"
-    with pytest.raises(RuntimeError, match=r"192\.0\.2\.1 \(ib0\), 127\.0\.0\.1 \(eth0\)\. Name the network interface"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"192\.0\.2\.1 \(ib0\), 127\.0\.0\.1 \(eth0\)\. Name the network interface",
+    ):
         meeting.common_address(Comm, speaks=True)
 
 

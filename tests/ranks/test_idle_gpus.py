@@ -36,15 +36,30 @@ class Horovod:
     ("nccl", "sees", "device", "says"),
     [
         (True, [ABCD] * 4, "cuda:0", ""),
-        (True, [ABCD] * 2, "cuda:0", "GPUs LIE IDLE: 2 of 4 on node1. Start 4 ranks to use all of them, one each (now: 2)."),
+        (
+            True,
+            [ABCD] * 2,
+            "cuda:0",
+            "GPUs LIE IDLE: 2 of 4 on node1. Start 4 ranks to use all of them, one each (now: 2).",
+        ),
         (
             True,
             [["a"]] * 2,
             "cpu",
             "GPUs LIE IDLE: all 1. Horovod computes on the CPU: its NCCL wants one for each of the 2 ranks.",
         ),
-        (False, [ABCD] * 4, "cpu", "GPUs LIE IDLE: all 4. Horovod computes on the CPU: it was built without NCCL."),
-        (True, [["a"], []], "cpu", "Rank 1 sees no GPU, the others do: all ranks compute on the CPU."),
+        (
+            False,
+            [ABCD] * 4,
+            "cpu",
+            "GPUs LIE IDLE: all 4. Horovod computes on the CPU: it was built without NCCL.",
+        ),
+        (
+            True,
+            [["a"], []],
+            "cpu",
+            "Rank 1 sees no GPU, the others do: all ranks compute on the CPU.",
+        ),
         (False, [[], []], "cpu", ""),
     ],
 )
@@ -99,8 +114,14 @@ for line in sys.argv[3:]:
 
 @pytest.mark.long
 def test_scripts_that_leave_gpus_idle_say_so():
-    lines = [line for line in SCRIPTS_ON_CPU if "horovod" not in line or importlib.util.find_spec("horovod")]
-    environment = {name: value for name, value in os.environ.items() if name not in ("WORLD_SIZE", "RANK")}
+    lines = [
+        line
+        for line in SCRIPTS_ON_CPU
+        if "horovod" not in line or importlib.util.find_spec("horovod")
+    ]
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("WORLD_SIZE", "RANK")
+    }
     command = [sys.executable, "-c", RUN_SCRIPTS, HERE, HERE.parents[1] / "scripts", *lines]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment)
     assert done.returncode == 0, done.stderr

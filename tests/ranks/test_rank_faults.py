@@ -16,7 +16,9 @@ pytestmark = pytest.mark.usefixtures("mpi_set")
 
 
 def run(*command, **env):
-    return subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=100, env=os.environ | env)
+    return subprocess.run(
+        [*map(str, command)], capture_output=True, text=True, timeout=100, env=os.environ | env
+    )
 
 
 @pytest.mark.long
@@ -26,7 +28,9 @@ def test_spawn_without_slots_says_so():
     strict = {"PRTE_MCA_rmaps_default_mapping_policy": "slot", "OMPI_MCA_btl": "self,sm,tcp"}
     done = run("mpirun", "-n", 1, "--host", "localhost:1", sys.executable, "-c", program, **strict)
     assert done.stdout == "one\n", "it was the spawn that failed, not mpirun's own start"
-    assert done.returncode != 0 and "allocated for this job are already filled" in done.stderr, done.stderr
+    assert done.returncode != 0 and "allocated for this job are already filled" in done.stderr, (
+        done.stderr
+    )
 
 
 HOROVOD = """
@@ -70,7 +74,8 @@ def horovod():
 )
 def test_horovod_names_what_differs(horovod, mistake, says):
     assert len(horovod) == 2 and all(
-        said[mistake].startswith("HorovodInternalError") and says in said[mistake] for said in horovod
+        said[mistake].startswith("HorovodInternalError") and says in said[mistake]
+        for said in horovod
     )
 
 
@@ -80,7 +85,16 @@ def test_a_port_that_is_taken_is_said():
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        launcher = ["-m", "torch.distributed.run", "--nproc-per-node", 2, "--master-addr", "127.0.0.1", "--master-port", port]
+        launcher = [
+            "-m",
+            "torch.distributed.run",
+            "--nproc-per-node",
+            2,
+            "--master-addr",
+            "127.0.0.1",
+            "--master-port",
+            port,
+        ]
         done = run(sys.executable, *launcher, SCRIPTS / "train_ddp.py", "--epochs", 1)
     assert done.returncode != 0 and "EADDRINUSE" in done.stderr, done.stderr
 
@@ -123,5 +137,7 @@ def test_a_checkpoint_that_explodes_is_refused(tmp_path):
         archive.writestr("c/data.pkl", bytes(300 << 20))
     program = EXPLODES.format(scripts=str(SCRIPTS))
     done = run(sys.executable, "-c", program, "--checkpoint", tmp_path / "c.pt", "--resume")
-    assert done.returncode == 1 and re.search(r"Cannot resume: \S+ is damaged", done.stderr), done.stderr
+    assert done.returncode == 1 and re.search(r"Cannot resume: \S+ is damaged", done.stderr), (
+        done.stderr
+    )
     assert "Traceback" not in done.stderr

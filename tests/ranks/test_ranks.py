@@ -43,7 +43,13 @@ ranks.leave()
 def test_mpi_ranks_join_torch_distributed(n, tmp_path):
     mpi_env()
     command = ["mpirun", "-n", str(n), "-x", "OMPI_MCA_btl=self,sm", sys.executable, "-c", PROGRAM]
-    done = subprocess.run(command, env=dict(os.environ, TMPDIR=str(tmp_path)), capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        command,
+        env=dict(os.environ, TMPDIR=str(tmp_path)),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr
     total = float(n * (n + 1) / 2)
     assert done.stdout.split(maxsplit=1)[1].strip() == str([total] * 3)
@@ -62,7 +68,9 @@ dist.barrier()
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("launcher", [["mpirun", "-n", "2"], ["torchrun", "--standalone", "--nproc-per-node=2"]])
+@pytest.mark.parametrize(
+    "launcher", [["mpirun", "-n", "2"], ["torchrun", "--standalone", "--nproc-per-node=2"]]
+)
 def test_a_rank_that_ends_by_an_error_ends_the_others(launcher, tmp_path):
     mpi_env()
     (program := tmp_path / "ends_early.py").write_text(ENDS_EARLY)

@@ -50,13 +50,22 @@ ranks.leave()
 
 
 def two(program):
-    return subprocess.run(["mpirun", "-n", "2", sys.executable, "-c", JOIN + program], capture_output=True, text=True, timeout=90)
+    return subprocess.run(
+        ["mpirun", "-n", "2", sys.executable, "-c", JOIN + program],
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
 
 
 def test_an_exception_on_one_rank_ends_all_at_once():
     begin = time.monotonic()
     done = two(RAISES)
-    assert done.returncode == 1 and "MemoryError: no room on this rank" in done.stderr and "so far" in done.stdout
+    assert (
+        done.returncode == 1
+        and "MemoryError: no room on this rank" in done.stderr
+        and "so far" in done.stdout
+    )
     assert done.stderr.count("Traceback") == 1 and time.monotonic() - begin < 60
 
 
@@ -70,4 +79,6 @@ def test_what_ends_one_rank_is_told_on_all_and_an_engine_keeps_its_way():
     done = two(TOLD)
     assert done.returncode == 0, done.stderr
     lines = [line for line in done.stdout.splitlines() if line[:2] in ("0 ", "1 ")]
-    assert sorted(lines) == sorted(f"{rank} {says}" for rank in (0, 1) for says in ("[0, 10]", "rank 1's file is damaged"))
+    assert sorted(lines) == sorted(
+        f"{rank} {says}" for rank in (0, 1) for says in ("[0, 10]", "rank 1's file is damaged")
+    )

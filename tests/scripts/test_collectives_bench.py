@@ -28,7 +28,20 @@ def bench(ranks, *options):
 
 @pytest.mark.long
 def test_json_has_every_size_and_algorithm():
-    done = bench(2, "--sizes", "4K", "100", "--algorithms", "ring", "naive", "mpi", "gloo", "--repeats", "3", "--json")
+    done = bench(
+        2,
+        "--sizes",
+        "4K",
+        "100",
+        "--algorithms",
+        "ring",
+        "naive",
+        "mpi",
+        "gloo",
+        "--repeats",
+        "3",
+        "--json",
+    )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert (report["ranks"], report["repeats"]) == (2, 3)
@@ -45,11 +58,26 @@ def test_json_has_every_size_and_algorithm():
 @pytest.mark.long
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_table_on_any_number_of_ranks(ranks):
-    done = bench(ranks, "--sizes", "8", "64K", "--algorithms", "ring", "naive", "mpi", "--repeats", "2", "--warmups", "0")
+    done = bench(
+        ranks,
+        "--sizes",
+        "8",
+        "64K",
+        "--algorithms",
+        "ring",
+        "naive",
+        "mpi",
+        "--repeats",
+        "2",
+        "--warmups",
+        "0",
+    )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == f"{ranks} ranks"
-    assert [line.split()[:2] for line in lines[2:]] == [[n, a] for n in ("8", "65,536") for a in ("ring", "naive", "mpi")]
+    assert [line.split()[:2] for line in lines[2:]] == [
+        [n, a] for n in ("8", "65,536") for a in ("ring", "naive", "mpi")
+    ]
 
 
 @pytest.mark.long
@@ -62,7 +90,9 @@ def test_what_is_not_there_is_left_out_with_its_reason():
     assert done.returncode == 0, done.stderr
     why = "nccl wants a GPU for each rank; rank 0's device is cpu, over gloo"
     assert f"left out: nccl (rank 0: RuntimeError: {why})" in done.stderr
-    assert {"ring", "naive", "mpi", "gloo"} <= {line.split()[1] for line in done.stdout.splitlines()[2:]}
+    assert {"ring", "naive", "mpi", "gloo"} <= {
+        line.split()[1] for line in done.stdout.splitlines()[2:]
+    }
     asked = bench(2, "--algorithms", "nccl")
     assert asked.returncode != 0
     assert asked.stderr.count("error: nccl is not possible here") == 1
@@ -114,11 +144,18 @@ def test_memory_is_counted_on_each_host():
     command = ["mpirun", "-n", "3", sys.executable, "-c", program]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=90)
     assert sorted(done.stdout.splitlines()) == ["enough"] * 3 + ["stopped 2"] * 3, done.stderr
-    assert done.stderr.count("100,000,000 bytes need 1.4 GB on the ranks of b, and 1.2 GB are free. Give less.") == 1
+    assert (
+        done.stderr.count(
+            "100,000,000 bytes need 1.4 GB on the ranks of b, and 1.2 GB are free. Give less."
+        )
+        == 1
+    )
 
 
 def test_help():
-    done = subprocess.run([sys.executable, SCRIPT, "--help"], check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, SCRIPT, "--help"], check=False, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0
     assert "mpirun -n 2 python scripts/allreduce_bench.py" in done.stdout
     assert "--warmups" in done.stdout
@@ -126,6 +163,8 @@ def test_help():
 
 @pytest.mark.long
 def test_a_size_that_takes_too_long_ends_and_says_where_the_ranks_stand():
-    done = bench(2, "--sizes", "16M", "--algorithms", "mpi", "--repeats", "100000", "--longest", "2")
+    done = bench(
+        2, "--sizes", "16M", "--algorithms", "mpi", "--repeats", "100000", "--longest", "2"
+    )
     assert done.returncode != 0
     assert "Timeout (0:00:02)!" in done.stderr and "in measure" in done.stderr

@@ -15,18 +15,25 @@ def step(monkeypatch, rank, size):
     told, states = [], []
     elastic = SimpleNamespace(
         run=lambda function: function,
-        TorchState=lambda **parts: states.append(SimpleNamespace(commit=lambda: None, **parts)) or states[-1],
+        TorchState=lambda **parts: (
+            states.append(SimpleNamespace(commit=lambda: None, **parts)) or states[-1]
+        ),
     )
     hvd = ModuleType("horovod.torch")
     vars(hvd).update(init=lambda: None, rank=lambda: rank, size=lambda: size, elastic=elastic)
-    vars(hvd).update(allreduce=lambda loss: told.append(loss) or loss, DistributedOptimizer=lambda optimizer, **_: optimizer)
+    vars(hvd).update(
+        allreduce=lambda loss: told.append(loss) or loss,
+        DistributedOptimizer=lambda optimizer, **_: optimizer,
+    )
     monkeypatch.setitem(sys.modules, "horovod", package := ModuleType("horovod"))
     monkeypatch.setitem(sys.modules, "horovod.torch", hvd)
     package.torch = hvd
     monkeypatch.syspath_prepend(str(SCRIPTS))
     monkeypatch.setattr(sys, "argv", ["elastic_horovod.py", "--steps", "1", "--pause", "0"])
     runpy.run_path(str(SCRIPTS / "elastic_horovod.py"), run_name="__main__")
-    return torch.cat([parameter.detach().flatten() for parameter in states[0].model.parameters()]), told[0]
+    return torch.cat(
+        [parameter.detach().flatten() for parameter in states[0].model.parameters()]
+    ), told[0]
 
 
 @pytest.mark.parametrize("size", [3, 66])

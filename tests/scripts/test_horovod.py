@@ -18,7 +18,9 @@ TOLERANCE = 1e-4
 
 @pytest.fixture(scope="module")
 def horovod():
-    pytest.importorskip("horovod.torch", reason="Horovod is not built here: make horovod", exc_type=ImportError)
+    pytest.importorskip(
+        "horovod.torch", reason="Horovod is not built here: make horovod", exc_type=ImportError
+    )
 
 
 def needs_horovod(test):
@@ -30,14 +32,18 @@ pytestmark = pytest.mark.usefixtures("mpi_set")
 
 
 def run(*parts, **options):
-    return subprocess.run([str(part) for part in parts], capture_output=True, text=True, timeout=150, **options)
+    return subprocess.run(
+        [str(part) for part in parts], capture_output=True, text=True, timeout=150, **options
+    )
 
 
 def train(launcher, script, *options):
     """The records that a run printed: one an epoch, then the fingerprint of the parameters."""
     done = run(*LAUNCHERS[launcher], sys.executable, script, "--json", "--epochs", 2, *options)
     assert done.returncode == 0, done.stderr
-    return [json.loads(line[line.index("{") :]) for line in done.stdout.splitlines()]  # horovodrun writes [0]<stdout>: before it
+    return [
+        json.loads(line[line.index("{") :]) for line in done.stdout.splitlines()
+    ]  # horovodrun writes [0]<stdout>: before it
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +87,9 @@ def runs(mpi_set, horovod, tmp_path_factory):
     folder = tmp_path_factory.mktemp("horovod")
     for script, name in ((SINGLE, "single_adam.py"), (HOROVOD, "horovod_adam.py")):
         text = script.read_text()
-        changed = re.sub(r"torch\.optim\.SGD\(.*\)", "torch.optim.Adam(model.parameters(), lr=0.01)", text)
+        changed = re.sub(
+            r"torch\.optim\.SGD\(.*\)", "torch.optim.Adam(model.parameters(), lr=0.01)", text
+        )
         assert changed != text
         (folder / name).write_text(changed)
     return many_runs(folder, 2, RUNS)
@@ -96,7 +104,9 @@ def same_curve(ours, theirs, tolerance=TOLERANCE):
     assert len(ours) == len(theirs) == 3, "two epochs and the fingerprint, by one rank"
     for one, other in zip(ours[:-1], theirs[:-1], strict=True):
         assert one["loss"] == pytest.approx(other["loss"], abs=tolerance)
-        assert one["accuracy"] == pytest.approx(other["accuracy"], abs=1.5 / 360), "at most one image on the edge"
+        assert one["accuracy"] == pytest.approx(other["accuracy"], abs=1.5 / 360), (
+            "at most one image on the edge"
+        )
 
 
 @needs_horovod
@@ -128,8 +138,12 @@ def test_fp16_is_near_but_not_the_same(alone, two, runs):
 def test_resumed_run_ends_as_the_whole_one(runs, two):
     assert runs["first half"]["records"][:1] == two[:1]
     assert runs["second half"]["records"] == two[1:]
-    assert runs["at no rate"]["records"][-1] == two[-1], "it learns at its own rate: a step of 1e-30 moves no weight"
-    assert len(runs["without momentum"]["records"]) == 2, "no rank waits for a momentum that the others do not have"
+    assert runs["at no rate"]["records"][-1] == two[-1], (
+        "it learns at its own rate: a step of 1e-30 moves no weight"
+    )
+    assert len(runs["without momentum"]["records"]) == 2, (
+        "no rank waits for a momentum that the others do not have"
+    )
 
 
 @needs_horovod
@@ -144,14 +158,23 @@ def test_help(monkeypatch, capsys, script):
 
 @needs_horovod
 def test_batch_that_does_not_divide_is_refused(runs):
-    assert runs["batch of 63"] == {"records": [], "said": ["--batch-size 63 is not a multiple of the 2 ranks"] * 2}
+    assert runs["batch of 63"] == {
+        "records": [],
+        "said": ["--batch-size 63 is not a multiple of the 2 ranks"] * 2,
+    }
 
 
 def test_without_horovod_the_script_says_what_to_do(tmp_path):
     (tmp_path / "horovod").mkdir()
-    (tmp_path / "horovod" / "__init__.py").write_text("raise ImportError('Extension has not been built')\n")
+    (tmp_path / "horovod" / "__init__.py").write_text(
+        "raise ImportError('Extension has not been built')\n"
+    )
     done = run(sys.executable, HOROVOD, env=dict(os.environ, PYTHONPATH=str(tmp_path)))
-    assert done.returncode == 1 and "Run: make horovod" in done.stderr and "Traceback" not in done.stderr
+    assert (
+        done.returncode == 1
+        and "Run: make horovod" in done.stderr
+        and "Traceback" not in done.stderr
+    )
 
 
 @needs_horovod
@@ -167,10 +190,23 @@ def test_a_second_worker_joins_and_no_step_is_lost(tmp_path):
     discover.chmod(0o755)
     patient = "--start-timeout 300 --gloo-timeout-seconds 300"
     launcher = f"horovodrun --gloo --network-interface lo {patient} -np 1 --min-np 1 --max-np 2 --host-discovery-script"
-    steps = ["--steps", "30", "--pause", "0.5"]  # the second has 12 s to join; on a busy machine it needs 10
-    command = [*launcher.split(), str(discover), sys.executable, str(SCRIPTS / "elastic_horovod.py"), *steps]
+    steps = [
+        "--steps",
+        "30",
+        "--pause",
+        "0.5",
+    ]  # the second has 12 s to join; on a busy machine it needs 10
+    command = [
+        *launcher.split(),
+        str(discover),
+        sys.executable,
+        str(SCRIPTS / "elastic_horovod.py"),
+        *steps,
+    ]
     steps = []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as elastic:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as elastic:
         try:
             for line in elastic.stdout:
                 words = line.rpartition(":")[2].split()

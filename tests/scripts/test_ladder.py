@@ -18,7 +18,10 @@ MOST = {
 
 @pytest.mark.parametrize("name", MOST)
 def test_it_is_single_plus_fewer_than_60_tagged_lines(name):
-    single, ours = SINGLE.read_text().splitlines(), (SCRIPTS / f"{name}.py").read_text().splitlines()
+    single, ours = (
+        SINGLE.read_text().splitlines(),
+        (SCRIPTS / f"{name}.py").read_text().splitlines(),
+    )
     delta = [line for line in difflib.ndiff(single, ours) if line[0] in "+-" and line[2:].strip()]
     added, removed = ([line[2:] for line in delta if line[0] == sign] for sign in "+-")
     together, left_out = MOST[name]
@@ -28,4 +31,6 @@ def test_it_is_single_plus_fewer_than_60_tagged_lines(name):
     assert not any("# NEW" in line for line in single)
     rest = iter([line for line in single if line.strip()])
     kept = [line for line in ours if "# NEW" not in line and line.strip()]
-    assert all(line in rest for line in kept), "without the tagged lines, train_single.py's own lines remain, in order"
+    assert all(line in rest for line in kept), (
+        "without the tagged lines, train_single.py's own lines remain, in order"
+    )

@@ -16,7 +16,18 @@ from many_runs import SCRIPTS, many_runs
 import pi2zero
 
 SCRIPT = SCRIPTS / "synthetic_benchmark.py"
-SMALL = ["--model", "tiny", "--image-size", "32", "--batch-size", "4", "--iterations", "3", "--warmup", "1"]
+SMALL = [
+    "--model",
+    "tiny",
+    "--image-size",
+    "32",
+    "--batch-size",
+    "4",
+    "--iterations",
+    "3",
+    "--warmup",
+    "1",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +46,11 @@ def check_report(report, method, ranks):
     assert len(report["per_rank"]) == ranks
     assert all(0 < own["images_per_second"] < 1e6 and own["sd"] >= 0 for own in report["per_rank"])
     # The whole moves at the pace of its slowest rank, so it cannot beat the sum of its ranks.
-    assert 0 < report["images_per_second"] <= sum(own["images_per_second"] for own in report["per_rank"]) * (1 + 1e-9)
+    assert (
+        0
+        < report["images_per_second"]
+        <= sum(own["images_per_second"] for own in report["per_rank"]) * (1 + 1e-9)
+    )
 
 
 METHODS = ["single", "ddp", "hand", "horovod"]
@@ -45,7 +60,8 @@ METHODS = ["single", "ddp", "hand", "horovod"]
 def runs(tmp_path_factory):
     """Each method on two ranks of one mpirun."""
     body = "import synthetic_benchmark\n" + "".join(
-        f"train({method!r}, synthetic_benchmark, '--method', {method!r}, *{SMALL!r})\n" for method in METHODS
+        f"train({method!r}, synthetic_benchmark, '--method', {method!r}, *{SMALL!r})\n"
+        for method in METHODS
     )
     with mock.patch.dict(os.environ):
         pi2zero.mpi_env()
@@ -64,7 +80,14 @@ def test_two_mpi_ranks(runs, method):
 
 @pytest.mark.long
 def test_torchrun():
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    torchrun = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+    ]
     done = run(*torchrun, str(SCRIPT), "--method", "ddp", "--json", *SMALL)
     assert done.returncode == 0, done.stderr
     check_report(json.loads(done.stdout), "ddp", 2)
@@ -75,12 +98,20 @@ def test_independent_runs_wait_for_nobody(monkeypatch, capsys):
     monkeypatch.syspath_prepend(str(SCRIPTS))
     import synthetic_benchmark
 
-    seconds = np.array([[0.1, 0.3, 0.2, 0.0], [0.3, 0.1, 0.2, 0.0]])  # two ranks, three steps, and what the processor worked
+    seconds = np.array(
+        [[0.1, 0.3, 0.2, 0.0], [0.3, 0.1, 0.2, 0.0]]
+    )  # two ranks, three steps, and what the processor worked
     for method, images, step in (("single", 4 / 0.1 + 4 / 0.3, 0.2), ("ddp", 8 / 0.3, 0.3)):
-        monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--method", method, "--batch-size", "4", "--json"])
-        synthetic_benchmark.tell(synthetic_benchmark.parse(), seconds[:, [0, 1, 3]], 1000, torch.device("cpu"))
+        monkeypatch.setattr(
+            sys, "argv", [str(SCRIPT), "--method", method, "--batch-size", "4", "--json"]
+        )
+        synthetic_benchmark.tell(
+            synthetic_benchmark.parse(), seconds[:, [0, 1, 3]], 1000, torch.device("cpu")
+        )
         report = json.loads(capsys.readouterr().out)
-        assert report["images_per_second"] == pytest.approx(images) and report["step_seconds"] == pytest.approx(step)
+        assert report["images_per_second"] == pytest.approx(images) and report[
+            "step_seconds"
+        ] == pytest.approx(step)
 
 
 def test_alone_in_words():

@@ -37,7 +37,9 @@ def _mpi():
 
 
 def run(*command):
-    return subprocess.run([str(part) for part in command], check=False, capture_output=True, text=True, timeout=150)
+    return subprocess.run(
+        [str(part) for part in command], check=False, capture_output=True, text=True, timeout=150
+    )
 
 
 def mpirun(ranks, *options, script=CPI):
@@ -71,7 +73,10 @@ def test_cpi_with_mpirun_gives_pi(ranks, n):
 def test_a_world_of_one_under_srun_is_refused(monkeypatch, script):
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
     done = run(sys.executable, CPI.with_name(script))
-    assert done.returncode and "srun has started 4 tasks, and each is an MPI world of its own" in done.stderr, done.stderr
+    assert (
+        done.returncode
+        and "srun has started 4 tasks, and each is an MPI world of its own" in done.stderr
+    ), done.stderr
 
 
 @pytest.mark.long
@@ -131,4 +136,6 @@ def test_cpi_partial_sums_are_the_midpoint_rule():
         sys.path.remove(str(CPI.parent))
     for n, size in [(1, 1), (10, 3), (CHUNK * 3 + 7, 3), (CHUNK * 2, 1)]:
         loop = sum(4 / (1 + ((i + 0.5) / n) ** 2) for i in range(n)) / n
-        assert sum(partial_pi(n, rank, size) for rank in range(size)) == pytest.approx(loop, rel=1e-12)
+        assert sum(partial_pi(n, rank, size) for rank in range(size)) == pytest.approx(
+            loop, rel=1e-12
+        )

@@ -45,7 +45,9 @@ ALL_STAGES = range(4)
 
 @pytest.fixture(scope="module", autouse=True)
 def _mpi():
-    with mock.patch.dict(os.environ, OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1"):  # what mpi_env sets is taken back
+    with mock.patch.dict(
+        os.environ, OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1"
+    ):  # what mpi_env sets is taken back
         mpi_env()
         yield
 
@@ -78,7 +80,9 @@ def assert_goes_on_as(found, whole, after=10, tolerance=TOLERANCE):
     """The losses of a command after that step are those of another."""
     assert set(found["said"]) == {None}
     ours, theirs = losses(found["records"]), losses(whole["records"])
-    assert list(ours) == list(range(after + 1, STEPS + 1)) and found["records"][-1]["steps"] == STEPS
+    assert (
+        list(ours) == list(range(after + 1, STEPS + 1)) and found["records"][-1]["steps"] == STEPS
+    )
     assert ours == pytest.approx({step: theirs[step] for step in ours}, abs=tolerance)
     assert theirs[STEPS] < theirs[1] - 1, "it learns"
 
@@ -105,7 +109,9 @@ def test_every_stage_on_two_ranks_is_as_one_rank(one, two, stage):
 def test_a_killed_run_loses_no_more_than_since_the_last_checkpoint(killed, two):
     first = min(losses(two["killed, 1"]["records"]))
     assert (first - 1) % 5 == 0 and max(killed) - (first - 1) <= 5
-    assert killed == pytest.approx({step: losses(two["stage 1"]["records"])[step] for step in killed}, abs=TOLERANCE)
+    assert killed == pytest.approx(
+        {step: losses(two["stage 1"]["records"])[step] for step in killed}, abs=TOLERANCE
+    )
 
 
 @pytest.mark.long
@@ -116,7 +122,9 @@ def test_a_killed_run_goes_on_at_any_stage(two, stage):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["3, then 0", "by one, then two", "torn, resumed", "room again", "with pickles"])
+@pytest.mark.parametrize(
+    "name", ["3, then 0", "by one, then two", "torn, resumed", "room again", "with pickles"]
+)
 def test_a_stopped_run_goes_on(two, name):
     assert_goes_on_as(two[name], two["stage 1"])
 
@@ -124,26 +132,40 @@ def test_a_stopped_run_goes_on(two, name):
 @pytest.mark.long
 def test_dropout_is_another_on_each_rank_and_in_each_step_and_a_resumed_run_has_the_same(two):
     assert_goes_on_as(two["dropout, resumed"], two["dropout"])
-    assert losses(two["dropout"]["records"]) != pytest.approx(losses(two["stage 1"]["records"]), abs=0.01), "there is dropout"
-    whole, half, rest = ([seeds[a:b] for seeds in two["seeds"]] for a, b in ((0, STEPS), (STEPS, STEPS + 10), (STEPS + 10, None)))
+    assert losses(two["dropout"]["records"]) != pytest.approx(
+        losses(two["stage 1"]["records"]), abs=0.01
+    ), "there is dropout"
+    whole, half, rest = (
+        [seeds[a:b] for seeds in two["seeds"]]
+        for a, b in ((0, STEPS), (STEPS, STEPS + 10), (STEPS + 10, None))
+    )
     assert len({seed for seeds in whole for seed in seeds}) == 2 * STEPS
     assert [first + second for first, second in zip(half, rest, strict=True)] == whole
 
 
 @pytest.mark.long
 def test_half_written_folders_are_cleared_away(two, base):
-    assert sorted(path.name for path in (base / "torn, resumed").iterdir()) == ["latest", f"step{STEPS}"]
+    assert sorted(path.name for path in (base / "torn, resumed").iterdir()) == [
+        "latest",
+        f"step{STEPS}",
+    ]
 
 
 @pytest.mark.long
 def test_bfloat16_follows_the_curve_and_resumes(two):
-    assert_goes_on_as(two["bf16"], two["stage 1"], after=0, tolerance=0.05)  # it has 3 digits, and the losses are 3 to 8
-    assert losses(two["bf16"]["records"]) != pytest.approx(losses(two["stage 1"]["records"]), abs=TOLERANCE)
+    assert_goes_on_as(
+        two["bf16"], two["stage 1"], after=0, tolerance=0.05
+    )  # it has 3 digits, and the losses are 3 to 8
+    assert losses(two["bf16"]["records"]) != pytest.approx(
+        losses(two["stage 1"]["records"]), abs=TOLERANCE
+    )
     assert_goes_on_as(two["bf16, resumed"], two["bf16"])
 
 
 def test_a_kill_at_any_file_operation_of_a_save_leaves_a_whole_checkpoint(tmp_path):
-    done = subprocess.run([sys.executable, WRITER, tmp_path], capture_output=True, text=True, timeout=100)
+    done = subprocess.run(
+        [sys.executable, WRITER, tmp_path], capture_output=True, text=True, timeout=100
+    )
     assert done.returncode == 0, done.stderr
     former, latter = map(int, done.stdout.split())
     assert former >= 10 and latter >= 3, "kills that left the former, and the new one"
@@ -162,15 +184,23 @@ def test_a_former_checkpoint_that_cannot_be_removed_ends_nothing(tmp_path, monke
     stub = SimpleNamespace(save_pretrained=lambda folder: None)
     for step in (5, 10, 15):
         checkpoints._write(tmp_path / "run", {}, {}, stub, stub, {"step": step})
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["latest", "step15", "step5"]
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
+        "latest",
+        "step15",
+        "step5",
+    ]
     assert checkpoints.find(tmp_path / "run").name == "step15"
 
 
 @pytest.mark.long
 def test_a_full_disk_ends_all_ranks_and_leaves_the_former_checkpoint(two, base):
     says, again = two["disk full"]["said"]
-    assert says == again and says.startswith(f"Cannot write the checkpoint {base / 'disk full' / 'step15'}: ")
-    assert "File too large" in says and says.endswith("The former one, if any, is whole. Make room and go on with --resume.")
+    assert says == again and says.startswith(
+        f"Cannot write the checkpoint {base / 'disk full' / 'step15'}: "
+    )
+    assert "File too large" in says and says.endswith(
+        "The former one, if any, is whole. Make room and go on with --resume."
+    )
 
 
 @pytest.mark.long
@@ -178,7 +208,9 @@ def test_nothing_in_a_checkpoint_is_run(two, base, tmp_path):
     for name in ("generated by two", "with pickles"):
         assert two[name]["said"] == [None, None] and two[name]["records"]
         arrays = {"numpy._core.multiarray._reconstruct", "numpy.ndarray", "numpy.dtype"}
-        assert set(two[name]["unpickled"]) <= {"summarize.train"} | arrays, "the ranks tell each other options and tokens, only"
+        assert set(two[name]["unpickled"]) <= {"summarize.train"} | arrays, (
+            "the ranks tell each other options and tokens, only"
+        )
     assert not (base / "it ran").exists()
     pickle.loads(pickle.dumps(Payload(tmp_path / "it ran")))
     assert (tmp_path / "it ran").exists(), "the test's own trap works"
@@ -191,9 +223,13 @@ def test_a_damaged_checkpoint_is_named(two, base, name):
     step = "step11" if "latest" in name else "step10"
     assert losses(two[name + ", resumed"]["records"]) == {}
     says = [*two[name + ", resumed"]["said"], *two[name + ", used"]["said"]][: 4 if is_read else 2]
-    for said, folder in zip(says, [base / (name + ", resumed")] * 2 + [base / name] * 2, strict=False):
+    for said, folder in zip(
+        says, [base / (name + ", resumed")] * 2 + [base / name] * 2, strict=False
+    ):
         assert re.fullmatch(re.escape(f"{folder / step} is damaged (") + r".+\)", said)
-    assert is_read or two[name + ", used"]["said"] == [None, None], "who only reads the model needs no more"
+    assert is_read or two[name + ", used"]["said"] == [None, None], (
+        "who only reads the model needs no more"
+    )
 
 
 @pytest.mark.long
@@ -225,25 +261,36 @@ def test_what_else_cannot_be_done_ends_all_ranks(two, base):
         "resumed with another rate": f"{base / 'resumed with another rate' / 'step10'} was made with the options ",
     }
     for name, message in says.items():
-        assert all(message in said for said in two[name]["said"]) and len(two[name]["said"]) == 2, name
+        assert all(message in said for said in two[name]["said"]) and len(two[name]["said"]) == 2, (
+            name
+        )
 
 
 @pytest.mark.long
 def test_evaluate_compares_with_lead_3_and_is_the_same_on_any_number_of_ranks(one, two):
     _, lead, model = one["evaluated by one"]["records"]
     assert two["evaluated by two"]["records"][1:] == [lead, model]
-    assert (lead["summaries"], model["summaries"], lead["stories"], model["stories"]) == ("lead-3", "model", 12, 12)
+    assert (lead["summaries"], model["summaries"], lead["stories"], model["stories"]) == (
+        "lead-3",
+        "model",
+        12,
+        12,
+    )
     for name in ("rouge1", "rouge2", "rougeL", "rougeLsum", "facts"):
         for low, mean, high in (lead[name], model[name]):
             assert 0 <= low <= mean <= high <= 100
-    assert model["rouge2"][1] > lead["rouge2"][1], "the checkpoint of the kit writes better summaries than three first sentences"
+    assert model["rouge2"][1] > lead["rouge2"][1], (
+        "the checkpoint of the kit writes better summaries than three first sentences"
+    )
 
 
 @pytest.mark.long
 def test_generate_writes_a_few_sentences(one, two):
     (record,) = one["generated"]["records"]
     assert 2 <= len(sentences(record["summary"])) <= 4
-    assert (two["from stdin"]["records"], two["from stdin"]["said"]) == ([record], [None, None]), "the standard input is rank 0's"
+    assert (two["from stdin"]["records"], two["from stdin"]["said"]) == ([record], [None, None]), (
+        "the standard input is rank 0's"
+    )
 
 
 def free_port():
@@ -256,7 +303,14 @@ def free_port():
 @pytest.mark.parametrize("launcher", ["torchrun", "deepspeed"])
 def test_other_launchers(tmp_path, two, launcher):
     start = {
-        "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"],
+        "torchrun": [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node",
+            "2",
+        ],
         "deepspeed": [
             Path(sys.executable).with_name("deepspeed"),
             "--num_gpus",
@@ -291,7 +345,11 @@ summarize.main()
 
 @pytest.mark.long
 def test_an_error_on_one_rank_ends_all(tmp_path, killed):
-    program = FAILING.format(scripts=str(SCRIPT.parent), words=["summarize.py", "train", str(tmp_path / "run"), *TINY])
+    program = FAILING.format(
+        scripts=str(SCRIPT.parent), words=["summarize.py", "train", str(tmp_path / "run"), *TINY]
+    )
     command = ["mpirun", "-n", "2", sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)  # each would wait for the other
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=200
+    )  # each would wait for the other
     assert done.returncode == 1 and "MemoryError: no room on this rank" in done.stderr

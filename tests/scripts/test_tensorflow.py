@@ -25,10 +25,14 @@ def _mpi():
 
 
 def run(*parts):
-    return subprocess.run([str(part) for part in parts], capture_output=True, text=True, timeout=150)
+    return subprocess.run(
+        [str(part) for part in parts], capture_output=True, text=True, timeout=150
+    )
 
 
-here = pytest.mark.skipif(not (BIN / "python").exists(), reason="TensorFlow is optional and not here: make tensorflow")
+here = pytest.mark.skipif(
+    not (BIN / "python").exists(), reason="TensorFlow is optional and not here: make tensorflow"
+)
 
 
 @pytest.mark.long
@@ -44,7 +48,9 @@ def test_two_ranks_follow_one():
     assert one[1]["loss"] < one[0]["loss"] and one[1]["accuracy"] > 0.8
     for ours, theirs in zip(two[:-1], one[:-1], strict=True):
         assert ours["loss"] == pytest.approx(theirs["loss"], abs=TOLERANCE)
-        assert ours["accuracy"] == pytest.approx(theirs["accuracy"], abs=1.5 / 360), "at most one image on the edge"
+        assert ours["accuracy"] == pytest.approx(theirs["accuracy"], abs=1.5 / 360), (
+            "at most one image on the edge"
+        )
 
 
 @pytest.mark.long
@@ -52,10 +58,18 @@ def test_two_ranks_follow_one():
 def test_tasks_of_srun_that_do_not_meet_are_refused():
     with mock.patch.dict(os.environ, SLURM_STEP_NUM_TASKS="2"):
         done = run(BIN / "python", SCRIPT)
-    assert done.returncode == 1 and "Each task is a world of its own here" in done.stderr and "Traceback" not in done.stderr
+    assert (
+        done.returncode == 1
+        and "Each task is a world of its own here" in done.stderr
+        and "Traceback" not in done.stderr
+    )
 
 
 def test_without_tensorflow_the_script_says_what_to_do():
     """The kit's own environment has Horovod, perhaps, but no TensorFlow."""
     done = run(sys.executable, SCRIPT)
-    assert done.returncode == 1 and "Run: make tensorflow" in done.stderr and "Traceback" not in done.stderr
+    assert (
+        done.returncode == 1
+        and "Run: make tensorflow" in done.stderr
+        and "Traceback" not in done.stderr
+    )

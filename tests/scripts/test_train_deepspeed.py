@@ -26,7 +26,9 @@ pytestmark = pytest.mark.usefixtures("mpi_set")
 
 
 def run(*parts, **options):
-    return subprocess.run([str(part) for part in parts], capture_output=True, text=True, timeout=200, **options)
+    return subprocess.run(
+        [str(part) for part in parts], capture_output=True, text=True, timeout=200, **options
+    )
 
 
 RESUME = """
@@ -138,9 +140,13 @@ def test_every_stage_ends_with_the_bits_of_ddp(two):
 @pytest.mark.long
 def test_one_rank_ends_with_the_bits_of_the_serial_program(one, two):
     assert one["one rank"] == one["single"]
-    for ours, theirs in zip(two["stage 1"]["records"][:-1], one["single"]["records"][:-1], strict=True):
+    for ours, theirs in zip(
+        two["stage 1"]["records"][:-1], one["single"]["records"][:-1], strict=True
+    ):
         assert ours["loss"] == pytest.approx(theirs["loss"], abs=TOLERANCE)
-        assert ours["accuracy"] == pytest.approx(theirs["accuracy"], abs=1.5 / 360), "at most one image on the edge"
+        assert ours["accuracy"] == pytest.approx(theirs["accuracy"], abs=1.5 / 360), (
+            "at most one image on the edge"
+        )
 
 
 @pytest.mark.long
@@ -158,26 +164,35 @@ def test_resumed_run_ends_as_the_whole_one(two, stage):
     whole = two[f"stage {stage}"]["records"]
     assert two[f"first half {stage}"]["records"][:2] == whole[:2]
     assert two[f"second half {stage}"] == {"records": whole[2:], "said": [None, None]}
-    assert two[f"folders {stage}"] == ["epoch1_kept", "epoch2", "latest"], "former ones would fill the disk"
+    assert two[f"folders {stage}"] == ["epoch1_kept", "epoch2", "latest"], (
+        "former ones would fill the disk"
+    )
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("stage", [0, 1, 3])
 def test_a_resumed_run_learns_at_its_own_rate(two, stage):
     *_, parameters = two[f"first half {stage}"]["records"]
-    assert two[f"at no rate {stage}"]["records"][-1] == parameters, "a step of 1e-30 moves no weight"
+    assert two[f"at no rate {stage}"]["records"][-1] == parameters, (
+        "a step of 1e-30 moves no weight"
+    )
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("stage", [0, 1, 3])
 def test_a_folder_that_not_all_hosts_see_ends_all_ranks(two, stage):
-    assert two[f"not shared {stage}"] == {"records": [], "said": ["The ranks do not have the same checkpoint"] * 2}
+    assert two[f"not shared {stage}"] == {
+        "records": [],
+        "said": ["The ranks do not have the same checkpoint"] * 2,
+    }
 
 
 @pytest.mark.long
 def test_a_resumed_run_takes_the_same_images(two):
     for said in two["another batch"]["said"]:
-        assert said.endswith("latest was made with --seed 0 --batch-size 64, not with --seed 0 --batch-size 32")
+        assert said.endswith(
+            "latest was made with --seed 0 --batch-size 64, not with --seed 0 --batch-size 32"
+        )
 
 
 @pytest.mark.long
@@ -202,8 +217,13 @@ def test_checkpoint_of_another_stage_or_number_of_ranks_is_refused_where_it_does
     assert one["saved by two 0"]["records"][0]["epoch"] == 3
     for stage in (1, 3):
         (said,) = one[f"saved by two {stage}"]["said"]
-        assert said.startswith("Cannot resume: ") and "or of another stage or number of ranks" in said
-    assert "used a DP world size of 2 but the current world size is 1" in one["saved by two 1"]["said"][0]
+        assert (
+            said.startswith("Cannot resume: ") and "or of another stage or number of ranks" in said
+        )
+    assert (
+        "used a DP world size of 2 but the current world size is 1"
+        in one["saved by two 1"]["said"][0]
+    )
     for stage in (1, 0):  # from 0 to 1, from 3 to 0
         assert all(said.startswith("Cannot resume: ") for said in two[f"as stage {stage}"]["said"])
     assert two["as stage 2"]["said"] == [None, None], "stages 1 and 2 save the same"
@@ -211,22 +231,33 @@ def test_checkpoint_of_another_stage_or_number_of_ranks_is_refused_where_it_does
 
 @pytest.mark.long
 def test_checkpoint_is_not_overwritten_unasked(two, folder):
-    assert two["no --resume"] == {"records": [], "said": [f"--resume, or delete {folder / 'saved 1'} first"] * 2}
+    assert two["no --resume"] == {
+        "records": [],
+        "said": [f"--resume, or delete {folder / 'saved 1'} first"] * 2,
+    }
 
 
 @pytest.mark.long
 def test_batch_that_the_ranks_cannot_share_is_refused(two):
-    assert two["no images for a rank"]["said"] == ["--batch-size 63 is not a multiple of the 2 ranks"] * 2
+    assert (
+        two["no images for a rank"]["said"]
+        == ["--batch-size 63 is not a multiple of the 2 ranks"] * 2
+    )
 
 
 @pytest.mark.long
 def test_ranks_with_other_options_are_refused(two):
-    assert two["other options"] == {"records": [], "said": ["The ranks do not have the same options"] * 2}
+    assert two["other options"] == {
+        "records": [],
+        "said": ["The ranks do not have the same options"] * 2,
+    }
 
 
 @pytest.mark.long
 def test_full_disk_leaves_the_former_checkpoint(two, folder):
-    assert all("unexpected pos" in said for said in two["disk full"]["said"]), "torch's words for a file that cannot grow"
+    assert all("unexpected pos" in said for said in two["disk full"]["said"]), (
+        "torch's words for a file that cannot grow"
+    )
     assert (folder / "disk full" / "latest").read_text() == "epoch2"
     partial = [file.stat().st_size for file in (folder / "disk full" / "epoch3").glob("*.pt")]
     assert partial and max(partial) <= 4096, "the disk was full in the middle of a file"
@@ -255,11 +286,25 @@ train_deepspeed.main()
 def test_kill_while_saving_leaves_the_former_checkpoint(tmp_path, two):
     program, folder = tmp_path / "program.py", tmp_path / "digits"
     program.write_text(KILLED.format(scripts=str(SCRIPTS), folder=str(folder)))
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2, "--max-restarts", 1]
+    torchrun = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        2,
+        "--max-restarts",
+        1,
+    ]
     done = run(*torchrun, program, env=dict(os.environ, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1"))
     assert done.returncode == 0, done.stderr
-    records, whole = [json.loads(line) for line in done.stdout.splitlines()], two["stage 1"]["records"]
-    assert [record.get("epoch") for record in records] == [1, 2, 2, 3, None], "the second epoch is done twice"
+    records, whole = (
+        [json.loads(line) for line in done.stdout.splitlines()],
+        two["stage 1"]["records"],
+    )
+    assert [record.get("epoch") for record in records] == [1, 2, 2, 3, None], (
+        "the second epoch is done twice"
+    )
     assert all(record in whole for record in records) and records[-1] == whole[-1]
     assert (folder / "latest").read_text() == "epoch3"
 
@@ -277,4 +322,6 @@ def test_deepspeeds_own_launcher(tmp_path, two):
     assert [json.loads(line) for line in done.stdout.splitlines()] == two["stage 1"]["records"]
     assert not done.stderr.strip()
     assert (tmp_path / "digits" / "latest").read_text() == "epoch3"
-    assert not list(Path("/dev/shm").glob(f"deepspeed_*_{port}_*")), "DeepSpeed's shared memory is left: 69 MB of each rank"
+    assert not list(Path("/dev/shm").glob(f"deepspeed_*_{port}_*")), (
+        "DeepSpeed's shared memory is left: 69 MB of each rank"
+    )

@@ -46,18 +46,33 @@ found = comm.bcast(found, root=comm.size - 1)  # the last rank prints
 def by_ranks(tmp_path_factory):
     with mock.patch.dict(os.environ, OMP_NUM_THREADS="1"):
         pi2zero.mpi_env()
-        return {ranks: many_runs(tmp_path_factory.mktemp("pipeline"), ranks, RUNS) for ranks in (1, 2, 4)}
+        return {
+            ranks: many_runs(tmp_path_factory.mktemp("pipeline"), ranks, RUNS)
+            for ranks in (1, 2, 4)
+        }
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_it_follows_the_serial_curve(by_ranks, ranks):
-    done = subprocess.run([sys.executable, SINGLE, "--epochs", "3", "--json"], capture_output=True, text=True, timeout=200)
-    alone, ours = [json.loads(line) for line in done.stdout.splitlines()], by_ranks[ranks]["two layers"]["records"]
+    done = subprocess.run(
+        [sys.executable, SINGLE, "--epochs", "3", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    alone, ours = (
+        [json.loads(line) for line in done.stdout.splitlines()],
+        by_ranks[ranks]["two layers"]["records"],
+    )
     assert len(ours) == len(alone) == 4
     for one, other in zip(ours[:-1], alone[:-1], strict=True):
-        assert one["epoch"] == other["epoch"] and one["loss"] == pytest.approx(other["loss"], abs=1e-4)
-        assert one["accuracy"] == pytest.approx(other["accuracy"], abs=1.5 / 360), "at most one image on the edge"
+        assert one["epoch"] == other["epoch"] and one["loss"] == pytest.approx(
+            other["loss"], abs=1e-4
+        )
+        assert one["accuracy"] == pytest.approx(other["accuracy"], abs=1.5 / 360), (
+            "at most one image on the edge"
+        )
 
 
 @pytest.mark.long
@@ -85,7 +100,9 @@ def test_a_kill_while_the_ranks_save_leaves_files_of_one_epoch(by_ranks, ranks):
 @pytest.mark.long
 def test_other_images_and_one_damaged_file_are_refused_by_all_ranks(by_ranks):
     for said in by_ranks[4]["another batch"]["said"]:
-        assert said.endswith("was made with --seed 0 --batch-size 64, not with --seed 0 --batch-size 32")
+        assert said.endswith(
+            "was made with --seed 0 --batch-size 64, not with --seed 0 --batch-size 32"
+        )
     (said,) = set(by_ranks[4]["one damaged"]["said"])
     assert "4.pt.3 is damaged" in said
 
@@ -93,12 +110,18 @@ def test_other_images_and_one_damaged_file_are_refused_by_all_ranks(by_ranks):
 @pytest.mark.long
 def test_what_cannot_be_is_refused_by_all_ranks(by_ranks):
     few = "4 ranks, but only 2 layers to deal out: --layers 4 or more"
-    gone = "The ranks' checkpoints are from different epochs: [2, 2, 2, 0]. Delete them to start anew."
+    gone = (
+        "The ranks' checkpoints are from different epochs: [2, 2, 2, 0]. Delete them to start anew."
+    )
     assert by_ranks[4]["two layers"] == {"records": [], "said": [few] * 4}
     assert by_ranks[4]["one file gone"] == {"records": [], "said": [gone] * 4}
 
 
-@pytest.mark.parametrize(("given", "says"), [(["--help"], "--micro-batches"), (["--layers", "0"], "must be at least 1")])
+@pytest.mark.parametrize(
+    ("given", "says"), [(["--help"], "--micro-batches"), (["--layers", "0"], "must be at least 1")]
+)
 def test_help_and_bad_options(given, says):
-    done = subprocess.run([sys.executable, PIPELINE, *given], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, PIPELINE, *given], capture_output=True, text=True, timeout=60
+    )
     assert says in done.stdout + done.stderr

@@ -23,12 +23,22 @@ pytestmark = pytest.mark.usefixtures("mpi_set")
 COMMANDS = {
     "single": [sys.executable, SINGLE],
     "python": [sys.executable, DDP],
-    "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", DDP],
+    "torchrun": [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        DDP,
+    ],
 }
 
 
 def run(*parts, **options):
-    return subprocess.run([str(part) for part in parts], capture_output=True, text=True, timeout=200, **options)
+    return subprocess.run(
+        [str(part) for part in parts], capture_output=True, text=True, timeout=200, **options
+    )
 
 
 def train(launcher, *options):
@@ -97,7 +107,10 @@ def test_help(monkeypatch, capsys, script):
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (["--batch-size", "1438"], "--batch-size 1438 is too large: there are 1437 training images"),
+        (
+            ["--batch-size", "1438"],
+            "--batch-size 1438 is too large: there are 1437 training images",
+        ),
         (["--batch-size", "0"], "--batch-size at least 1"),
         (["--lr", "0"], "--lr must be above 0"),
         (["--momentum", "1"], "--momentum in 0..1, without 1"),
@@ -116,12 +129,16 @@ def test_bad_options_are_named(monkeypatch, given, says):
 @pytest.mark.long
 @pytest.mark.parametrize(("launcher", "ranks"), [("python", 1), ("torchrun", 2), ("mpirun", 2)])
 def test_ranks_follow_the_serial_curve(alone, two, mpi, launcher, ranks):
-    records = {"torchrun": two, "mpirun": mpi["whole"]["records"]}.get(launcher) or train(launcher, "--epochs", 3)
+    records = {"torchrun": two, "mpirun": mpi["whole"]["records"]}.get(launcher) or train(
+        launcher, "--epochs", 3
+    )
     assert len(records) == len(alone), "one rank prints"
     for ours, theirs in zip(records[:-1], alone[:-1], strict=True):
         assert ours["epoch"] == theirs["epoch"]
         assert ours["loss"] == pytest.approx(theirs["loss"], abs=TOLERANCE)
-        assert ours["accuracy"] == pytest.approx(theirs["accuracy"], abs=1.5 / 360), "at most one image on the edge"
+        assert ours["accuracy"] == pytest.approx(theirs["accuracy"], abs=1.5 / 360), (
+            "at most one image on the edge"
+        )
     if ranks == 1:
         assert records == alone, "one rank does what the serial program does, bit by bit"
 
@@ -129,12 +146,18 @@ def test_ranks_follow_the_serial_curve(alone, two, mpi, launcher, ranks):
 @pytest.mark.long
 def test_parameters_are_bit_equal_on_all_ranks(mpi):
     assert mpi["equal"]["said"] == [None, None] and len(set(mpi["fingerprints"])) == 1
-    assert mpi["equal"]["records"][-1] == {"parameters": mpi["fingerprints"][0]} == mpi["first half"]["records"][-1]
+    assert (
+        mpi["equal"]["records"][-1]
+        == {"parameters": mpi["fingerprints"][0]}
+        == mpi["first half"]["records"][-1]
+    )
 
 
 @pytest.mark.long
 def test_one_bit_is_noticed(mpi):
-    assert mpi["one bit"]["said"] == ["The parameters of rank 1 differ from rank 0's"] * 2, "one that ends alone is waited for"
+    assert mpi["one bit"]["said"] == ["The parameters of rank 1 differ from rank 0's"] * 2, (
+        "one that ends alone is waited for"
+    )
 
 
 @pytest.mark.long
@@ -145,15 +168,30 @@ def test_resumed_run_ends_as_the_whole_one(mpi, two):
 @pytest.mark.long
 def test_killed_rank_restarts_from_the_checkpoint_and_ends_the_same(tmp_path, mpi):
     options, whole = ["--epochs", 20, "--batch-size", 16, "--json"], mpi["20 epochs"]["records"]
-    parts = [*COMMANDS["torchrun"][:-1], "--max-restarts", 2, DDP, *options, "--checkpoint", tmp_path / "c.pt", "--resume"]
+    parts = [
+        *COMMANDS["torchrun"][:-1],
+        "--max-restarts",
+        2,
+        DDP,
+        *options,
+        "--checkpoint",
+        tmp_path / "c.pt",
+        "--resume",
+    ]
     # Without it all starts share one store, where a rank may read the address of one that is dead: one run in four hung.
     env = dict(os.environ, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
     with subprocess.Popen(
-        [str(part) for part in parts], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [str(part) for part in parts],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     ) as launcher:
         try:
             lines = [json.loads(next(launcher.stdout)) for _ in range(5)]
-            (victim,) = [p for p in psutil.Process(launcher.pid).children() if p.environ().get("RANK") == "1"]
+            (victim,) = [
+                p for p in psutil.Process(launcher.pid).children() if p.environ().get("RANK") == "1"
+            ]
             victim.send_signal(signal.SIGKILL)
             lines += [json.loads(line) for line in launcher.stdout]
             assert launcher.wait(timeout=60) == 0
@@ -161,7 +199,9 @@ def test_killed_rank_restarts_from_the_checkpoint_and_ends_the_same(tmp_path, mp
             launcher.terminate()  # nothing, if it has ended
     assert not victim.is_running(), "it was killed, not finished"
     assert lines[-1] == whole[-1], "the same parameters, bit by bit"
-    assert {line["epoch"]: line for line in lines[:-1]} == {line["epoch"]: line for line in whole[:-1]}
+    assert {line["epoch"]: line for line in lines[:-1]} == {
+        line["epoch"]: line for line in whole[:-1]
+    }
     epochs = [line["epoch"] for line in lines[:-1]]
     again = len(epochs) - len(set(epochs))
     assert again <= 1, "at most the epoch that was printed but not yet saved is done again"
@@ -191,16 +231,22 @@ def test_damaged_checkpoint_is_refused(monkeypatch, tmp_path, saved, kind):
     monkeypatch.syspath_prepend(str(SCRIPTS))
     import train_single
 
-    monkeypatch.setattr(sys, "argv", ["train_single.py", "--checkpoint", str(tmp_path / "c.pt"), "--resume"])
+    monkeypatch.setattr(
+        sys, "argv", ["train_single.py", "--checkpoint", str(tmp_path / "c.pt"), "--resume"]
+    )
     (tmp_path / "c.pt").write_bytes(damaged(saved[1], kind))
-    with pytest.raises(SystemExit, match=re.escape(f"Cannot resume: {tmp_path / 'c.pt'} is damaged")):
+    with pytest.raises(
+        SystemExit, match=re.escape(f"Cannot resume: {tmp_path / 'c.pt'} is damaged")
+    ):
         train_single.main()
 
 
 @pytest.mark.long
 def test_damaged_checkpoint_is_refused_by_the_rank_that_has_it(tmp_path, saved):
     done = two_hosts(tmp_path, saved[1], damaged(saved[1], "one bit"))
-    assert done.stderr.count("Cannot resume: c.pt is damaged") == 2, "rank 0 learns it, and does not wait"
+    assert done.stderr.count("Cannot resume: c.pt is damaged") == 2, (
+        "rank 0 learns it, and does not wait"
+    )
     assert "(rank 1: " in done.stderr and "(rank 0: " not in done.stderr
 
 
@@ -210,7 +256,20 @@ def two_hosts(folder, first, second):
         (folder / name).mkdir()
         (folder / name / "c.pt").write_bytes(content)
     options = [sys.executable, DDP, "--checkpoint", "c.pt", "--resume"]
-    done = run("mpirun", "-n", 1, "-wdir", folder / "1", *options, ":", "-n", 1, "-wdir", folder / "2", *options)
+    done = run(
+        "mpirun",
+        "-n",
+        1,
+        "-wdir",
+        folder / "1",
+        *options,
+        ":",
+        "-n",
+        1,
+        "-wdir",
+        folder / "2",
+        *options,
+    )
     assert done.returncode != 0
     return done
 
@@ -218,12 +277,18 @@ def two_hosts(folder, first, second):
 @pytest.mark.long
 def test_ranks_with_different_checkpoints_are_refused(tmp_path, saved):
     said = two_hosts(tmp_path, saved[1], saved[2]).stderr
-    assert said.count("The epochs and parameters of rank 1 differ from rank 0's: share one checkpoint") == 2, "by both ranks"
+    assert (
+        said.count("The epochs and parameters of rank 1 differ from rank 0's: share one checkpoint")
+        == 2
+    ), "by both ranks"
 
 
 @pytest.mark.long
 def test_batch_smaller_than_the_number_of_ranks_is_refused(mpi):
-    assert mpi["batch of 1"] == {"records": [], "said": ["--batch-size 1 is not a multiple of the 2 ranks"] * 2}
+    assert mpi["batch of 1"] == {
+        "records": [],
+        "said": ["--batch-size 1 is not a multiple of the 2 ranks"] * 2,
+    }
 
 
 @pytest.fixture
@@ -237,7 +302,9 @@ def resume(monkeypatch, tmp_path, saved):
     file.write_bytes(saved[1])
 
     def resume(*options):
-        monkeypatch.setattr(sys, "argv", ["train_single.py", "--checkpoint", str(file), "--resume", *options])
+        monkeypatch.setattr(
+            sys, "argv", ["train_single.py", "--checkpoint", str(file), "--resume", *options]
+        )
         train_single.main()
         return torch.load(file, weights_only=True)
 
@@ -245,21 +312,28 @@ def resume(monkeypatch, tmp_path, saved):
 
 
 @pytest.mark.parametrize(
-    ("option", "order"), [("--seed", "--seed 1 --batch-size 64"), ("--batch-size", "--seed 0 --batch-size 1")]
+    ("option", "order"),
+    [("--seed", "--seed 1 --batch-size 64"), ("--batch-size", "--seed 0 --batch-size 1")],
 )
 def test_a_resumed_run_takes_the_same_images(resume, option, order):
-    with pytest.raises(SystemExit, match=f"c.pt was made with --seed 0 --batch-size 64, not with {order}"):
+    with pytest.raises(
+        SystemExit, match=f"c.pt was made with --seed 0 --batch-size 64, not with {order}"
+    ):
         resume(option, "1")
 
 
 @pytest.mark.long
 def test_ranks_resume_with_the_same_images_only(mpi):
     for said in mpi["another seed"]["said"]:
-        assert said.endswith("digits.pt was made with --seed 0 --batch-size 64, not with --seed 1 --batch-size 64")
+        assert said.endswith(
+            "digits.pt was made with --seed 0 --batch-size 64, not with --seed 1 --batch-size 64"
+        )
 
 
 def test_a_resumed_run_learns_at_its_own_rate(resume):
-    (group,) = resume("--epochs", "2", "--lr", "0.01", "--momentum", "0.5")["optimizer"]["param_groups"]
+    (group,) = resume("--epochs", "2", "--lr", "0.01", "--momentum", "0.5")["optimizer"][
+        "param_groups"
+    ]
     assert (group["lr"], group["momentum"]) == (0.01, 0.5)
 
 
@@ -290,6 +364,9 @@ train_single.main()
 def test_kill_while_saving_leaves_the_former_checkpoint(tmp_path, alone, saved):
     file = tmp_path / "c.pt"
     file.write_bytes(saved[1])
-    assert run(sys.executable, "-c", SAVE.format(scripts=str(SCRIPTS), file=str(file))).returncode == -signal.SIGKILL
+    assert (
+        run(sys.executable, "-c", SAVE.format(scripts=str(SCRIPTS), file=str(file))).returncode
+        == -signal.SIGKILL
+    )
     assert file.read_bytes() == saved[1]
     assert train("single", "--epochs", 3, "--checkpoint", file, "--resume") == alone[1:]

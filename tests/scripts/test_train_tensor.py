@@ -47,7 +47,9 @@ if comm.size > 1:
 def by_ranks(tmp_path_factory):
     with mock.patch.dict(os.environ, OMP_NUM_THREADS="1"):
         pi2zero.mpi_env()
-        return {ranks: many_runs(tmp_path_factory.mktemp("tensor"), ranks, RUNS) for ranks in (1, 2, 4)}
+        return {
+            ranks: many_runs(tmp_path_factory.mktemp("tensor"), ranks, RUNS) for ranks in (1, 2, 4)
+        }
 
 
 @pytest.fixture(scope="module")
@@ -55,22 +57,35 @@ def alone(mpi_set):
     """What the serial program prints, by its options."""
 
     def single(*options):
-        done = subprocess.run([sys.executable, SINGLE, *options, "--json"], capture_output=True, text=True, timeout=200)
+        done = subprocess.run(
+            [sys.executable, SINGLE, *options, "--json"],
+            capture_output=True,
+            text=True,
+            timeout=200,
+        )
         return [json.loads(line) for line in done.stdout.splitlines()]
 
-    return {"whole": single("--epochs", "2"), "odd batch": single("--epochs", "1", "--batch-size", "61")}
+    return {
+        "whole": single("--epochs", "2"),
+        "odd batch": single("--epochs", "1", "--batch-size", "61"),
+    }
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("ranks", "run"), [(1, "whole"), (2, "whole"), (4, "whole"), (2, "groups"), (4, "groups"), (4, "odd batch")]
+    ("ranks", "run"),
+    [(1, "whole"), (2, "whole"), (4, "whole"), (2, "groups"), (4, "groups"), (4, "odd batch")],
 )
 def test_it_follows_the_serial_curve(by_ranks, alone, ranks, run):
     ours, theirs = by_ranks[ranks][run]["records"], alone.get(run, alone["whole"])
     assert len(ours) == len(theirs) > 1, "one rank prints"
     for one, other in zip(ours[:-1], theirs[:-1], strict=True):
-        assert one["epoch"] == other["epoch"] and one["loss"] == pytest.approx(other["loss"], abs=1e-4)
-        assert one["accuracy"] == pytest.approx(other["accuracy"], abs=1.5 / 360), "at most one image on the edge"
+        assert one["epoch"] == other["epoch"] and one["loss"] == pytest.approx(
+            other["loss"], abs=1e-4
+        )
+        assert one["accuracy"] == pytest.approx(other["accuracy"], abs=1.5 / 360), (
+            "at most one image on the edge"
+        )
 
 
 @pytest.mark.long
@@ -96,7 +111,9 @@ def test_a_kill_while_the_ranks_save_leaves_files_of_one_epoch(by_ranks, ranks):
 @pytest.mark.long
 def test_other_images_and_one_damaged_file_are_refused_by_all_ranks(by_ranks):
     for said in by_ranks[4]["another batch"]["said"]:
-        assert said.endswith("was made with --seed 0 --batch-size 64, not with --seed 0 --batch-size 32")
+        assert said.endswith(
+            "was made with --seed 0 --batch-size 64, not with --seed 0 --batch-size 32"
+        )
     (said,) = set(by_ranks[4]["one damaged"]["said"])
     assert "4.pt.3 is damaged" in said
 
@@ -111,7 +128,11 @@ def test_what_cannot_be_is_refused_by_all_ranks(by_ranks, ranks):
     assert by_ranks[ranks]["no groups of 3"] == {"records": [], "said": [three] * ranks}
 
 
-@pytest.mark.parametrize(("given", "says"), [(["--help"], "--tensor"), (["--tensor", "0"], "must be at least 1")])
+@pytest.mark.parametrize(
+    ("given", "says"), [(["--help"], "--tensor"), (["--tensor", "0"], "must be at least 1")]
+)
 def test_help_and_bad_options(given, says):
-    done = subprocess.run([sys.executable, TENSOR, *given], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, TENSOR, *given], capture_output=True, text=True, timeout=60
+    )
     assert says in done.stdout + done.stderr

@@ -56,7 +56,9 @@ WRONG = {
 
 @pytest.fixture(scope="module")
 def by_size(tmp_path_factory):
-    return dict(zip(SIZES, worlds.checks(SIZES, CHECKS, tmp_path_factory.mktemp("worlds")), strict=True))
+    return dict(
+        zip(SIZES, worlds.checks(SIZES, CHECKS, tmp_path_factory.mktemp("worlds")), strict=True)
+    )
 
 
 @pytest.mark.long
@@ -94,7 +96,19 @@ torch.set_default_dtype(torch.float32)
 
 def run(ranks, *options):
     mpi_env()
-    command = ["mpirun", "-n", ranks, sys.executable, SCRIPT, "--json", "--size", 256, "--steps", 3, *options]
+    command = [
+        "mpirun",
+        "-n",
+        ranks,
+        sys.executable,
+        SCRIPT,
+        "--json",
+        "--size",
+        256,
+        "--steps",
+        3,
+        *options,
+    ]
     done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
@@ -103,9 +117,15 @@ def run(ranks, *options):
 @pytest.mark.long
 def test_the_script_trains_alike_on_one_rank_and_on_four_and_holds_less():
     alone = run(1)
-    for options in (("--space", 4), ("--stages", 2, "--space", 2, "--schedule", "gems"), ("--data", 2, "--stages", 2)):
+    for options in (
+        ("--space", 4),
+        ("--stages", 2, "--space", 2, "--schedule", "gems"),
+        ("--data", 2, "--stages", 2),
+    ):
         four = run(4, *options)
-        assert [step["loss"] for step in four] == pytest.approx([step["loss"] for step in alone], abs=1e-4)
+        assert [step["loss"] for step in four] == pytest.approx(
+            [step["loss"] for step in alone], abs=1e-4
+        )
         assert four[0]["fullest_rank_MB"] < alone[0]["fullest_rank_MB"]
     assert run(4, "--space", 4)[0]["fullest_rank_MB"] < 0.4 * alone[0]["fullest_rank_MB"]
 
@@ -121,7 +141,9 @@ def test_the_script_trains_alike_on_one_rank_and_on_four_and_holds_less():
     ],
 )
 def test_help_and_bad_options(options, says):
-    done = subprocess.run([sys.executable, SCRIPT, *options], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, SCRIPT, *options], capture_output=True, text=True, timeout=60
+    )
     assert says in done.stdout + done.stderr and "Traceback" not in done.stderr
     assert done.returncode == 0 if options == ["--help"] else done.returncode != 0
 
@@ -131,13 +153,25 @@ def test_a_small_part_of_a_slide_does_not_tell_its_kind_and_a_seed_gives_the_sam
     pairs = [tissue.slide(seed, 512) for seed in range(24)]
     assert [label for _, label in pairs] == [0, 1] * 12
     again = tissue.slide(3, 512)[0]
-    assert torch.equal(again, pairs[3][0]) and again.shape == (3, 512, 512) and again.min() >= 0 and again.max() <= 1
+    assert (
+        torch.equal(again, pairs[3][0])
+        and again.shape == (3, 512, 512)
+        and again.min() >= 0
+        and again.max() <= 1
+    )
     tiles = {
-        kind: torch.cat([F.avg_pool2d(image[None, 1], 32).flatten() for image, label in pairs if label == kind])
+        kind: torch.cat(
+            [F.avg_pool2d(image[None, 1], 32).flatten() for image, label in pairs if label == kind]
+        )
         for kind in (0, 1)
     }
     middle = torch.cat([*tiles.values()]).median()
-    assert all(0.4 < (dark > middle).float().mean() < 0.6 for dark in tiles.values()), "dark in half of both"
+    assert all(0.4 < (dark > middle).float().mean() < 0.6 for dark in tiles.values()), (
+        "dark in half of both"
+    )
     whole = [[image[1].mean().item() for image, label in pairs if label == kind] for kind in (0, 1)]
-    few, many = (np.array(whole[1])[np.array(whole[1]) < middle.item()], np.array(whole[1])[np.array(whole[1]) > middle.item()])
+    few, many = (
+        np.array(whole[1])[np.array(whole[1]) < middle.item()],
+        np.array(whole[1])[np.array(whole[1]) > middle.item()],
+    )
     assert few.max() < min(whole[0]) and max(whole[0]) < many.min()

@@ -35,7 +35,11 @@ SHORT = {
         "06_ddp by slurm",
         "09_zero by ssh",
     ],
-    "test_ends": ["a ring that all receive first", "a loop that asks for a message", "DDP, one rank has no batch left"],
+    "test_ends": [
+        "a ring that all receive first",
+        "a loop that asks for a message",
+        "DDP, one rank has no batch left",
+    ],
     "test_lives": ["others wait in recv for one that sleeps", "all-reduce after all-reduce"],
     "test_fault": ["exception, others in Barrier", "SIGKILL", "exception on every rank"],
     "test_a_host_is_lost": ["a cable is cut"],
@@ -48,9 +52,15 @@ SHORT = {
 NODES = ("node1", "node2")
 STATE = re.compile(r"JobState=(\w+)")
 BEFORE = {"PENDING", "RUNNING", "COMPLETING", "REQUEUED"}  # of a job that is not over
-AS_ROOT = {f"{family}_ALLOW_RUN_AS_ROOT{more}": "1" for family in ("OMPI", "PRTE") for more in ("", "_CONFIRM")}
+AS_ROOT = {
+    f"{family}_ALLOW_RUN_AS_ROOT{more}": "1"
+    for family in ("OMPI", "PRTE")
+    for more in ("", "_CONFIRM")
+}
 START = 'import pi2zero\ncluster = pi2zero.start(n=4, on=["node1:2", "node2:2"])'
-SETUP = "%%px\nfrom mpi4py import MPI\nimport os, socket, time\ncomm = MPI.COMM_WORLD\nrank = comm.rank"
+SETUP = (
+    "%%px\nfrom mpi4py import MPI\nimport os, socket, time\ncomm = MPI.COMM_WORLD\nrank = comm.rank"
+)
 SUM = "%%px\nprint(socket.gethostname(), comm.allreduce(rank))"
 SUMS = "".join(f"[stdout:{rank}] node{1 + rank // 2} 6\n" for rank in range(4))
 # ssh's and Slurm's own, this check, and the kernel's daemons of namespaces: what every node has
@@ -77,13 +87,17 @@ def on(node: str, line: str) -> str:
 
 def left_on(node: str) -> str:
     """Processes of the kit and files in /tmp and /dev/shm of a node, in words; empty if there are none."""
-    lines = [line for line in on(node, LOOK).splitlines() if line and not line.startswith(EVERYWHERE)]
+    lines = [
+        line for line in on(node, LOOK).splitlines() if line and not line.startswith(EVERYWHERE)
+    ]
     return "\n".join(lines)
 
 
 def jobs() -> list[str]:
     """The numbers of Slurm's jobs."""
-    return subprocess.run(["squeue", "-h", "-o", "%A"], capture_output=True, text=True, timeout=30).stdout.split()
+    return subprocess.run(
+        ["squeue", "-h", "-o", "%A"], capture_output=True, text=True, timeout=30
+    ).stdout.split()
 
 
 def shown(reply) -> str:
@@ -93,7 +107,9 @@ def shown(reply) -> str:
 
 def out(*words) -> str:
     """What a program prints."""
-    return subprocess.run(words, capture_output=True, text=True, timeout=60, env=somebody_s()).stdout.strip()
+    return subprocess.run(
+        words, capture_output=True, text=True, timeout=60, env=somebody_s()
+    ).stdout.strip()
 
 
 def somebody_s() -> dict[str, str]:
@@ -105,7 +121,13 @@ def sbatch(*words) -> str:
     """Submit a job from the clone; its number."""
     command = ["sbatch", "--parsable", *map(str, words)]
     return subprocess.run(
-        command, cwd=ROOT, env=somebody_s() | AS_ROOT, check=True, timeout=60, stdout=subprocess.PIPE, text=True
+        command,
+        cwd=ROOT,
+        env=somebody_s() | AS_ROOT,
+        check=True,
+        timeout=60,
+        stdout=subprocess.PIPE,
+        text=True,
     ).stdout.strip()
 
 
@@ -128,7 +150,9 @@ def wait_for(true, said, patience=240):
 
 def power(node: str, state: str) -> None:
     """ "off": the host is gone at once; "on": it boots."""
-    subprocess.run([sys.executable, "tools/hosts.py", "--", "power", node, state], check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "tools/hosts.py", "--", "power", node, state], check=True, timeout=60
+    )
 
 
 class Book(Notebook):
@@ -138,7 +162,10 @@ class Book(Notebook):
 
     def processes(self) -> list:
         """What this kernel has started here, and all that there is on the nodes, files included."""
-        return [*super().processes(), *(line for node in NODES for line in left_on(node).splitlines())]
+        return [
+            *super().processes(),
+            *(line for node in NODES for line in left_on(node).splitlines()),
+        ]
 
 
 @pytest.fixture
@@ -172,7 +199,10 @@ def all_that_is_left() -> dict[str, str]:
     for process in leftovers():
         with contextlib.suppress(psutil.NoSuchProcess):  # it ended meanwhile, or is a zombie
             here.append(" ".join(process.cmdline()))
-    found = {node: left_on(node) for node in NODES} | {"login": "\n".join(here), "jobs": " ".join(jobs())}
+    found = {node: left_on(node) for node in NODES} | {
+        "login": "\n".join(here),
+        "jobs": " ".join(jobs()),
+    }
     return {where: words for where, words in found.items() if words}
 
 
@@ -198,4 +228,6 @@ def fast():
 @pytest.fixture
 def account():
     """Call it with the name of a table and a row of it: those of tests/faults have a twin for two hosts."""
-    return lambda table, *row: rows[table if table == "lost" else table + TWO_HOSTS].append(tuple(map(str, row)))
+    return lambda table, *row: rows[table if table == "lost" else table + TWO_HOSTS].append(
+        tuple(map(str, row))
+    )

@@ -19,7 +19,9 @@ def submit(script, *words, options=()):
     return said
 
 
-TRAINED = re.compile(r"^(?:\[0\]<stdout>:)?epoch 2, loss 0\.4417, accuracy", re.M)  # horovodrun says who speaks
+TRAINED = re.compile(
+    r"^(?:\[0\]<stdout>:)?epoch 2, loss 0\.4417, accuracy", re.M
+)  # horovodrun says who speaks
 # Says who it is, by what launchers set, and then runs the program
 TOLD = """import os, runpy, sys
 told = os.environ.get
@@ -35,12 +37,22 @@ runpy.run_path(sys.argv[0], run_name="__main__")
     ("script", "words", "at"),
     [
         ("mpirun", ["scripts/train_ddp.py", "--epochs", "2"], "None"),
-        ("torchrun", ["scripts/train_ddp.py", "--epochs", "2"], "10.78.0.11"),  # where GLOO_SOCKET_IFNAME leads
-        ("deepspeed", ["scripts/train_deepspeed.py", "--epochs", "2", "--stage", "1"], "10.77.0.11"),  # where node2 is
+        (
+            "torchrun",
+            ["scripts/train_ddp.py", "--epochs", "2"],
+            "10.78.0.11",
+        ),  # where GLOO_SOCKET_IFNAME leads
+        (
+            "deepspeed",
+            ["scripts/train_deepspeed.py", "--epochs", "2", "--stage", "1"],
+            "10.77.0.11",
+        ),  # where node2 is
         ("horovodrun", ["scripts/train_horovod.py", "--epochs", "2"], "None"),
     ],
 )
-def test_batch_scripts_train_the_same_on_four_ranks_of_two_nodes(monkeypatch, fast, script, words, at):
+def test_batch_scripts_train_the_same_on_four_ranks_of_two_nodes(
+    monkeypatch, fast, script, words, at
+):
     """The loss is that of the serial program and of each other: the ranks are one world, not four that do the same."""
     if script == "horovodrun" and importlib.util.find_spec("horovod") is None:
         pytest.skip("Horovod is not built")
@@ -58,9 +70,21 @@ def test_batch_scripts_train_the_same_on_four_ranks_of_two_nodes(monkeypatch, fa
 WRONG = [
     ("mpirun", [], "mpirun made worlds of 1, not one of 4."),
     ("requeue", [], "mpirun made worlds of 1, not one of 4."),
-    ("torchrun", ["--ntasks-per-node=2", "-c1"], "starts one torchrun on each node, but this job has 4 tasks on 2 nodes."),
-    ("deepspeed", ["--ntasks-per-node=2", "-c1"], "starts one deepspeed on each node, but this job has 4 tasks on 2 nodes."),
-    ("horovodrun", ["-n3"], "starts as many ranks on each node, but this job has 3 tasks on 2 nodes."),
+    (
+        "torchrun",
+        ["--ntasks-per-node=2", "-c1"],
+        "starts one torchrun on each node, but this job has 4 tasks on 2 nodes.",
+    ),
+    (
+        "deepspeed",
+        ["--ntasks-per-node=2", "-c1"],
+        "starts one deepspeed on each node, but this job has 4 tasks on 2 nodes.",
+    ),
+    (
+        "horovodrun",
+        ["-n3"],
+        "starts as many ranks on each node, but this job has 3 tasks on 2 nodes.",
+    ),
 ]
 
 
@@ -70,7 +94,11 @@ def test_a_wrong_world_is_refused_by_each_script(tmp_path):
     fake.write_text("#!/bin/sh\nfor rank in 1 2 3 4; do echo 1; done\n")
     fake.chmod(0o755)
     for script, options, says in WRONG:
-        text = (ROOT / f"scripts/slurm/{script}.sh").read_text().replace("$PWD/.venv/bin:", f"{fake.parent}:$PWD/.venv/bin:")
+        text = (
+            (ROOT / f"scripts/slurm/{script}.sh")
+            .read_text()
+            .replace("$PWD/.venv/bin:", f"{fake.parent}:$PWD/.venv/bin:")
+        )
         (tmp_path / f"{script}.sh").write_text(text)
         said = fake.with_name(f"{script}.refused")
         batch(*options, "-o", said, tmp_path / f"{script}.sh", "x.py")
@@ -90,7 +118,9 @@ def test_a_job_whose_time_is_nearly_over_goes_on():
     job = sbatch("--signal=B:USR1@40", "-o", said, "scripts/slurm/requeue.sh", *words)
     limit = ["scontrol", "update", f"JobId={job}"]
     wait_for(lambda: "epoch 2," in said.read_text(), said)
-    out(*limit, f"TimeLimit={(time.monotonic() - start + 40) // 60 + 1:.0f}")  # minutes; 40 s from now, at least
+    out(
+        *limit, f"TimeLimit={(time.monotonic() - start + 40) // 60 + 1:.0f}"
+    )  # minutes; 40 s from now, at least
     wait_for(lambda: WARNED in said.read_text(), said)
     out(*limit, "TimeLimit=10")
     over(job, said)
@@ -115,9 +145,13 @@ train_ddp.main()
 """
 
 
-@pytest.mark.parametrize("script", ["mpirun", "torchrun", "deepspeed", "horovodrun", "jupyterlab", "requeue"])
+@pytest.mark.parametrize(
+    "script", ["mpirun", "torchrun", "deepspeed", "horovodrun", "jupyterlab", "requeue"]
+)
 def test_a_batch_script_that_is_not_submitted_says_so(script):
-    done = subprocess.run([ROOT / f"scripts/slurm/{script}.sh"], capture_output=True, text=True, timeout=10)
+    done = subprocess.run(
+        [ROOT / f"scripts/slurm/{script}.sh"], capture_output=True, text=True, timeout=10
+    )
     assert done.returncode and "Submit this script: sbatch" in done.stderr
 
 
@@ -132,7 +166,9 @@ def test_jupyterlab_on_a_node_is_reached_by_its_token_only():
         time.sleep(2)
         address = Path(re.search(r"are in (\S+\.address)", said.read_text())[1])
         text = address.read_text()
-        assert address.stat().st_mode & 0o777 == 0o600 and "token=" not in said.read_text().replace("token=...", "")
+        assert address.stat().st_mode & 0o777 == 0o600 and "token=" not in said.read_text().replace(
+            "token=...", ""
+        )
         port, token = re.search(r"127\.0\.0\.1:(\d+)/lab\S+token=(\w+)", text).groups()
         ask = f"curl -s -o /dev/null -w '%{{http_code}} ' 127.0.0.1:{port}/api/contents"
         assert on("node1", f"{ask}?token={token}; {ask}") == "200 403 "

@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.faults.test_libraries import test_library_fault, test_nan_on_one_rank_is_everybodys_and_ends_nothing  # noqa: F401
 from tests.several_hosts.conftest import fresh
 from tests.several_hosts.test_tables import THREE
 

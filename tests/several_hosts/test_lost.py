@@ -6,7 +6,16 @@ import time
 
 import pytest
 
-from tests.several_hosts.conftest import SETUP, START, SUM, SUMS, fresh, nothing_is_left, power, shown
+from tests.several_hosts.conftest import (
+    SETUP,
+    START,
+    SUM,
+    SUMS,
+    fresh,
+    nothing_is_left,
+    power,
+    shown,
+)
 
 ONE = 'cluster = pi2zero.start(n=2, on=["node1:2"])'  # on the host that is left
 
@@ -17,7 +26,10 @@ def cable(state):
 
 LOST = {
     "a host's power is cut": (lambda: power("node2", "off"), lambda: power("node2", "on")),
-    "a host stands still, its network answers": (lambda: power("node2", "freeze"), lambda: power("node2", "thaw")),
+    "a host stands still, its network answers": (
+        lambda: power("node2", "freeze"),
+        lambda: power("node2", "thaw"),
+    ),
     "a cable is cut": (lambda: cable("down"), lambda: cable("up")),
 }
 
@@ -35,12 +47,25 @@ def test_a_host_is_lost(notebook, account, name):
         says = "its host node2 is lost: it has not answered for 15 s"
         assert not broken.ok and f"Ranks 2 and 3 died: {says}" in broken.text, broken.text
         one = notebook.run(ONE)
-        assert one.ok and notebook.run(f"{SETUP}\nprint(comm.allreduce(1))").text == "[stdout:0] 2\n[stdout:1] 2\n", one.text
+        assert (
+            one.ok
+            and notebook.run(f"{SETUP}\nprint(comm.allreduce(1))").text
+            == "[stdout:0] 2\n[stdout:1] 2\n"
+        ), one.text
         assert notebook.run("cluster.stop()").ok
     finally:
         give_back()
-    left = nothing_is_left(60)  # the agent there has heard nothing for 30 s: it clears away what is there
-    account("lost", name, f"{seconds:.0f} s", says, "works on the other; with the host back, on both", left or "nothing")
+    left = nothing_is_left(
+        60
+    )  # the agent there has heard nothing for 30 s: it clears away what is there
+    account(
+        "lost",
+        name,
+        f"{seconds:.0f} s",
+        says,
+        "works on the other; with the host back, on both",
+        left or "nothing",
+    )
     assert left == {} and seconds < 60
     assert notebook.run(START).ok and notebook.run(SETUP).ok and notebook.run(SUM).text == SUMS
 
@@ -50,7 +75,14 @@ def test_a_killed_kernel_leaves_nothing(notebook, account):
     start = time.monotonic()
     notebook.kill()
     left = nothing_is_left()
-    account("lost", "the kernel is killed", f"{time.monotonic() - start:.0f} s", "(the kernel is gone)", "", left or "nothing")
+    account(
+        "lost",
+        "the kernel is killed",
+        f"{time.monotonic() - start:.0f} s",
+        "(the kernel is gone)",
+        "",
+        left or "nothing",
+    )
     assert left == {}
 
 
@@ -65,7 +97,11 @@ def test_a_killed_kernel_leaves_nothing(notebook, account):
 )
 def test_a_place_that_is_none(notebook, on, says):
     reply = notebook.run(f"import pi2zero\npi2zero.start(n=2, on={on})")
-    assert not reply.ok and reply.error.startswith(("PlaceError", "ClusterError")) and says in reply.text
+    assert (
+        not reply.ok
+        and reply.error.startswith(("PlaceError", "ClusterError"))
+        and says in reply.text
+    )
     assert "Traceback" not in reply.text
 
 
@@ -92,4 +128,6 @@ def test_more_ranks_than_slots_are_dealt_out_and_bound_to_nothing(notebook):
     assert reply.ok and "on node1 (5) and node2 (5)" in shown(reply), shown(reply)
     cell = "print(socket.gethostname(), os.environ['LOCAL_RANK'], len(os.sched_getaffinity(0)) == os.cpu_count())"
     text = notebook.run(f"{SETUP}\n{cell}").text
-    assert text == "".join(f"[stdout:{rank}] node{1 + rank // 5} {rank % 5} True\n" for rank in range(10))
+    assert text == "".join(
+        f"[stdout:{rank}] node{1 + rank // 5} {rank % 5} True\n" for rank in range(10)
+    )

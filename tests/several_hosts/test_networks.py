@@ -13,17 +13,33 @@ def test_the_interface_that_is_named_has_all_traffic(fast, site, notebook):
     assert (reply := notebook.run(START)).ok, reply.text
     assert notebook.run(SETUP).ok and notebook.run(SUM).text == SUMS
     cell = "%%px\nimport torch\nfrom pi2zero import ranks\nranks.join()\ntorch.distributed.all_reduce(x := torch.ones(1))\n"
-    text = notebook.run(cell + "print(x.item(), os.environ['MASTER_ADDR'], os.environ['GLOO_SOCKET_IFNAME'])").text
+    text = notebook.run(
+        cell + "print(x.item(), os.environ['MASTER_ADDR'], os.environ['GLOO_SOCKET_IFNAME'])"
+    ).text
     assert text == "".join(f"[stdout:{rank}] 4.0 10.78.0.11 fast\n" for rank in range(4)), text
-    controller = [one for one in psutil.process_iter(["cmdline"]) if "ipyparallel.controller" in (one.info["cmdline"] or ())]
-    listening = {c.laddr.ip for one in controller for c in one.net_connections("tcp") if c.status == psutil.CONN_LISTEN}
+    controller = [
+        one
+        for one in psutil.process_iter(["cmdline"])
+        if "ipyparallel.controller" in (one.info["cmdline"] or ())
+    ]
+    listening = {
+        c.laddr.ip
+        for one in controller
+        for c in one.net_connections("tcp")
+        if c.status == psutil.CONN_LISTEN
+    }
     assert "10.78.0.1" in listening <= {"10.78.0.1", "127.0.0.1"}
 
 
 def test_an_interface_that_is_none_and_a_choice_that_nobody_has_made(fast, site):
     site('interface = "none"\n')
-    with pytest.raises(place.PlaceError, match=r"interface 'none' with an IPv4 address\. It has: br0, fast, lo"):
+    with pytest.raises(
+        place.PlaceError, match=r"interface 'none' with an IPv4 address\. It has: br0, fast, lo"
+    ):
         find(["node1:2"]).address()
     site("")
-    with pytest.raises(place.PlaceError, match=r"from 2 addresses \(10\.77\.0\.1, 10\.78\.0\.1\)\. Name one interface\."):
+    with pytest.raises(
+        place.PlaceError,
+        match=r"from 2 addresses \(10\.77\.0\.1, 10\.78\.0\.1\)\. Name one interface\.",
+    ):
         find(["node1:2", "10.78.0.12:2"]).address()

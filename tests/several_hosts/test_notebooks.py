@@ -10,12 +10,23 @@ import pytest
 from tests.several_hosts.conftest import NODES, left_on, nothing_is_left
 
 ROOT = Path(__file__).resolve().parents[2]
-TIMED = {"02_mpi_pi", "06_ddp"}  # what they assert of times says itself: other work disturbed this, measure once more
-SITES = {"ssh": 'on = ["node1:2", "node2:2"]\n', "slurm": 'on = "slurm"\nnodes = 2\nranks_per_node = 2\n'}
+TIMED = {
+    "02_mpi_pi",
+    "06_ddp",
+}  # what they assert of times says itself: other work disturbed this, measure once more
+SITES = {
+    "ssh": 'on = ["node1:2", "node2:2"]\n',
+    "slurm": 'on = "slurm"\nnodes = 2\nranks_per_node = 2\n',
+}
 
 
 @pytest.mark.parametrize(
-    "case", [f"{name} by {by}" for name in ("00_start_here", "02_mpi_pi", "06_ddp", "09_zero") for by in SITES]
+    "case",
+    [
+        f"{name} by {by}"
+        for name in ("00_start_here", "02_mpi_pi", "06_ddp", "09_zero")
+        for by in SITES
+    ],
 )
 def test_every_cell_does_on_two_hosts_what_it_did_on_one(site, case):
     name, by = case.split(" by ")
@@ -33,7 +44,9 @@ def compared(name: str, tries: int) -> None:
     command = [sys.executable, "tools/nbval_report.py", f"notebooks/{name}.ipynb"]
     for _ in range(tries):
         with ThreadPoolExecutor(1) as pool:
-            run = pool.submit(subprocess.run, command, cwd=ROOT, capture_output=True, text=True, timeout=900)
+            run = pool.submit(
+                subprocess.run, command, cwd=ROOT, capture_output=True, text=True, timeout=900
+            )
             seen = seen_on_nodes(run)
             done = run.result()
         if done.returncode == 0:

@@ -8,7 +8,9 @@ import pytest
 
 from tests.several_hosts.conftest import ROOT, SETUP, START, SUM, SUMS, Book, nothing_is_left, on
 
-pytestmark = pytest.mark.skipif(not shutil.which("sshfs"), reason="a file system by ssh is missing: apt-get install sshfs")
+pytestmark = pytest.mark.skipif(
+    not shutil.which("sshfs"), reason="a file system by ssh is missing: apt-get install sshfs"
+)
 TIMEOUT, STOPPED = 2, 7  # s of the cell's time-out, and how long the server answers nothing
 FAR, NEAR, PROGRAM = "/tmp/far", "/tmp/near", "/usr/lib/openssh/sftp-server"
 LATE = {
@@ -25,7 +27,10 @@ def book():
         "node2",
         f"mkdir {NEAR}; cd {NEAR}; for file in 1 2 3; do head -c 8000000 /dev/zero > $file; done; echo 'x = 1' > far_module.py",
     )
-    said = on("node1", f"mkdir {FAR}; sshfs node2:{NEAR} {FAR} -o sftp_server={PROGRAM},dir_cache=no 2>&1; ls {FAR}")
+    said = on(
+        "node1",
+        f"mkdir {FAR}; sshfs node2:{NEAR} {FAR} -o sftp_server={PROGRAM},dir_cache=no 2>&1; ls {FAR}",
+    )
     assert said.split() == ["1", "2", "3", "far_module.py"], said
     book = Book()
     assert (reply := book.run(START)).ok, reply.text
@@ -47,11 +52,18 @@ def test_what_waits_for_files_lives(book, account, name):
     later = threading.Timer(STOPPED, server, ["CONT"])
     later.start()
     lines = LATE[name].replace("\n", "\n    ")
-    reply = book.run(f"%%px --timeout {TIMEOUT}\nif rank == 0:\n    {lines}\ncomm.Barrier()\nprint('there')")
+    reply = book.run(
+        f"%%px --timeout {TIMEOUT}\nif rank == 0:\n    {lines}\ncomm.Barrier()\nprint('there')"
+    )
     later.join()
     words = f"a shared file system answers {STOPPED} s late, a rank {name}"
     account(
-        "lost", words, f"{reply.seconds:.0f} s", "ended by itself" if reply.ok else reply.error[:60], "variables kept", "nothing"
+        "lost",
+        words,
+        f"{reply.seconds:.0f} s",
+        "ended by itself" if reply.ok else reply.error[:60],
+        "variables kept",
+        "nothing",
     )
     assert reply.ok and reply.text.count("there") == 4, reply.text
     assert reply.seconds > 2 * TIMEOUT
@@ -61,25 +73,42 @@ def test_what_waits_for_files_lives(book, account, name):
 def test_the_set_up_where_no_link_may_lead_out_says_so(book):
     """sshfs refuses such links; the environment's Python is one, to the machine's."""
     said = on("node1", f"{sys.executable} {ROOT}/tools/setup.py --venv {FAR}/venv --need-gb 0 2>&1")
-    assert f"no program in {FAR} can be run: Operation not permitted" in said and "Traceback" not in said, said
+    assert (
+        f"no program in {FAR} can be run: Operation not permitted" in said
+        and "Traceback" not in said
+    ), said
     on("node2", f"rm -r {NEAR}/venv")
 
 
 def test_a_full_shared_folder(book, account):
     """A checkpoint from a rank on node1, into a folder of node2's that has 64 KB."""
     far, near = "/tmp/far_small", "/tmp/near_small"
-    on("node2", f"mkdir {near}; mount -t tmpfs -o size=64k small {near}; echo former > {near}/checkpoint")
-    assert on("node1", f"mkdir {far}; sshfs node2:{near} {far} -o sftp_server={PROGRAM} 2>&1; ls {far}").split() == ["checkpoint"]
+    on(
+        "node2",
+        f"mkdir {near}; mount -t tmpfs -o size=64k small {near}; echo former > {near}/checkpoint",
+    )
+    assert on(
+        "node1", f"mkdir {far}; sshfs node2:{near} {far} -o sftp_server={PROGRAM} 2>&1; ls {far}"
+    ).split() == ["checkpoint"]
     try:
         assert book.run(SETUP).ok
         save = f"with open('{far}/new', 'wb') as file:\n        file.write(bytes(1_000_000))"
-        reply = book.run(f"%%px\nif rank == 0:\n    {save}\n    os.replace(file.name, '{far}/checkpoint')\ncomm.Barrier()")
+        reply = book.run(
+            f"%%px\nif rank == 0:\n    {save}\n    os.replace(file.name, '{far}/checkpoint')\ncomm.Barrier()"
+        )
         assert not reply.ok and "Rank 0 raised OSError" in reply.text, reply.text
         left = on("node2", f"cat {near}/checkpoint; df --output=avail {near}").split()
     finally:
         on("node1", f"umount {far}; rmdir {far}")
         on("node2", f"umount {near}; rmdir {near}")
-    account("lost", "a shared folder is full", f"{reply.seconds:.0f} s", reply.error[:75], "works, on fresh ranks", "nothing")
+    account(
+        "lost",
+        "a shared folder is full",
+        f"{reply.seconds:.0f} s",
+        reply.error[:75],
+        "works, on fresh ranks",
+        "nothing",
+    )
     assert left == ["former", "Avail", "0"], "what was there is whole, and the folder is full"
     assert book.run(SETUP).ok and book.run(SUM).text == SUMS
 
@@ -92,7 +121,10 @@ def test_a_rank_that_files_hold_for_ever_is_left_behind(book, account):
     try:
         cell = f"print('on', flush=True)\nif rank == 0:\n    open('{FAR}/3', 'rb').read()\ncomm.Barrier()"
         reply = book.run(f"%%px --timeout {TIMEOUT}\n{cell}", interrupt_after=5)
-        assert "You interrupted the cell" in reply.text and f"rank 0: cell line 3:  open('{FAR}/3'" in reply.text, reply.text
+        assert (
+            "You interrupted the cell" in reply.text
+            and f"rank 0: cell line 3:  open('{FAR}/3'" in reply.text
+        ), reply.text
         again = book.run(SETUP)
         assert again.ok and book.run(SUM).text == SUMS, again.text
         held = len(book.processes()) - before
@@ -100,5 +132,12 @@ def test_a_rank_that_files_hold_for_ever_is_left_behind(book, account):
         server("CONT")
     assert book.run(SUM).text == SUMS
     words = "a shared file system answers no more; stop button"
-    account("lost", words, f"{reply.seconds - 5:.0f} s", "You interrupted the cell", "fresh ranks work", f"{held} while it is so")
+    account(
+        "lost",
+        words,
+        f"{reply.seconds - 5:.0f} s",
+        "You interrupted the cell",
+        "fresh ranks work",
+        f"{held} while it is so",
+    )
     assert len(book.processes()) == before

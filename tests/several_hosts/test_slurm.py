@@ -55,12 +55,20 @@ def test_the_notebooks_cell_as_it_is(slurm):
 
 ENDS = {  # what ends it, what is said
     "a job is cancelled": (lambda job: out("scancel", job), "somebody cancelled it (scancel)"),
-    "a job is out of time": (lambda job: out("scontrol", "update", f"JobId={job}", "TimeLimit=0:01"), "its time was over"),
+    "a job is out of time": (
+        lambda job: out("scontrol", "update", f"JobId={job}", "TimeLimit=0:01"),
+        "its time was over",
+    ),
     "a job is preempted": (
-        lambda job: out("sbatch", "-p", "urgent", "-N2", "--exclusive", "--wrap", "sleep 3", "-o", "/dev/null"),
+        lambda job: out(
+            "sbatch", "-p", "urgent", "-N2", "--exclusive", "--wrap", "sleep 3", "-o", "/dev/null"
+        ),
         "another job took its nodes (preempted)",
     ),
-    "a job is requeued": (lambda job: out("scontrol", "requeue", job), "it was put back into the queue (requeued)"),
+    "a job is requeued": (
+        lambda job: out("scontrol", "requeue", job),
+        "it was put back into the queue (requeued)",
+    ),
 }
 
 
@@ -84,7 +92,9 @@ def test_a_rank_that_dies_in_a_job_is_told_at_once(slurm):
     """Slurm is asked whether it was the job's end, not waited for."""
     assert slurm.run(START).ok and slurm.run(SETUP).ok
     broken = slurm.run("%%px\nif rank == 2:\n    os._exit(3)\ncomm.Barrier()")
-    assert re.search(r"Rank 2 died: its process |Ranks 2 and 3 died: one of them first", broken.text), broken.text
+    assert re.search(
+        r"Rank 2 died: its process |Ranks 2 and 3 died: one of them first", broken.text
+    ), broken.text
     assert broken.seconds < 4
     assert slurm.run(SETUP).ok and slurm.run(SUM).text == SUMS and len(jobs()) == 1
 
@@ -117,11 +127,22 @@ def test_a_node_of_a_job_is_lost(slurm, account):
 
 def test_a_full_queue_is_seen_and_waited_for(slurm, account):
     """Another job has the nodes: the cell says why it waits, and goes on when they are free."""
-    other = out("sbatch", "--parsable", "-N2", "--exclusive", "--wrap", "sleep 60", "-o", "/dev/null")
+    other = out(
+        "sbatch", "--parsable", "-N2", "--exclusive", "--wrap", "sleep 60", "-o", "/dev/null"
+    )
     threading.Timer(6, out, ["scancel", other]).start()
     reply = slurm.run(START)
-    says = re.search(r"waiting for Slurm's job \d+, place 1 of those that wait \(Resources\)", shown(reply))
-    account("lost", "the queue is full", "at once", says and says[0], "goes on when the nodes are free", "nothing")
+    says = re.search(
+        r"waiting for Slurm's job \d+, place 1 of those that wait \(Resources\)", shown(reply)
+    )
+    account(
+        "lost",
+        "the queue is full",
+        "at once",
+        says and says[0],
+        "goes on when the nodes are free",
+        "nothing",
+    )
     assert reply.ok and says, shown(reply)
     assert slurm.run(SETUP).ok and slurm.run(SUM).text == SUMS
 
@@ -136,8 +157,14 @@ def no_more_jobs(slurm):
     def restart(text):
         conf.write_text(text)
         out("scontrol", "shutdown", "slurmctld")
-        wait_for(lambda: not conf.with_name("slurmctld.pid").exists(), conf)  # it has saved what it knows
-        subprocess.run(["slurmctld"], check=True, env={name: value for name, value in somebody_s().items() if name != SCOPE})
+        wait_for(
+            lambda: not conf.with_name("slurmctld.pid").exists(), conf
+        )  # it has saved what it knows
+        subprocess.run(
+            ["slurmctld"],
+            check=True,
+            env={name: value for name, value in somebody_s().items() if name != SCOPE},
+        )
         wait_for(lambda: "UP" in out("scontrol", "ping"), conf)
 
     remembered = len(out("scontrol", "-o", "show", "jobs").splitlines())
@@ -150,18 +177,29 @@ def test_slurm_takes_no_more_jobs(slurm, account, no_more_jobs):
     """sbatch tries again by itself, for two minutes: the cell says so, the stop button ends it, and with room it goes on."""
     threading.Timer(6, slurm.manager.interrupt_kernel).start()
     stopped = slurm.run(START)
-    assert not stopped.ok and "KeyboardInterrupt" in stopped.error and stopped.seconds < 15, stopped.text
+    assert not stopped.ok and "KeyboardInterrupt" in stopped.error and stopped.seconds < 15, (
+        stopped.text
+    )
     says = "waiting for Slurm, which takes no more jobs just now"
     assert says in shown(stopped) and jobs() == []
     threading.Timer(6, no_more_jobs).start()
     reply = slurm.run(START, timeout=120)
-    account("lost", "Slurm takes no more jobs", "at once", says, "goes on when Slurm takes jobs again", "nothing")
+    account(
+        "lost",
+        "Slurm takes no more jobs",
+        "at once",
+        says,
+        "goes on when Slurm takes jobs again",
+        "nothing",
+    )
     assert reply.ok and says in shown(reply), shown(reply)
     assert slurm.run(SETUP).ok and slurm.run(SUM).text == SUMS
 
 
 def test_an_interrupt_takes_the_job_back(slurm):
-    other = out("sbatch", "--parsable", "-N2", "--exclusive", "--wrap", "sleep 60", "-o", "/dev/null")
+    other = out(
+        "sbatch", "--parsable", "-N2", "--exclusive", "--wrap", "sleep 60", "-o", "/dev/null"
+    )
     try:
         time.sleep(1)
         threading.Timer(3, slurm.manager.interrupt_kernel).start()
@@ -179,7 +217,14 @@ def test_a_killed_kernel_takes_its_job_with_it(slurm, account):
     slurm.kill()
     left = nothing_is_left()
     seconds = f"{time.monotonic() - start:.0f} s"
-    account("lost", "the kernel of a job's ranks is killed", seconds, "(the kernel is gone)", "", left or "nothing")
+    account(
+        "lost",
+        "the kernel of a job's ranks is killed",
+        seconds,
+        "(the kernel is gone)",
+        "",
+        left or "nothing",
+    )
     assert left == {}
 
 
@@ -196,11 +241,17 @@ c.stop()
     ("shape", "place", "says"),
     [
         # a task that has its whole node is one slot, not one for each core
-        (["-N2", "--ntasks-per-node=1", "--exclusive"], " on node1 (1) and node2 (1)", "node2 2 10.78.0.12"),
+        (
+            ["-N2", "--ntasks-per-node=1", "--exclusive"],
+            " on node1 (1) and node2 (1)",
+            "node2 2 10.78.0.12",
+        ),
         (["-N1", "-n2"], " on this machine", "node1 2 None"),
     ],
 )
-def test_a_kernel_inside_of_a_job_spans_it_whatever_the_site_file_says(monkeypatch, fast, shape, place, says):
+def test_a_kernel_inside_of_a_job_spans_it_whatever_the_site_file_says(
+    monkeypatch, fast, shape, place, says
+):
     """It asks for no job of its own, and takes the interface that the site file names."""
     home = os.environ["PI2ZERO_HOSTS"]
     monkeypatch.setenv("PI2ZERO_SITE", f"{home}/site.toml")  # the nodes read it, too
@@ -246,8 +297,13 @@ def test_worlds_of_one_are_refused():
     program = "from pi2zero import ranks; ranks.join()"
     words = ["srun", "-N2", "-n4", "--mpi=none", sys.executable, "-c", program]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, env=somebody_s())
-    assert done.returncode and "srun has started 4 tasks, and each is an MPI world of its own" in done.stderr, done.stderr
-    for node in NODES:  # srun ended the others when the first had failed: they could not take their files away
+    assert (
+        done.returncode
+        and "srun has started 4 tasks, and each is an MPI world of its own" in done.stderr
+    ), done.stderr
+    for node in (
+        NODES
+    ):  # srun ended the others when the first had failed: they could not take their files away
         on(node, "rm -rf /tmp/ompi.* /dev/shm/sm_segment.*")
 
 
@@ -263,5 +319,9 @@ def test_worlds_of_one_are_refused():
 )
 def test_a_site_file_that_is_wrong(site, text, says):
     site(text)
-    done = subprocess.run([sys.executable, "-m", "pi2zero", "site"], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1 and says in done.stdout and "Traceback" not in done.stderr, done.stdout + done.stderr
+    done = subprocess.run(
+        [sys.executable, "-m", "pi2zero", "site"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1 and says in done.stdout and "Traceback" not in done.stderr, (
+        done.stdout + done.stderr
+    )

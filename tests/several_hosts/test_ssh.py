@@ -33,7 +33,10 @@ def four(shared):
 
 def test_one_world_over_both_hosts(four):
     assert four.run(SUM).text == SUMS
-    assert four.run('print([rank["host"] for rank in cluster.info])').text == "['node1', 'node1', 'node2', 'node2']\n"
+    assert (
+        four.run('print([rank["host"] for rank in cluster.info])').text
+        == "['node1', 'node1', 'node2', 'node2']\n"
+    )
     # no folder is shared but the home folder: what ranks write into /tmp is on their own host
     four.run("%%px\nopen(f'/tmp/of-rank-{rank}', 'w').close()")
     assert on("node1", "ls /tmp | grep of-rank").split() == ["of-rank-0", "of-rank-1"]
@@ -55,11 +58,15 @@ def test_torch_joins_over_the_network(four):
 
 def test_stacks_come_from_all_hosts_without_a_shared_folder(four):
     """Each rank stands in a line of its own; where they are is in the report of the one that raised."""
-    lines = "\n".join(f"if rank == {rank}:\n    comm.recv(source={rank}, tag={rank})" for rank in range(3))
+    lines = "\n".join(
+        f"if rank == {rank}:\n    comm.recv(source={rank}, tag={rank})" for rank in range(3)
+    )
     text = four.run(f"%%px\n{lines}\nif rank == 3:\n    raise KeyError('lr')").text
     assert "Rank 3 raised KeyError" in text
     for rank in range(3):
-        assert f"rank {rank}: cell line {2 * rank + 2}:  comm.recv(source={rank}, tag={rank})" in text, text
+        assert (
+            f"rank {rank}: cell line {2 * rank + 2}:  comm.recv(source={rank}, tag={rank})" in text
+        ), text
     assert four.run(SETUP).ok and four.run(SUM).text == SUMS
 
 
@@ -75,7 +82,11 @@ def test_strangers_get_nothing(four, stranger):
     """Who is on the network, but on none of the ranks' hosts, cannot connect to what ranks and daemons there listen on."""
     for node, address in (("node1", "10.77.0.11"), ("node2", "10.77.0.12")):
         listening = [line.split() for line in on(node, "ss -Hltnp4").splitlines()]
-        ports = [int(words[3].rpartition(":")[2]) for words in listening if "python" in words[-1] or "prted" in words[-1]]
+        ports = [
+            int(words[3].rpartition(":")[2])
+            for words in listening
+            if "python" in words[-1] or "prted" in words[-1]
+        ]
         assert len(ports) >= 3, listening
         for port in ports:
             with pytest.raises(OSError):
@@ -84,7 +95,9 @@ def test_strangers_get_nothing(four, stranger):
 
 def test_the_controller_listens_on_one_address_and_tells_strangers_nothing(four, stranger):
     """Encrypted: who has no key of this start hears nothing of a cell (tests/cluster/test_private.py: it would, were it not)."""
-    controllers = [process for process in marked(four.owner) if "ipyparallel.controller" in process.cmdline()]
+    controllers = [
+        process for process in marked(four.owner) if "ipyparallel.controller" in process.cmdline()
+    ]
     sockets = [found for process in controllers for found in process.net_connections("tcp")]
     listening = {found.laddr for found in sockets if found.status == psutil.CONN_LISTEN}
     listening = {address for address in listening if address.ip != "127.0.0.1"}

@@ -10,7 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.several_hosts.conftest import NODES, SETUP, START, SUM, SUMS, Book, nothing_is_left, on, out
+from tests.several_hosts.conftest import (
+    NODES,
+    SETUP,
+    START,
+    SUM,
+    SUMS,
+    Book,
+    nothing_is_left,
+    on,
+    out,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 # Reads a cell a line, as JSON; says a line for each, as JSON: what it printed, or its error.
@@ -33,18 +43,36 @@ TORCH_SUMS = "".join(f"[stdout:{rank}] 4.0\n" for rank in range(4))
 def environment(name):
     """What a user's programs start with."""
     person = pwd.getpwnam(name)
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PI2ZERO_MARK", "OMPI", "PRTE"))}
-    return kept | {"HOME": person.pw_dir, "USER": name, "LOGNAME": name, "PYTHONDONTWRITEBYTECODE": "1"}
+    kept = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(("PI2ZERO_MARK", "OMPI", "PRTE"))
+    }
+    return kept | {
+        "HOME": person.pw_dir,
+        "USER": name,
+        "LOGNAME": name,
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
 
 
 def as_user(name):
     """Popen's options for a process of that user."""
-    return {"user": name, "group": name, "extra_groups": [], "cwd": ROOT, "env": environment(name), "text": True}
+    return {
+        "user": name,
+        "group": name,
+        "extra_groups": [],
+        "cwd": ROOT,
+        "env": environment(name),
+        "text": True,
+    }
 
 
 @pytest.fixture(autouse=True, scope="module")
 def readable():
-    done = subprocess.run([sys.executable, "-c", "import pi2zero"], capture_output=True, **as_user("alice"))
+    done = subprocess.run(
+        [sys.executable, "-c", "import pi2zero"], capture_output=True, **as_user("alice")
+    )
     if done.returncode:
         pytest.skip("an ordinary user cannot read this clone or its environment")
 
@@ -93,7 +121,11 @@ def test_an_ordinary_user_starts_as_root_does(tests):
     """The same tests, run by alice."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
     done = subprocess.run(command, capture_output=True, timeout=300, **as_user("alice"))
-    assert done.returncode == 0 and re.search(r"\d passed", done.stdout) and "skipped" not in done.stdout, done.stdout
+    assert (
+        done.returncode == 0
+        and re.search(r"\d passed", done.stdout)
+        and "skipped" not in done.stdout
+    ), done.stdout
 
 
 def test_two_users_on_the_same_hosts_do_not_meet(people):
@@ -112,16 +144,29 @@ def test_two_users_on_the_same_hosts_do_not_meet(people):
 
 def attempt(node, name, **options):
     """What bob gets on a node: tests/helpers/intruder.py."""
-    words = [sys.executable, str(ROOT / "tests/helpers/intruder.py"), str(pwd.getpwnam("bob").pw_uid), name, f"'{json.dumps(options)}'"]
+    words = [
+        sys.executable,
+        str(ROOT / "tests/helpers/intruder.py"),
+        str(pwd.getpwnam("bob").pw_uid),
+        name,
+        f"'{json.dumps(options)}'",
+    ]
     said = on(node, f"cd {ROOT}; {' '.join(words)}")
     return json.loads(said)
 
 
 def may_filter() -> bool:
     """Whether an ordinary user may attach a packet filter to a socket of his own: as seal.py does. Some kernels refuse it."""
-    program = "import os, socket; from pi2zero.hosts import seal; s = socket.create_server(('', 0)); "
+    program = (
+        "import os, socket; from pi2zero.hosts import seal; s = socket.create_server(('', 0)); "
+    )
     program += "assert seal.seal(os.getpid()) == 1"
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, **as_user("alice")).returncode == 0
+    return (
+        subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, **as_user("alice")
+        ).returncode
+        == 0
+    )
 
 
 def listening(node):
@@ -145,15 +190,25 @@ def test_a_second_user_on_the_ranks_hosts_gets_nothing(people):
     for node in NODES:
         pids = [int(pid) for pid in on(node, "ps -u alice -o pid=").split()]
         files = on(node, "find /tmp /dev/shm -user alice").split()
-        assert len(pids) >= 5 and any("pi2zero-run@" in file for file in files), "ranks, their nannies, a daemon; files"
+        assert len(pids) >= 5 and any("pi2zero-run@" in file for file in files), (
+            "ranks, their nannies, a daemon; files"
+        )
         assert len(attempt(node, "look", pids=pids)) == 1, "its own"
         assert len(attempt(node, "kill", pids=pids)) == 1, "its own"
         assert attempt(node, "remove", paths=files) == []
         ports = listening(node)
         # What a daemon has on loopback is PMIx's, by which ranks reach it: it takes the connection and asks who it is.
-        daemons = [("127.0.0.1", port) for host, port, program in ports if program.startswith("prted") and host == "0.0.0.0"]
+        daemons = [
+            ("127.0.0.1", port)
+            for host, port, program in ports
+            if program.startswith("prted") and host == "0.0.0.0"
+        ]
         assert daemons and (attempt(node, "knock", ports=daemons) == [] or not may_filter())
-        attempt(node, "knock", ports=[("127.0.0.1" if host == "0.0.0.0" else host, port) for host, port, _ in ports])
+        attempt(
+            node,
+            "knock",
+            ports=[("127.0.0.1" if host == "0.0.0.0" else host, port) for host, port, _ in ports],
+        )
         assert alice.cell(SUM) == SUMS and alice.cell(TORCH_SUM) == TORCH_SUMS
 
 

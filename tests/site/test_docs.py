@@ -18,20 +18,28 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 from notebooks import nameless  # noqa: E402
 
-TRACKED = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
+TRACKED = subprocess.run(
+    ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+).stdout.split("\n")
 NOT_PAGES = (
     "slides/",
     "site/pages/",
     "benchmarks/pi_explained",
 )  # decks and site have tests of their own; the last is part of a page
-PAGES = [name for name in TRACKED if name.endswith((".md", ".ipynb")) and not name.startswith(NOT_PAGES)]
+PAGES = [
+    name for name in TRACKED if name.endswith((".md", ".ipynb")) and not name.startswith(NOT_PAGES)
+]
 LINK = re.compile(r"\]\((?!https?:|#|mailto:|attachment:)([^)#\s]+)")
 
 
 def text_of(path):
     if path.suffix == ".md":
         return path.read_text()
-    return "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown")
+    return "\n".join(
+        cell.source
+        for cell in nbformat.read(path, as_version=4).cells
+        if cell.cell_type == "markdown"
+    )
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -52,7 +60,9 @@ def test_the_readme_names_every_notebook_lab_and_deck():
 
 def test_the_readme_has_the_minutes_that_each_notebook_and_lab_states():
     rows = re.findall(
-        r"^\| \[[^]]+\]\(((?:notebooks|labs)/[^)]+)\) \|.*\| (\d+) \|$", (ROOT / "README.md").read_text(), re.MULTILINE
+        r"^\| \[[^]]+\]\(((?:notebooks|labs)/[^)]+)\) \|.*\| (\d+) \|$",
+        (ROOT / "README.md").read_text(),
+        re.MULTILINE,
     )
     assert len(rows) >= 17
     for name, minutes in rows:
@@ -78,7 +88,11 @@ def test_every_make_target_that_a_page_names_is_there():
     assert named and named <= targets
 
 
-BOOKS = {name: nbformat.read(ROOT / name, as_version=4).cells for name in PAGES if name.endswith(".ipynb")}
+BOOKS = {
+    name: nbformat.read(ROOT / name, as_version=4).cells
+    for name in PAGES
+    if name.endswith(".ipynb")
+}
 TELLING = [  # a path from the root; not what follows http:/ or a name; behind file:// it is one, too
     re.compile(r"(?:(?<![\w.:/~<-])|(?<=file://))/(?!dev/null)(?:[\w.~@-]+/)+[\w.~@-]*"),
     re.compile(r"\btoken=\w{8,}"),
@@ -89,13 +103,21 @@ def said(cells):
     """The text of all outputs, without a terminal's colours; pictures are none."""
     outputs = [output for cell in cells for output in cell.get("outputs", [])]
     texts = [output.get("text", "") + "\n".join(output.get("traceback", [])) for output in outputs]
-    texts += [str(value) for output in outputs for kind, value in output.get("data", {}).items() if not kind.startswith("image/")]
+    texts += [
+        str(value)
+        for output in outputs
+        for kind, value in output.get("data", {}).items()
+        if not kind.startswith("image/")
+    ]
     return re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(texts))
 
 
 @pytest.mark.parametrize("name", BOOKS)
 def test_no_output_tells_a_path_a_token_or_whose_machine_it_was(name):
-    text, sources = said(BOOKS[name]), "\n".join(cell.source for cells in BOOKS.values() for cell in cells)
+    text, sources = (
+        said(BOOKS[name]),
+        "\n".join(cell.source for cells in BOOKS.values() for cell in cells),
+    )
     found = [hit for telling in TELLING for hit in telling.findall(text)]
     for own in {socket.gethostname(), getpass.getuser(), Path.home().name}:
         word = re.compile(rf"(?<![\w.-]){re.escape(own)}(?![\w-])")
@@ -104,7 +126,10 @@ def test_no_output_tells_a_path_a_token_or_whose_machine_it_was(name):
     assert not found, "`make notebooks` writes them so that nobody's machine is named"
 
 
-FRAMES = (r"cell line \d+:  (.+)$", r"this cell, line \d+\n(?:.*\n)*?-+> \d+ (.+)$")  # where ranks waited, and where one raised
+FRAMES = (
+    r"cell line \d+:  (.+)$",
+    r"this cell, line \d+\n(?:.*\n)*?-+> \d+ (.+)$",
+)  # where ranks waited, and where one raised
 
 
 def test_a_stored_error_quotes_the_cell_above_it():
@@ -112,8 +137,14 @@ def test_a_stored_error_quotes_the_cell_above_it():
     told = {}
     for name, cells in BOOKS.items():
         for number, cell in enumerate(cells):
-            lines = [line.strip() for frame in FRAMES for line in re.findall(frame, said([cell]), re.M)]
-            told |= {(name, number): [line for line in lines if line not in cell.source]} if lines else {}
+            lines = [
+                line.strip() for frame in FRAMES for line in re.findall(frame, said([cell]), re.M)
+            ]
+            told |= (
+                {(name, number): [line for line in lines if line not in cell.source]}
+                if lines
+                else {}
+            )
     assert len(told) >= 15 and not {where: lines for where, lines in told.items() if lines}
 
 
@@ -121,12 +152,19 @@ def test_what_is_told_would_be_noticed():
     """And what writes the notebooks takes the host's and the home's name away."""
     lost = f"on box-7, {Path.home()}/kit/a.py, http://127.0.0.1:1/lab?token=0123456789abcdef"
     assert [telling.search(lost) is not None for telling in TELLING] == [True, True]
-    assert TELLING[0].search("file:///home/me/kit/a.py") and not TELLING[0].search("https://pypi.org/simple/torch, a file:a.py")
-    (kept,) = {nameless({"text": lost}, "box-7")["text"], nameless({"data": {"text/plain": lost}}, "box-7")["data"]["text/plain"]}
+    assert TELLING[0].search("file:///home/me/kit/a.py") and not TELLING[0].search(
+        "https://pypi.org/simple/torch, a file:a.py"
+    )
+    (kept,) = {
+        nameless({"text": lost}, "box-7")["text"],
+        nameless({"data": {"text/plain": lost}}, "box-7")["data"]["text/plain"],
+    }
     assert kept.startswith("on this-host, ~/kit/a.py")
 
 
-SHOWS = re.compile(r'Path\(f?"\.\./scripts/[^"]+"\)\.read_text\(\)')  # cells that show a program of the kit
+SHOWS = re.compile(
+    r'Path\(f?"\.\./scripts/[^"]+"\)\.read_text\(\)'
+)  # cells that show a program of the kit
 SHOWN = [
     pytest.param(cell, id=f"{name}, cell {number}")
     for name, cells in BOOKS.items()
@@ -144,6 +182,10 @@ def test_a_program_is_shown_as_it_is(cell, monkeypatch, capsys):
     exec(compile(ast.Module(lines[:-1], []), "cell", "exec"), known)
     last = eval(compile(ast.Expression(lines[-1].value), "cell", "eval"), known)
     printed = "".join(output.text for output in cell.outputs if output.output_type == "stream")
-    pages = [output.data["text/html"] for output in cell.outputs if "text/html" in output.get("data", {})]
+    pages = [
+        output.data["text/html"] for output in cell.outputs if "text/html" in output.get("data", {})
+    ]
     again = f"`.venv/bin/python tools/notebooks.py` with that notebook writes what {SHOWS.search(cell.source).group()} is now"
-    assert capsys.readouterr().out == printed and pages == ([last._repr_html_()] if last else []), again
+    assert capsys.readouterr().out == printed and pages == ([last._repr_html_()] if last else []), (
+        again
+    )

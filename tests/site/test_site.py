@@ -31,7 +31,9 @@ pytestmark = pytest.mark.long
 SCREENS = ROOT / "build" / "screens"
 DECK = "5_clusters"  # one of them stands for all: the slides have tests of their own
 BROWSER = next((name for name in pdf.NAMES if pdf.shutil.which(name)), None)
-needs_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium on the PATH (Debian: apt-get install chromium)")
+needs_browser = pytest.mark.skipif(
+    BROWSER is None, reason="no Chromium on the PATH (Debian: apt-get install chromium)"
+)
 NO_PACKAGES = "a package index could not be reached"
 
 
@@ -43,7 +45,12 @@ def site(tmp_path_factory):
     done = subprocess.run(packages, cwd=ROOT / "site", capture_output=True, text=True, timeout=300)
     if done.returncode == 0:
         command = [sys.executable, ROOT / "site" / "build.py", "--out", out, "--deck", DECK]
-        done = subprocess.run([*CUT, *command] if can_be_cut() else command, capture_output=True, text=True, timeout=500)
+        done = subprocess.run(
+            [*CUT, *command] if can_be_cut() else command,
+            capture_output=True,
+            text=True,
+            timeout=500,
+        )
     if NO_PACKAGES in done.stdout + done.stderr:
         pytest.skip(f"the site's packages cannot be had here: {NO_PACKAGES}")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -78,7 +85,9 @@ class Page(HTMLParser):
 def pages(site):
     """{path in the site: its Page}; the deck aside, whose tests are in test_slides.py."""
     return {
-        path.relative_to(site): Page(path) for path in site.rglob("*.html") if "slides" not in path.relative_to(site).parts[:-1]
+        path.relative_to(site): Page(path)
+        for path in site.rglob("*.html")
+        if "slides" not in path.relative_to(site).parts[:-1]
     }
 
 
@@ -87,11 +96,24 @@ def test_every_part_is_there(site, pages):
     assert {path.removesuffix(".ipynb") for path in all_pages()} <= there
     numbers = range(1, len(PARTS) + 1)
     assert {f"{folder}/{number}" for folder in ("parts", "quiz") for number in numbers} <= there
-    assert {"index", "glossary", "bibliography", "slides", "measured", "benchmarks/zero", "docs/no_cell_hangs"} <= there
+    assert {
+        "index",
+        "glossary",
+        "bibliography",
+        "slides",
+        "measured",
+        "benchmarks/zero",
+        "docs/no_cell_hangs",
+    } <= there
 
 
 def test_no_page_loads_from_elsewhere(pages):
-    assert not {(str(path), url) for path, page in pages.items() for url in page.loads if re.match(r"(https?:)?//", url)}
+    assert not {
+        (str(path), url)
+        for path, page in pages.items()
+        for url in page.loads
+        if re.match(r"(https?:)?//", url)
+    }
 
 
 def test_every_link_within_the_site_leads_somewhere(site, pages):
@@ -102,7 +124,9 @@ def test_every_link_within_the_site_leads_somewhere(site, pages):
             if re.match(r"\w+:", address) or "slides/" in address:
                 continue
             target = (site / path.parent / unquote(address)).resolve() if address else site / path
-            known = pages.get(target.relative_to(site.resolve())) if target.suffix == ".html" else None
+            known = (
+                pages.get(target.relative_to(site.resolve())) if target.suffix == ".html" else None
+            )
             if not target.is_file() or (place and known and unquote(place) not in known.places):
                 wrong.add((str(path), link))
     assert not wrong
@@ -110,7 +134,9 @@ def test_every_link_within_the_site_leads_somewhere(site, pages):
 
 def test_every_picture_has_an_alternative_text(pages):
     assert sum(len(page.pictures) for page in pages.values()) > 50
-    assert not {str(path) for path, page in pages.items() if any(len(alt) < 5 for alt in page.pictures)}
+    assert not {
+        str(path) for path, page in pages.items() if any(len(alt) < 5 for alt in page.pictures)
+    }
 
 
 def test_stored_outputs_are_shown_and_answers_folded(site, pages):
@@ -118,8 +144,16 @@ def test_stored_outputs_are_shown_and_answers_folded(site, pages):
     assert "I am rank 3 of 4" in text and "Rank 3 raised IndexError" in text
     for path in all_pages():
         cells = notebook(path)["cells"]
-        hidden = [cell for cell in cells if cell["metadata"].get("jupyter", {}).get("outputs_hidden") and cell.get("outputs")]
-        answers = sum("".join(cell["source"]).count("<details") for cell in cells if cell["cell_type"] == "markdown")
+        hidden = [
+            cell
+            for cell in cells
+            if cell["metadata"].get("jupyter", {}).get("outputs_hidden") and cell.get("outputs")
+        ]
+        answers = sum(
+            "".join(cell["source"]).count("<details")
+            for cell in cells
+            if cell["cell_type"] == "markdown"
+        )
         assert pages[Path(path).with_suffix(".html")].folds >= answers + len(hidden), path
 
 
@@ -127,7 +161,10 @@ def test_words_and_functions_are_linked_where_they_are_first_used(site):
     text = (site / "notebooks" / "02_mpi_pi.html").read_text()
     assert text.count('href="../glossary.html#term-speed-up"') == 1
     article = text[text.index("<article") : text.index("Functions on this page</")]
-    assert len(re.findall(r'class="function[^"]*" href="https://mpi4py[^"]*Comm.Reduce"', article)) == 1
+    assert (
+        len(re.findall(r'class="function[^"]*" href="https://mpi4py[^"]*Comm.Reduce"', article))
+        == 1
+    )
 
 
 def test_a_page_links_a_word_once_and_every_word_is_linked_somewhere(site, pages):
@@ -171,11 +208,15 @@ def test_mathematics_and_diagrams_need_no_network(site, browser):
     browser.set_viewport_size({"width": 1300, "height": 900})
     browser.goto((site / "notebooks" / "01_monte_carlo_pi.html").as_uri())
     browser.wait_for_selector("mjx-container")
-    assert browser.locator("mjx-container").count() > 5 and browser.locator("mjx-merror").count() == 0
+    assert (
+        browser.locator("mjx-container").count() > 5 and browser.locator("mjx-merror").count() == 0
+    )
     keep(browser, "light")
     browser.goto((site / "docs" / "architecture.html").as_uri())
     assert browser.locator("figure.diagram svg").bounding_box()["height"] > 100
-    assert browser.requested and not [url for url in browser.requested if not url.startswith(("file:", "data:", "blob:"))]
+    assert browser.requested and not [
+        url for url in browser.requested if not url.startswith(("file:", "data:", "blob:"))
+    ]
 
 
 @needs_browser
@@ -190,7 +231,9 @@ def test_a_quiz_answers_by_keyboard(site, browser):
     right.locator("summary").focus()
     browser.keyboard.press("Enter")
     assert right.locator("p").is_visible() and not wrong.locator("p").is_visible(), "one at a time"
-    browser.wait_for_function("document.querySelector('.quiz-score').textContent.startsWith('0 of 1 right at the first try')")
+    browser.wait_for_function(
+        "document.querySelector('.quiz-score').textContent.startsWith('0 of 1 right at the first try')"
+    )
 
 
 class Files(http.server.SimpleHTTPRequestHandler):
@@ -228,7 +271,9 @@ WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
 
 def axe(page, rules=WCAG):
     """What axe-core finds wrong on the page that is open."""
-    (script,) = (ROOT / ".venv-site").glob("lib/python3*/site-packages/axe_playwright_python/axe.min.js")
+    (script,) = (ROOT / ".venv-site").glob(
+        "lib/python3*/site-packages/axe_playwright_python/axe.min.js"
+    )
     page.add_script_tag(path=script)
     return page.evaluate(AXE, rules)
 
@@ -323,7 +368,10 @@ def links(*options):
 
 def test_without_a_network_no_address_is_asked_for():
     done = links("--probe", "http://127.0.0.1:9")
-    assert (done.returncode, done.stdout) == (0, "There is no network here, so no address was asked for.\n")
+    assert (done.returncode, done.stdout) == (
+        0,
+        "There is no network here, so no address was asked for.\n",
+    )
 
 
 def test_a_broken_address_is_named(site, elsewhere, tmp_path):

@@ -29,7 +29,11 @@ PAPERS = r"https://(?:arxiv\.org|doi\.org|aclanthology\.org|www\.usenix\.org|pap
 
 
 def test_every_notebook_lab_and_deck_is_in_one_part():
-    there = [path.relative_to(ROOT).as_posix() for folder in ("notebooks", "labs") for path in (ROOT / folder).glob("*.ipynb")]
+    there = [
+        path.relative_to(ROOT).as_posix()
+        for folder in ("notebooks", "labs")
+        for path in (ROOT / folder).glob("*.ipynb")
+    ]
     assert sorted(all_pages()) == sorted(there)
     assert sorted(part["deck"] for part in PARTS if "deck" in part) == sorted(
         path.parent.name for path in (ROOT / "slides").glob("*/deck.md")
@@ -45,7 +49,9 @@ def test_the_readme_has_the_hours_of_parts_and_ways():
     rows = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| ")]
     for number, part in enumerate(PARTS, start=1):
         (row,) = (row for row in rows if row.startswith(f"| {number} · {part['title']} |"))
-        assert row.endswith(f"| {content.hours(sum(map(content.minutes_of, content.pages_of(part))))} |"), part["title"]
+        assert row.endswith(
+            f"| {content.hours(sum(map(content.minutes_of, content.pages_of(part))))} |"
+        ), part["title"]
         assert all(f"({path})" in row for path in content.pages_of(part)), part["title"]
     for way in content.WAYS:
         (row,) = (row for row in rows if row.startswith(f"| **{way['name']}**: "))
@@ -54,16 +60,26 @@ def test_the_readme_has_the_hours_of_parts_and_ways():
 
 def test_the_readme_s_pictures_are_small_and_described():
     readme = (ROOT / "README.md").read_text()
-    shown = {path: alt for alt, path in re.findall(r"!\[([^]]+)\]\((docs/pictures/[^)]+)\)", readme)}
+    shown = {
+        path: alt for alt, path in re.findall(r"!\[([^]]+)\]\((docs/pictures/[^)]+)\)", readme)
+    }
     shown |= dict(re.findall(r'<img src="(docs/pictures/[^"]+)"[^>]* alt="([^"]+)"', readme))
-    assert {Path(path).name for path in shown} == {path.name for path in (ROOT / "docs" / "pictures").iterdir()}
-    assert all((ROOT / path).stat().st_size < 120_000 and len(alt) > 8 for path, alt in shown.items())
+    assert {Path(path).name for path in shown} == {
+        path.name for path in (ROOT / "docs" / "pictures").iterdir()
+    }
+    assert all(
+        (ROOT / path).stat().st_size < 120_000 and len(alt) > 8 for path, alt in shown.items()
+    )
 
 
 def pictures(path):
     """The cells of a notebook that left a picture, and `mermaid` if there is a diagram."""
     cells = notebook(path)["cells"]
-    drawn = {cell["id"] for cell in cells if any("image/png" in output.get("data", {}) for output in cell.get("outputs", []))}
+    drawn = {
+        cell["id"]
+        for cell in cells
+        if any("image/png" in output.get("data", {}) for output in cell.get("outputs", []))
+    }
     return drawn | {"mermaid"} if "```mermaid" in text_of(path) else drawn
 
 
@@ -86,11 +102,17 @@ def test_a_quiz_has_eight_questions_and_every_answer_says_why(number):
         assert path_of(question["about"]) in content.pages_of(PARTS[number - 1]), question["about"]
         marks = [mark for mark, _, _ in question["answers"]]
         assert marks.count("+") == 1 and marks.count("-") >= 2, question["ask"]
-        assert all(len(why) > 10 and why.endswith(".") for _, _, why in question["answers"]), question["ask"]
+        assert all(len(why) > 10 and why.endswith(".") for _, _, why in question["answers"]), (
+            question["ask"]
+        )
 
 
 def test_every_notebook_is_asked_about():
-    asked = {question["about"] for number in range(1, len(PARTS) + 1) for question in quiz.questions(number)}
+    asked = {
+        question["about"]
+        for number in range(1, len(PARTS) + 1)
+        for question in quiz.questions(number)
+    }
     assert asked >= {Path(path).stem for path in all_pages() if path.startswith("notebooks/")}
 
 
@@ -115,10 +137,19 @@ def test_each_word_of_the_glossary_stands_once():
 def test_the_bibliography_has_what_the_pages_cite():
     known = {work["url"] for work in bibliography.WORKS}
     assert len(known) == len(bibliography.WORKS)
-    texts = {path: text_of(path) for path in all_pages()} | {path: (ROOT / path).read_text() for path in stage.DOCS}
-    missing = {url: path for path, text in texts.items() for url in re.findall(PAPERS, text) if url not in known}
+    texts = {path: text_of(path) for path in all_pages()} | {
+        path: (ROOT / path).read_text() for path in stage.DOCS
+    }
+    missing = {
+        url: path
+        for path, text in texts.items()
+        for url in re.findall(PAPERS, text)
+        if url not in known
+    }
     assert not missing
-    assert not [url for url in known if not any(url in text for text in texts.values())], "works that nobody cites"
+    assert not [url for url in known if not any(url in text for text in texts.values())], (
+        "works that nobody cites"
+    )
 
 
 def names_in(path):
@@ -126,7 +157,9 @@ def names_in(path):
     found = {"": set()}
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.ClassDef):
-            found[node.name] = {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
+            found[node.name] = {
+                each.name for each in node.body if isinstance(each, ast.FunctionDef)
+            }
             found[""].add(node.name)
         elif isinstance(node, ast.AnnAssign):
             found[""].add(node.target.id)
@@ -153,7 +186,9 @@ def test_the_functions_of_the_table_exist():
 
 
 OBJECTS = re.compile(r"(?:comm|dist|hvd|deepspeed|MPI)\.[\w.]+")
-LIBRARIES = re.compile(r"(?:mpi4py|torch|horovod|deepspeed|transformers|accelerate|datasets|sklearn|rouge_score)\..*")
+LIBRARIES = re.compile(
+    r"(?:mpi4py|torch|horovod|deepspeed|transformers|accelerate|datasets|sklearn|rouge_score)\..*"
+)
 # Tensors' own words, as NumPy's, are what attendees bring; and what is private.
 LEFT_OUT = re.compile(r"torch\.\w+|.*\._.*|transformers\.utils\..*|hvd\.Compression\..*")
 
@@ -193,7 +228,10 @@ def test_an_output_that_is_hidden_in_jupyterlab_is_folded_on_the_site():
 
 def test_staging_leaves_what_has_not_changed_and_removes_what_is_gone(tmp_path):
     stage.stage(tmp_path)
-    page, gone = tmp_path / "notebooks" / "00_start_here.ipynb", tmp_path / "notebooks" / "99_gone.ipynb"
+    page, gone = (
+        tmp_path / "notebooks" / "00_start_here.ipynb",
+        tmp_path / "notebooks" / "99_gone.ipynb",
+    )
     assert json.loads(page.read_text())["cells"][-1]["id"] == "site-functions"
     before = page.stat().st_mtime_ns
     gone.write_text("{}")

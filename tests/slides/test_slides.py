@@ -26,7 +26,19 @@ import render  # noqa: E402
 # isort: on
 
 DECKS = [folder.name for folder in build.decks()]
-LOADS = {"script", "img", "iframe", "audio", "video", "source", "embed", "object", "link", "track", "input"}
+LOADS = {
+    "script",
+    "img",
+    "iframe",
+    "audio",
+    "video",
+    "source",
+    "embed",
+    "object",
+    "link",
+    "track",
+    "input",
+}
 
 
 def browser_missing():
@@ -37,7 +49,9 @@ def browser_missing():
     return ""
 
 
-needs_browser = pytest.mark.skipif(bool(browser_missing()), reason=browser_missing() or "there is a browser")
+needs_browser = pytest.mark.skipif(
+    bool(browser_missing()), reason=browser_missing() or "there is a browser"
+)
 
 
 @pytest.fixture(scope="module")
@@ -90,19 +104,29 @@ def test_pages_load_nothing_from_anywhere(built):
         parser.feed(text)
         outside = [url[:100] for url in parser.urls if not url.startswith("data:")]
         styles = "".join(re.findall(r"<style>(.*?)</style>", text, re.DOTALL))
-        outside += [url[:100] for url in re.findall(r"url\(['\"]?([^)'\"]+)", styles) if not url.startswith(("data:", "#"))]
+        outside += [
+            url[:100]
+            for url in re.findall(r"url\(['\"]?([^)'\"]+)", styles)
+            if not url.startswith(("data:", "#"))
+        ]
         outside += re.findall(r"@import[^;]*", styles)
         assert outside == [], f"{page.name} loads {outside}"
         with_content = [slide for slide in built[0].slides if slide.classes != "divider"]
-        assert len(parser.urls) >= len(with_content) / 2, "hardly any picture was found: is the check blind?"
+        assert len(parser.urls) >= len(with_content) / 2, (
+            "hardly any picture was found: is the check blind?"
+        )
 
 
 def test_every_slide_has_notes_and_minutes(built):
     deck = built[0]
     for slide in deck.slides:
         for part in ("Say.", "Ask.", "Watch for."):
-            assert f"<strong>{part}</strong>" in slide.notes, f"{slide.title}: its notes have no **{part}**"
-        assert len(re.sub(r"<[^>]+>", "", slide.notes).split()) >= 30, f"{slide.title}: its notes say next to nothing"
+            assert f"<strong>{part}</strong>" in slide.notes, (
+                f"{slide.title}: its notes have no **{part}**"
+            )
+        assert len(re.sub(r"<[^>]+>", "", slide.notes).split()) >= 30, (
+            f"{slide.title}: its notes say next to nothing"
+        )
         assert 0.5 <= slide.minutes <= 4, f"{slide.title}: {slide.minutes} minutes is not one idea"
     notes = built[2].read_text(encoding="utf-8")
     assert notes.count('<div class="said">') == len(deck.slides)
@@ -125,7 +149,11 @@ def test_a_deck_keeps_its_number_of_slides_and_its_time(built):
 
 
 def test_the_readme_has_the_slides_and_minutes_of_each_deck(built):
-    row = re.search(rf"^\| \[{built[0].name}\].*?\) \| (\d+) \| ([\d.]+) \|", (SLIDES / "README.md").read_text(), re.MULTILINE)
+    row = re.search(
+        rf"^\| \[{built[0].name}\].*?\) \| (\d+) \| ([\d.]+) \|",
+        (SLIDES / "README.md").read_text(),
+        re.MULTILINE,
+    )
     assert (int(row[1]), float(row[2])) == (len(built[0].slides), built[0].minutes)
 
 
@@ -141,7 +169,9 @@ def test_a_title_has_a_picture_and_a_section_one_big_number(built):
 
 def test_few_words_a_slide(built):
     for slide in built[0].slides:
-        text = re.sub(r"<figure.*?</figure>|<table.*?</table>|<[^>]+>", " ", slide.html, flags=re.DOTALL)
+        text = re.sub(
+            r"<figure.*?</figure>|<table.*?</table>|<[^>]+>", " ", slide.html, flags=re.DOTALL
+        )
         words = len(text.split())
         assert words <= (110 if "sources" in slide.classes else 65), f"{slide.title}: {words} words"
 
@@ -149,7 +179,9 @@ def test_few_words_a_slide(built):
 def test_exercises_state_the_minutes_that_the_notebooks_do(built):
     """By the same tool; so nobody typed them."""
     folder = SLIDES / built[0].name
-    exercises = re.split(r"^---$", (folder / "deck.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    exercises = re.split(
+        r"^---$", (folder / "deck.md").read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
     exercises = [text for text in exercises if "{.do}" in text]
     assert exercises
     for text in exercises:
@@ -183,7 +215,9 @@ def test_figures_are_legible(everything):
 
 
 def figures_in(name):
-    return re.findall(r"\((?:figure|steps):(\w+)\)", (SLIDES / name / "deck.md").read_text(encoding="utf-8"))
+    return re.findall(
+        r"\((?:figure|steps):(\w+)\)", (SLIDES / name / "deck.md").read_text(encoding="utf-8")
+    )
 
 
 def test_vendored_files_are_unchanged():
@@ -191,12 +225,16 @@ def test_vendored_files_are_unchanged():
     listed = (folder / "SHA256SUMS").read_text(encoding="utf-8").split()
     assert len(listed) >= 12
     for digest, name in zip(listed[::2], listed[1::2], strict=True):
-        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest, f"{name} is not what was taken"
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest, (
+            f"{name} is not what was taken"
+        )
 
 
 # --- mistakes in a deck are named ------------------------------------------------------------------------------------
 
-GOOD = "## A title\n\nText, $x^2$.\n\n::: notes 1 min\n**Say.** a **Ask.** b **Watch for.** c\n:::\n"
+GOOD = (
+    "## A title\n\nText, $x^2$.\n\n::: notes 1 min\n**Say.** a **Ask.** b **Watch for.** c\n:::\n"
+)
 FIGURES = "STYLE = {}\ndef facts():\n    return {'three': 3}\n"
 
 
@@ -207,7 +245,10 @@ def load_text(tmp_path, text):
 
 
 def test_a_good_deck_loads(tmp_path):
-    deck = load_text(tmp_path, GOOD.replace("Text", "<< three >> ranks") + "\n---\n\n" + GOOD.replace("1 min", "2.5 min"))
+    deck = load_text(
+        tmp_path,
+        GOOD.replace("Text", "<< three >> ranks") + "\n---\n\n" + GOOD.replace("1 min", "2.5 min"),
+    )
     assert [slide.minutes for slide in deck.slides] == [1.0, 2.5] and deck.minutes == 3.5
     assert "3 ranks" in deck.slides[0].html and "notes" not in deck.slides[0].html
     assert 'alt="x^2"' in deck.slides[0].html and deck.slides[1].starts == 1.0
@@ -227,7 +268,11 @@ def test_a_good_deck_loads(tmp_path):
         ("Text", "::: col\n\n::: answer\nx\n:::\n:::\n\nText", "stray `:::`"),
         ("Text", "```python from=scripts/none.py def=f\n```\n\nText", "no such script"),
         ("Text", '<< minutes("notebooks/99_none") >>', "minutes of notebooks/99_none"),
-        ("Text", '<< minutes("notebooks/02_mpi_pi", since="Nowhere") >>', "0 headings are called 'Nowhere'"),
+        (
+            "Text",
+            '<< minutes("notebooks/02_mpi_pi", since="Nowhere") >>',
+            "0 headings are called 'Nowhere'",
+        ),
     ],
 )
 def test_mistakes_are_named(tmp_path, old, new, message):
@@ -236,16 +281,25 @@ def test_mistakes_are_named(tmp_path, old, new, message):
 
 
 def test_extracts_follow_their_source(tmp_path, monkeypatch):
-    cell = {"cell_type": "code", "metadata": {"tags": ["slide-a"]}, "source": ["x = 1\n", "print(x)"]}
+    cell = {
+        "cell_type": "code",
+        "metadata": {"tags": ["slide-a"]},
+        "source": ["x = 1\n", "print(x)"],
+    }
     cell["outputs"] = [{"output_type": "stream", "name": "stdout", "text": ["1\n"]}]
-    (tmp_path / "n.ipynb").write_text(json.dumps({"cells": [cell, {"cell_type": "markdown", "source": "## Two words"}]}))
+    (tmp_path / "n.ipynb").write_text(
+        json.dumps({"cells": [cell, {"cell_type": "markdown", "source": "## Two words"}]})
+    )
     (tmp_path / "s.py").write_text("def f():\n    a = 1\n    return a\n")
     monkeypatch.setattr(extract, "ROOT", tmp_path)
     assert extract.cell_source("n.ipynb", "slide-a") == "x = 1\nprint(x)"
     assert extract.cell_output("n.ipynb", "slide-a") == "1"
     assert extract.heading_ids("n.ipynb") == {"Two-words"}
     assert extract.function_source("s.py", "f").startswith("def f():")
-    assert extract.between("def f():\n    a = 1\n    return a", "a = 1", "return", "s.py") == "a = 1\nreturn a"
+    assert (
+        extract.between("def f():\n    a = 1\n    return a", "a = 1", "return", "s.py")
+        == "a = 1\nreturn a"
+    )
     with pytest.raises(extract.SlideError, match="0 code cells carry the tag 'slide-b' or have it"):
         extract.cell_source("n.ipynb", "slide-b")
 
@@ -253,7 +307,9 @@ def test_extracts_follow_their_source(tmp_path, monkeypatch):
 def test_without_a_browser_the_html_is_built_and_the_remedy_named(everything):
     folder, said, decks, _ = everything
     assert "apt-get install chromium" in said
-    assert len(list(folder.glob("*.html"))) == 2 * len(DECKS) == 2 * len(decks) and not list(folder.glob("*.pdf"))
+    assert len(list(folder.glob("*.html"))) == 2 * len(DECKS) == 2 * len(decks) and not list(
+        folder.glob("*.pdf")
+    )
 
 
 # --- in the browser --------------------------------------------------------------------------------------------------
@@ -316,7 +372,9 @@ def test_nothing_overflows_and_all_is_legible(built):
     assert timings == [round(60 * slide.minutes) for slide in deck.slides]
     outside = [url[:80] for url in requests if not url.startswith(("data:", "file:"))]
     assert outside == [], f"the page asked for {outside}"
-    assert printed == [[slide.title, 1280, 719] for slide in deck.slides], "the PDF would not have a page for every slide"
+    assert printed == [[slide.title, 1280, 719] for slide in deck.slides], (
+        "the PDF would not have a page for every slide"
+    )
 
 
 @needs_browser
@@ -327,7 +385,9 @@ def test_the_look_sees_what_is_wrong(tmp_path):
     for name, text in {"wide": wide, "small": small, "long": "line\n\n" * 40}.items():
         folder = tmp_path / name
         folder.mkdir()
-        (folder / "deck.md").write_text("---\ntitle: t\n---\n\n" + GOOD.replace("Text", text + "Text"), encoding="utf-8")
+        (folder / "deck.md").write_text(
+            "---\ntitle: t\n---\n\n" + GOOD.replace("Text", text + "Text"), encoding="utf-8"
+        )
         (folder / "figures.py").write_text(FIGURES, encoding="utf-8")
         html = build.build_html(folder, tmp_path / "out")[1]
         with pdf.browser_page() as page:

@@ -26,11 +26,21 @@ def test_cells_run_while_the_slides_are_built(tmp_path, monkeypatch):
         )
     ]
     cells += [("wrong", "y = 1 / 0"), ("plot", "plt.subplots()"), ("text", "y = 2")]
-    cells = [{"cell_type": "code", "id": name, "metadata": {}, "source": [code], "outputs": []} for name, code in cells]
+    cells = [
+        {"cell_type": "code", "id": name, "metadata": {}, "source": [code], "outputs": []}
+        for name, code in cells
+    ]
     (tmp_path / "live.ipynb").write_text(json.dumps({"cells": cells}))
     monkeypatch.setattr(extract, "ROOT", tmp_path)
-    assert [names["x"].tolist() for names in live.on_threads("live.ipynb", "ring", 3)] == [[2], [0], [1]]
-    assert live.drawn_by_cells("live.ipynb", "text,plot", (3, 2)).get_size_inches().tolist() == [3, 2]
+    assert [names["x"].tolist() for names in live.on_threads("live.ipynb", "ring", 3)] == [
+        [2],
+        [0],
+        [1],
+    ]
+    assert live.drawn_by_cells("live.ipynb", "text,plot", (3, 2)).get_size_inches().tolist() == [
+        3,
+        2,
+    ]
     for ids, message in {
         "wrong": "cell 'wrong': ZeroDivisionError",
         "gone": "0 code cells carry the tag 'gone'",

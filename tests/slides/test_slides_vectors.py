@@ -27,7 +27,9 @@ MOST = 150_000  # characters of one SVG in a notebook
 SHOWN = [
     (folder.name, *picture)
     for folder in build.decks()
-    for picture in re.findall(r"\(picture:([^#\s]+)#([\w-]+)\)", (folder / "deck.md").read_text(encoding="utf-8"))
+    for picture in re.findall(
+        r"\(picture:([^#\s]+)#([\w-]+)\)", (folder / "deck.md").read_text(encoding="utf-8")
+    )
 ]
 OUTLINES = {"notebooks/A1_mpi_in_r.ipynb"}  # R writes its letters as outlines
 
@@ -35,18 +37,29 @@ OUTLINES = {"notebooks/A1_mpi_in_r.ipynb"}  # R writes its letters as outlines
 def small(svg, pixels):
     """Words below the least size on a slide, where the picture is so many pixels wide."""
     scale = pixels / vectors.width(svg)
-    return {words: round(size * scale, 1) for words, size in vectors.text_sizes(svg).items() if size * scale < LEAST}
+    return {
+        words: round(size * scale, 1)
+        for words, size in vectors.text_sizes(svg).items()
+        if size * scale < LEAST
+    }
 
 
 def on_slide(svg, *size):
     """Its width on a slide, in pixels."""
-    return size[0] * min(render.PICTURE_ZOOM, *(room / side for room, side in zip(render.PICTURE_ROOM, size, strict=True)))
+    return size[0] * min(
+        render.PICTURE_ZOOM,
+        *(room / side for room, side in zip(render.PICTURE_ROOM, size, strict=True)),
+    )
 
 
-@pytest.mark.parametrize(("deck", "book", "tag"), SHOWN, ids=[f"{deck}-{tag}" for deck, _, tag in SHOWN])
+@pytest.mark.parametrize(
+    ("deck", "book", "tag"), SHOWN, ids=[f"{deck}-{tag}" for deck, _, tag in SHOWN]
+)
 def test_a_notebook_s_picture_is_vectors_and_legible(deck, book, tag):
     drawn, *size = extract.cell_picture(book, tag)
-    assert isinstance(drawn, str), f"only a PNG: python tools/notebooks.py {book} stores the SVG, too"
+    assert isinstance(drawn, str), (
+        f"only a PNG: python tools/notebooks.py {book} stores the SVG, too"
+    )
     assert len(drawn) < MOST and "<image" not in drawn
     if book not in OUTLINES:
         assert vectors.text_sizes(drawn) and small(drawn, on_slide(drawn, *size)) == {}
@@ -74,7 +87,9 @@ def test_the_look_sees_small_text():
 def test_text_is_set_in_the_slides_typeface_which_the_picture_carries():
     svg = vectors.in_our_typeface(drawn_here("Größe µ", weight="bold"))
     assert "Größe µ" in svg and not re.search(r"(?<!'Source Sans Pro', )'DejaVu Sans'", svg)
-    faces = re.findall(r"font-weight:(\d+);font-style:(\w+);src:url\(data:font/woff;base64,([^)]*)\)", svg)
+    faces = re.findall(
+        r"font-weight:(\d+);font-style:(\w+);src:url\(data:font/woff;base64,([^)]*)\)", svg
+    )
     assert [face[:2] for face in faces] == [("400", "normal"), ("700", "normal")]
     for *_, data in faces:
         letters = set(map(chr, TTFont(io.BytesIO(base64.b64decode(data))).getBestCmap()))
@@ -83,8 +98,14 @@ def test_text_is_set_in_the_slides_typeface_which_the_picture_carries():
 
 def test_a_formula_s_letters_follow_each_other():
     svg = vectors.in_our_typeface(drawn_here("t"))
-    formula = next(text for text in re.findall(r"<text>.*?</text>", svg, re.DOTALL) if text.count("<tspan") == 3)
-    assert formula.count(' x="') == 1 and len(set(re.findall(r'y="([-\d.]+)"', formula))) == 2, "the exponent stands higher"
+    formula = next(
+        text
+        for text in re.findall(r"<text>.*?</text>", svg, re.DOTALL)
+        if text.count("<tspan") == 3
+    )
+    assert formula.count(' x="') == 1 and len(set(re.findall(r'y="([-\d.]+)"', formula))) == 2, (
+        "the exponent stands higher"
+    )
     assert re.sub(r"<[^>]*>|\s", "", formula) in ("100", "101", "102", "103", "104")
 
 
@@ -94,7 +115,10 @@ def test_a_picture_without_text_of_matplotlib_stays_as_it_is():
 
 def test_a_notebook_keeps_vectors_where_a_deck_shows_them():
     def cell(name, tags=()):
-        data = {"image/png": "", "image/svg+xml": "<svg>\n <metadata>\n now </metadata><path/></svg>"}
+        data = {
+            "image/png": "",
+            "image/svg+xml": "<svg>\n <metadata>\n now </metadata><path/></svg>",
+        }
         output = nbformat.v4.new_output("display_data", data)
         return nbformat.v4.new_code_cell(id=name, outputs=[output], metadata={"tags": list(tags)})
 
@@ -121,5 +145,7 @@ def test_a_kernel_draws_both(tmp_path):
     client.sockets = str(tmp_path)
     client.execute()
     [output] = book.cells[0].outputs
-    assert "image/png" in output.data and vectors.text_sizes(output.data["image/svg+xml"])["here"] > 0
+    assert (
+        "image/png" in output.data and vectors.text_sizes(output.data["image/svg+xml"])["here"] > 0
+    )
     assert book.cells[0].execution_count == 1

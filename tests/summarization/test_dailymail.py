@@ -53,10 +53,16 @@ def no_cache(tmp_path, monkeypatch):
 
 def run(home, endpoint, source="auto", silent=False, **settings):
     """The program's output, in a process of its own: the libraries read their settings at their import."""
-    env = {name: value for name, value in os.environ.items() if "proxy" not in name.lower() and name[:3] not in ("HF_", "PI2")}
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if "proxy" not in name.lower() and name[:3] not in ("HF_", "PI2")
+    }
     env |= {"HF_HOME": str(home), "HF_ENDPOINT": endpoint, **settings}
     program = PROGRAM.format(source=source, silent=silent)
-    return subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=60
+    )
 
 
 def test_real_set_from_the_hub_then_from_the_cache(tmp_path):
@@ -69,7 +75,10 @@ def test_real_set_from_the_hub_then_from_the_cache(tmp_path):
         assert first.stdout.splitlines()[-1] == f"['id', 'article', 'highlights'] {row}"
         assert any("/3.0.0/train-00000-of-00001.parquet" in request for request in hub.requests)
         asked = len(hub.requests)
-        assert "from the cache of `datasets`" in run(tmp_path, hub.url).stdout and len(hub.requests) == asked
+        assert (
+            "from the cache of `datasets`" in run(tmp_path, hub.url).stdout
+            and len(hub.requests) == asked
+        )
     for settings in ({}, {"HF_HUB_OFFLINE": "1"}):
         offline = run(tmp_path, hub.url, "real", **settings)
         assert offline.returncode == 0, offline.stderr
@@ -85,7 +94,9 @@ def test_a_resolver_that_never_answers(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "not CNN/DailyMail: no answer from the hub in 3 s (http://hub.invalid)." in done.stdout
     name, sizes, seconds = done.stdout.splitlines()[-2].split("|")
-    assert (name, sizes) == ("embedded", "[5, 500, 500]") and float(seconds) < 40  # of the 60 s that the resolver sleeps
+    assert (name, sizes) == ("embedded", "[5, 500, 500]") and float(
+        seconds
+    ) < 40  # of the 60 s that the resolver sleeps
     assert time.monotonic() - start < 50
 
 
@@ -155,7 +166,9 @@ def test_offline_is_known_within_seconds(server, reason, no_cache, monkeypatch):
         monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{port}")
         start = time.monotonic()
         stories = data.load(counts=FEW, say=said.append)
-        assert time.monotonic() - start < 20  # it waits for 3 s, and the machine may be busy; a firewall's silence lasts minutes
+        assert (
+            time.monotonic() - start < 20
+        )  # it waits for 3 s, and the machine may be busy; a firewall's silence lasts minutes
     assert stories.name == "embedded" and said == [stories.why]
     assert reason in stories.why and f"127.0.0.1:{port}" in stories.why
     assert {split: len(rows) for split, rows in stories.splits.items()} == FEW
@@ -164,25 +177,37 @@ def test_offline_is_known_within_seconds(server, reason, no_cache, monkeypatch):
 def test_real_offline_says_what_to_do(no_cache, monkeypatch):
     with refusing() as port:
         monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{port}")
-        with pytest.raises(OSError, match=r"cannot be reached .* Expected: .* in the cache .*HF_ENDPOINT .* load\('emb"):
+        with pytest.raises(
+            OSError,
+            match=r"cannot be reached .* Expected: .* in the cache .*HF_ENDPOINT .* load\('emb",
+        ):
             data.load("real", say=print)
 
 
 def test_a_hub_that_answers_without_the_files(no_cache, monkeypatch, tmp_path):
     with Hub({}) as hub:
         monkeypatch.setattr(constants, "ENDPOINT", hub.url)
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", hub.url + "/{repo_id}/resolve/{revision}/{filename}")
+        monkeypatch.setattr(
+            constants,
+            "HUGGINGFACE_CO_URL_TEMPLATE",
+            hub.url + "/{repo_id}/resolve/{revision}/{filename}",
+        )
         monkeypatch.setattr(datasets.config, "HF_ENDPOINT", hub.url)
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
         stories = data.load(counts=FEW, say=lambda text: None)
-    assert stories.name == "embedded" and "the hub answers, but the download failed (" in stories.why
+    assert (
+        stories.name == "embedded" and "the hub answers, but the download failed (" in stories.why
+    )
 
 
 @pytest.mark.parametrize("setting", ["HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"])
 def test_offline_settings_hold_without_a_question(setting, no_cache, monkeypatch):
     monkeypatch.setenv(setting, "1")
     monkeypatch.setattr(dailymail, "unreachable", lambda: pytest.fail("the hub was asked"))
-    assert f"the cache has no complete copy, and {setting} forbids" in data.load(counts=FEW, say=lambda text: None).why
+    assert (
+        f"the cache has no complete copy, and {setting} forbids"
+        in data.load(counts=FEW, say=lambda text: None).why
+    )
     with pytest.raises(OSError, match=setting):
         data.load("real")
 
@@ -199,7 +224,9 @@ def test_the_question_goes_through_a_proxy(no_cache, monkeypatch):
     with Hub({}) as proxy:
         monkeypatch.setenv("HTTP_PROXY", proxy.url)
         assert dailymail.unreachable() is None
-    assert proxy.requests == ["HEAD http://hub.invalid/datasets/abisee/cnn_dailymail/resolve/main/README.md"]
+    assert proxy.requests == [
+        "HEAD http://hub.invalid/datasets/abisee/cnn_dailymail/resolve/main/README.md"
+    ]
 
 
 def test_offline_mode_ends(no_cache):
@@ -220,7 +247,11 @@ def test_a_draw_is_the_same_each_time_and_in_order():
     rows = datasets.Dataset.from_list([{"id": i} for i in range(50)])
     drawn = dailymail.draw(rows, 9, seed=1)["id"]
     assert list(drawn) == sorted(drawn) and len(set(drawn)) == 9 and list(drawn) != list(range(9))
-    assert list(drawn) == list(dailymail.draw(rows, 9, seed=1)["id"]) != list(dailymail.draw(rows, 9, seed=2)["id"])
+    assert (
+        list(drawn)
+        == list(dailymail.draw(rows, 9, seed=1)["id"])
+        != list(dailymail.draw(rows, 9, seed=2)["id"])
+    )
     assert len(dailymail.draw(rows, 99, seed=1)) == len(dailymail.draw(rows, None, seed=1)) == 50
 
 

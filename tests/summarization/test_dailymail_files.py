@@ -21,12 +21,17 @@ from pi2zero import marks
 from pi2zero.summaries import data
 from pi2zero.summaries.data import files, readers
 
-STORY = "A ship sank\n\nNobody was hurt.\n\n@highlight\n\nShip sinks\n\n@highlight\n\nAll are well .\n"
+STORY = (
+    "A ship sank\n\nNobody was hurt.\n\n@highlight\n\nShip sinks\n\n@highlight\n\nAll are well .\n"
+)
 SPLITS = ("train", "validation", "test")
 
 
 def rows(split, count):
-    return [{"id": f"{split}{i}", "article": f"{split} story {i} .", "highlights": "One .\nTwo ."} for i in range(count)]
+    return [
+        {"id": f"{split}{i}", "article": f"{split} story {i} .", "highlights": "One .\nTwo ."}
+        for i in range(count)
+    ]
 
 
 def as_lines(stories):
@@ -54,7 +59,9 @@ def test_what_a_killed_process_left_is_cleared_away(tmp_path, monkeypatch):
     brief = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
     mine, gone = marks.owner_mark().replace("/", "@"), marks.owner_mark(brief.pid).replace("/", "@")
     brief.communicate()
-    elsewhere = gone.replace(gone.partition("@")[0], "another-host", 1)  # the temporary folder may be shared by hosts
+    elsewhere = gone.replace(
+        gone.partition("@")[0], "another-host", 1
+    )  # the temporary folder may be shared by hosts
     kept = {f"pi2zero-stories@{name}x" for name in (mine, elsewhere, "somebody")}
     for name in (*kept, f"pi2zero-stories@{gone}x"):
         (tmp_path / name).mkdir()
@@ -67,26 +74,45 @@ def test_what_a_killed_process_left_is_cleared_away(tmp_path, monkeypatch):
 
 def test_parquet(tmp_path):
     for split, count in {"train": 2500, "validation": 3, "test": 3}.items():
-        parquet.write_table(pa.Table.from_pylist(rows(split, count)), tmp_path / f"{split}-00000-of-00001.parquet")
+        parquet.write_table(
+            pa.Table.from_pylist(rows(split, count)), tmp_path / f"{split}-00000-of-00001.parquet"
+        )
     extra = [{"highlights": "One .", "article": f"more {i} .", "url": "x"} for i in range(3)]
-    parquet.write_table(pa.Table.from_pylist([*extra, dict(extra[0], article=None)]), tmp_path / "train-00001-of-00002.parquet")
+    parquet.write_table(
+        pa.Table.from_pylist([*extra, dict(extra[0], article=None)]),
+        tmp_path / "train-00001-of-00002.parquet",
+    )
     stories = quiet(tmp_path)
     assert sizes(stories) == [2503, 3, 3] and stories.name == str(tmp_path)
     assert stories.why == f"{tmp_path} is in use, as you asked: parquet. 1 story was left out."
     assert stories.splits["train"].column_names == ["id", "article", "highlights"]
-    assert stories.splits["train"][2502] == {"id": "train-00001-of-00002-3", "article": "more 2 .", "highlights": "One ."}
-    assert stories.skipped == ["train-00001-of-00002.parquet:4: 'article' is not a string but empty (null)"]
+    assert stories.splits["train"][2502] == {
+        "id": "train-00001-of-00002-3",
+        "article": "more 2 .",
+        "highlights": "One .",
+    }
+    assert stories.skipped == [
+        "train-00001-of-00002.parquet:4: 'article' is not a string but empty (null)"
+    ]
     few = quiet(tmp_path, counts={"train": 7})
     assert sizes(few) == [7, 3, 3] and not few.skipped and few.splits["train"][6]["id"] == "train6"
 
 
 def test_parquet_that_is_none(tmp_path):
     for split in SPLITS:
-        parquet.write_table(pa.Table.from_pylist([{"document": "a", "highlights": "b"}]), tmp_path / f"{split}.parquet")
-    with pytest.raises(ValueError, match=r"test.parquet has no column 'article', only document, highlights\. Rename"):
+        parquet.write_table(
+            pa.Table.from_pylist([{"document": "a", "highlights": "b"}]),
+            tmp_path / f"{split}.parquet",
+        )
+    with pytest.raises(
+        ValueError,
+        match=r"test.parquet has no column 'article', only document, highlights\. Rename",
+    ):
         quiet(tmp_path)
     (tmp_path / "test.parquet").write_bytes((tmp_path / "train.parquet").read_bytes()[:-20])
-    with pytest.raises(ValueError, match=r"test.parquet is not parquet, or damaged .* Copy it again"):
+    with pytest.raises(
+        ValueError, match=r"test.parquet is not parquet, or damaged .* Copy it again"
+    ):
         quiet(tmp_path)
 
 
@@ -95,7 +121,9 @@ def test_parquet_in_another_encoding(tmp_path):
     for split in SPLITS:
         ends = pa.py_buffer(b"".join(number.to_bytes(4, "little") for number in (0, 2, 4)))
         articles = pa.StringArray.from_buffers(2, ends, pa.py_buffer(split[:2].encode() + b"\xe9c"))
-        parquet.write_table(pa.table({"article": articles, "highlights": ["x", "y"]}), tmp_path / f"{split}.parquet")
+        parquet.write_table(
+            pa.table({"article": articles, "highlights": ["x", "y"]}), tmp_path / f"{split}.parquet"
+        )
     stories = quiet(tmp_path)
     assert sizes(stories) == [1, 1, 1]
     assert stories.skipped[0] == "test.parquet:2: not UTF-8 (byte 0xe9); save the file as UTF-8"
@@ -104,19 +132,29 @@ def test_parquet_in_another_encoding(tmp_path):
 def test_parquet_whose_column_has_a_damaged_name(tmp_path):
     """Changed bytes that Arrow itself does not notice (found by test_fuzz_state.py)."""
     for split in SPLITS:
-        parquet.write_table(pa.table({"article": ["a", "b"], "highlights": ["x", "y"]}), tmp_path / f"{split}.parquet")
+        parquet.write_table(
+            pa.table({"article": ["a", "b"], "highlights": ["x", "y"]}),
+            tmp_path / f"{split}.parquet",
+        )
     whole = (tmp_path / "test.parquet").read_bytes()
     (tmp_path / "test.parquet").write_bytes(whole.replace(b"article", b"\xbdrticle"))
-    with pytest.raises(ValueError, match=r"test.parquet is not parquet, or damaged \('utf-8' codec .* Copy it again") as caught:
+    with pytest.raises(
+        ValueError,
+        match=r"test.parquet is not parquet, or damaged \('utf-8' codec .* Copy it again",
+    ) as caught:
         quiet(tmp_path)
     assert type(caught.value) is ValueError
     (tmp_path / "test.parquet").write_bytes(whole.replace(b"article", b"\x08rticle"))
-    with pytest.raises(ValueError, match=r"has no column 'article', only \?rticle, highlights\. Rename"):
+    with pytest.raises(
+        ValueError, match=r"has no column 'article', only \?rticle, highlights\. Rename"
+    ):
         quiet(tmp_path)
 
 
 def test_json_lines(tmp_path):
-    more = '\n{"article": "No id", "highlights": "None"}\n{"id": 7, "article": "x", "highlights": "y"}'
+    more = (
+        '\n{"article": "No id", "highlights": "None"}\n{"id": 7, "article": "x", "highlights": "y"}'
+    )
     stories = quiet(folder_of_lines(tmp_path, train="\ufeff" + as_lines(rows("train", 3)) + more))
     assert sizes(stories) == [5, 3, 3] and "as you asked: JSON." in stories.why
     assert list(stories.splits["train"]["id"]) == ["train0", "train1", "train2", "train-5", "7"]
@@ -142,7 +180,12 @@ BAD_LINES = {
 
 @pytest.mark.parametrize("what", BAD_LINES)
 def test_bad_lines_are_reported_and_the_rest_is_used(what, tmp_path):
-    train = as_lines(rows("train", 2)).encode() + BAD_LINES[what] + b"\n" + as_lines(rows("train", 3)[2:]).encode()
+    train = (
+        as_lines(rows("train", 2)).encode()
+        + BAD_LINES[what]
+        + b"\n"
+        + as_lines(rows("train", 3)[2:]).encode()
+    )
     stories = quiet(folder_of_lines(tmp_path, train=train))
     assert sizes(stories) == [3, 3, 3] and len(stories.skipped) == 1
     assert stories.skipped[0].startswith(f"train.jsonl:3: {what}")
@@ -152,12 +195,17 @@ def test_five_are_printed(tmp_path, capsys):
     data.load(folder_of_lines(tmp_path, train=as_lines(rows("train", 2)) + "{\n" * 7))
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].endswith("JSON. 7 stories were left out.")
-    assert [line[:28] for line in printed[1:6]] == [f"  skipped train.jsonl:{n}: not" for n in range(3, 8)]
+    assert [line[:28] for line in printed[1:6]] == [
+        f"  skipped train.jsonl:{n}: not" for n in range(3, 8)
+    ]
     assert printed[6:] == ["  ... and 2 more"]
 
 
 def test_nothing_left(tmp_path):
-    with pytest.raises(ValueError, match=r"no story left for train\. 2 were skipped, the first was train.jsonl:1: not JSON"):
+    with pytest.raises(
+        ValueError,
+        match=r"no story left for train\. 2 were skipped, the first was train.jsonl:1: not JSON",
+    ):
         quiet(folder_of_lines(tmp_path, train="{\n{\n"))
 
 
@@ -170,13 +218,17 @@ def test_one_file_is_split_by_its_ids(tmp_path):
     assert "80 % of it for training, 10 % for validation, 10 % for the test" in stories.why
     file.write_text(as_lines(reversed(rows("story", 400))))
     again = quiet(file)
-    assert all(set(stories.splits[split]["id"]) == set(again.splits[split]["id"]) for split in SPLITS)
+    assert all(
+        set(stories.splits[split]["id"]) == set(again.splits[split]["id"]) for split in SPLITS
+    )
     parquet.write_table(pa.Table.from_pylist(rows("story", 400)), tmp_path / "all.parquet")
     few = quiet(tmp_path / "all.parquet", counts={"train": 5, "test": 2, "validation": 1})
     assert sizes(few) == [5, 1, 2]
     assert all(set(few.splits[split]["id"]) <= set(stories.splits[split]["id"]) for split in SPLITS)
     file.write_text(as_lines(rows("story", 2)))
-    with pytest.raises(ValueError, match=r"no story left for .* if it is one small file, make it a folder"):
+    with pytest.raises(
+        ValueError, match=r"no story left for .* if it is one small file, make it a folder"
+    ):
         quiet(file)
 
 
@@ -188,20 +240,38 @@ def test_folders_of_stories(tmp_path):
             (tmp_path / split / f"{i}.story").write_text(text, newline="\r\n" if i else "\n")
     (tmp_path / "train" / "cut.story").write_text(STORY[:30])
     stories = quiet(tmp_path)
-    assert sizes(stories) == [2, 2, 2] and stories.skipped == ["train/cut.story:3: cut off: it ends without an @highlight"]
+    assert sizes(stories) == [2, 2, 2] and stories.skipped == [
+        "train/cut.story:3: cut off: it ends without an @highlight"
+    ]
     article = "A ship validation 1 sank . Nobody was hurt.".replace("validation", "val")
-    assert stories.splits["validation"][1] == {"id": "1", "article": article, "highlights": "Ship sinks .\nAll are well ."}
+    assert stories.splits["validation"][1] == {
+        "id": "1",
+        "article": article,
+        "highlights": "Ship sinks .\nAll are well .",
+    }
 
 
 @pytest.mark.parametrize(
     ("story", "line", "what"),
     [
         (b"Text.\n\nMore.\n", 3, "cut off: it ends without an @highlight"),
-        (STORY.encode() + b"\n@highlight\n\n", 13, "cut off: there is nothing after this @highlight"),
-        (b"Text.\n\n@highlight\n\n@highlight\n\nOne\n", 3, "cut off: there is nothing after this @highlight"),
+        (
+            STORY.encode() + b"\n@highlight\n\n",
+            13,
+            "cut off: there is nothing after this @highlight",
+        ),
+        (
+            b"Text.\n\n@highlight\n\n@highlight\n\nOne\n",
+            3,
+            "cut off: there is nothing after this @highlight",
+        ),
         (b"\n\n@highlight\n\nOne\n", 1, "the article is empty"),
         (b"", 1, "the article is empty"),
-        ("One.\n\nA café.\n\n@highlight\n\nOne\n".encode("latin-1"), 3, "not UTF-8 (byte 0xe9); save the file as UTF-8"),
+        (
+            "One.\n\nA café.\n\n@highlight\n\nOne\n".encode("latin-1"),
+            3,
+            "not UTF-8 (byte 0xe9); save the file as UTF-8",
+        ),
         (STORY.encode("utf-16"), 1, "not UTF-8 (byte 0xff); save the file as UTF-8"),
     ],
 )
@@ -219,7 +289,9 @@ def test_the_original_download(place, tmp_path):
         for i, url in enumerate(urls):
             stories = tmp_path / ("cnn" if i else "dailymail") / "stories"
             stories.mkdir(parents=True, exist_ok=True)
-            (stories / f"{hashlib.sha1(url.encode()).hexdigest()}.story").write_text(f"{number} {i}. {STORY}")
+            (stories / f"{hashlib.sha1(url.encode()).hexdigest()}.story").write_text(
+                f"{number} {i}. {STORY}"
+            )
         listed = [*urls, "http://example.org/lost", urls[0]][: 5 - 2 * number]
         (tmp_path / place / f"all_{split}.txt").write_text("\n".join(listed))
     stories = quiet(tmp_path)
@@ -241,10 +313,15 @@ def test_the_original_download_unpacked_under_other_names(tmp_path):
     for split in ("train", "val", "test"):
         url = f"http://example.org/{split}"
         (tmp_path / "url_lists" / f"all_{split}.txt").write_text(url + "\n" + url + "/lost\n")
-        (tmp_path / "cnn_stories" / f"{hashlib.sha1(url.encode()).hexdigest()}.story").write_text(f"{split}. {STORY}")
+        (tmp_path / "cnn_stories" / f"{hashlib.sha1(url.encode()).hexdigest()}.story").write_text(
+            f"{split}. {STORY}"
+        )
     stories = quiet(tmp_path)
     assert sizes(stories) == [1, 1, 1]
-    assert all(line.endswith(f".story in {tmp_path.name}/cnn_stories)") for line in stories.skipped) and len(stories.skipped) == 3
+    assert (
+        all(line.endswith(f".story in {tmp_path.name}/cnn_stories)") for line in stories.skipped)
+        and len(stories.skipped) == 3
+    )
 
 
 def as_csv(stories):
@@ -261,17 +338,25 @@ def test_csv(tmp_path):
         (tmp_path / f"{split}.csv").write_text("\ufeff" + as_csv(rows(split, 3)))
     train = as_csv([*rows("train", 2), {"id": "bad", "article": "", "highlights": "x"}])
     train += 'n,"an article of "" some words","y\nz"\n'
-    (tmp_path / "train.csv").write_bytes(train.encode() + "l,café,x\n".encode("latin-1") + b'cut,"o')
+    (tmp_path / "train.csv").write_bytes(
+        train.encode() + "l,café,x\n".encode("latin-1") + b'cut,"o'
+    )
     stories = quiet(tmp_path)
     assert sizes(stories) == [3, 3, 3] and "CSV" in stories.why
-    assert stories.splits["train"][2] == {"id": "n", "article": 'an article of " some words', "highlights": "y\nz"}
+    assert stories.splits["train"][2] == {
+        "id": "n",
+        "article": 'an article of " some words',
+        "highlights": "y\nz",
+    }
     assert stories.skipped == [
         "train.csv:6: the article is empty",
         "train.csv:9: not UTF-8: it has half a character ('\\udce9')",
         "train.csv:10: not CSV (unexpected end of data); the rest of the file is left out",
     ]
     (tmp_path / "test.csv").write_text("document,summary\na,b\n")
-    with pytest.raises(ValueError, match=r"test.csv has no column 'article' in its first line\. Rename"):
+    with pytest.raises(
+        ValueError, match=r"test.csv has no column 'article' in its first line\. Rename"
+    ):
         quiet(tmp_path)
 
 
@@ -280,8 +365,15 @@ def test_json_arrays(indent, tmp_path, monkeypatch):
     """A piece of them at a time is read, wherever it ends."""
     monkeypatch.setattr(readers, "PIECE", 7)
     for split in SPLITS:
-        (tmp_path / f"{split}.json").write_text("\ufeff\n" + json.dumps(rows(split, 4), indent=indent))
-    more = [rows("train", 1)[0] | {"article": "a [ in it, }", "id": 7}, 12, {"highlights": "only"}, *rows("train", 2)[1:]]
+        (tmp_path / f"{split}.json").write_text(
+            "\ufeff\n" + json.dumps(rows(split, 4), indent=indent)
+        )
+    more = [
+        rows("train", 1)[0] | {"article": "a [ in it, }", "id": 7},
+        12,
+        {"highlights": "only"},
+        *rows("train", 2)[1:],
+    ]
     (tmp_path / "train.json").write_text(json.dumps(more, indent=indent))
     stories = quiet(tmp_path)
     assert sizes(stories) == [2, 4, 4] and not stories.splits["test"]["article"][3].endswith("3")
@@ -292,7 +384,9 @@ def test_json_arrays(indent, tmp_path, monkeypatch):
     ]
 
 
-@pytest.mark.parametrize("end", ["", ', {"article": "cut o', ", nonsense]", ', {"article": ' + "[" * 2000])
+@pytest.mark.parametrize(
+    "end", ["", ', {"article": "cut o', ", nonsense]", ', {"article": ' + "[" * 2000]
+)
 def test_a_json_array_that_is_cut_short(end, tmp_path):
     text = json.dumps(rows("train", 3))[:-1] + end
     for split in SPLITS:
@@ -305,7 +399,9 @@ def test_a_json_array_that_is_cut_short(end, tmp_path):
 
 def test_saved_datasets(tmp_path):
     """As `save_to_disk` writes them: three splits with their index, each of them alone, and one."""
-    parts = datasets.DatasetDict({split: datasets.Dataset.from_list(rows(split, 5)) for split in SPLITS})
+    parts = datasets.DatasetDict(
+        {split: datasets.Dataset.from_list(rows(split, 5)) for split in SPLITS}
+    )
     parts["train"] = parts["train"].shuffle(seed=0)  # an index beside the table
     parts.save_to_disk(tmp_path / "three")
     stories = quiet(tmp_path / "three")
@@ -315,7 +411,9 @@ def test_saved_datasets(tmp_path):
     assert sum(sizes(quiet(tmp_path / "one"))) == 200
     (arrow,) = (tmp_path / "three" / "test").glob("*.arrow")
     arrow.write_bytes(arrow.read_bytes()[:100])
-    with pytest.raises(ValueError, match=r"three/test is (not what save_to_disk writes, or )?damaged"):
+    with pytest.raises(
+        ValueError, match=r"three/test is (not what save_to_disk writes, or )?damaged"
+    ):
         quiet(tmp_path / "three")
 
 
@@ -338,7 +436,9 @@ def test_a_line_of_a_saved_dataset_that_is_no_utf8_is_reported_and_the_rest_is_u
     assert whole.count(article) == 1
     file.write_bytes(whole.replace(article, b"\xff" + article[1:]))
     stories = quiet(tmp_path / "saved")
-    assert sum(sizes(stories)) == 29 and stories.skipped == ["saved:3: not UTF-8 (byte 0xff); save the file as UTF-8"]
+    assert sum(sizes(stories)) == 29 and stories.skipped == [
+        "saved:3: not UTF-8 (byte 0xff); save the file as UTF-8"
+    ]
 
 
 def test_a_pipe_in_a_saved_dataset_is_not_waited_for(tmp_path):
@@ -378,14 +478,22 @@ def test_the_folder_around_a_copy(tmp_path):
     stories = quiet(tmp_path)
     assert sizes(stories) == [3, 3, 3] and stories.why.endswith("JSON, in its folder 3.0.0.")
     (tmp_path / "3.0.0").rename(tmp_path / "2.0.0")
-    with pytest.raises(ValueError, match=r"has stories in 1\.0\.0 and in 2\.0\.0\. Name one of these folders"):
+    with pytest.raises(
+        ValueError, match=r"has stories in 1\.0\.0 and in 2\.0\.0\. Name one of these folders"
+    ):
         quiet(tmp_path)
 
 
 def test_folders_that_are_no_copy(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no file or folder '.*reel'. Expected: .* Or 'auto', 'embedded' or 'real'"):
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"no file or folder '.*reel'. Expected: .* Or 'auto', 'embedded' or 'real'",
+    ):
         quiet("reel")
-    with pytest.raises(ValueError, match=r"has no stories in a form that can be read\. Expected: a folder with train"):
+    with pytest.raises(
+        ValueError,
+        match=r"has no stories in a form that can be read\. Expected: a folder with train",
+    ):
         quiet(tmp_path)
     (tmp_path / "train.jsonl").write_text("")
     with pytest.raises(ValueError, match=r"has JSON, but none for test and validation\. Expected"):
@@ -399,14 +507,20 @@ def test_a_copy_that_is_refused_leaves_nothing(tmp_path, monkeypatch):
     """What was read of it until then may be gigabytes, and the kernel that asked lives on."""
     copy = folder_of_lines(tmp_path, train=as_lines(rows("train", 3000)), test="no story\n")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with pytest.raises(ValueError, match="test") as kept:  # as a notebook's kernel keeps its last error
+    with pytest.raises(
+        ValueError, match="test"
+    ) as kept:  # as a notebook's kernel keeps its last error
         quiet(copy)
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(f"{split}.jsonl" for split in SPLITS)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        f"{split}.jsonl" for split in SPLITS
+    )
     held = []
     for file in list(Path("/proc/self/fd").iterdir()):
         with contextlib.suppress(OSError):  # the one that listed them
             held.append(str(file.readlink()))
-    assert kept.value and not [path for path in held if ".arrow" in path], "removed, but the disk is as full"
+    assert kept.value and not [path for path in held if ".arrow" in path], (
+        "removed, but the disk is as full"
+    )
 
 
 def test_the_variable(tmp_path, monkeypatch):
@@ -414,10 +528,14 @@ def test_the_variable(tmp_path, monkeypatch):
     stories = quiet("auto", download=False)
     assert sizes(stories) == [3, 3, 3] and "because $PI2ZERO_DAILYMAIL names it" in stories.why
     (tmp_path / "test.jsonl").unlink()
-    with pytest.raises(ValueError, match=r"\$PI2ZERO_DAILYMAIL names a copy .* none for test.* unset it"):
+    with pytest.raises(
+        ValueError, match=r"\$PI2ZERO_DAILYMAIL names a copy .* none for test.* unset it"
+    ):
         quiet("auto")
     monkeypatch.setenv("PI2ZERO_DAILYMAIL", str(tmp_path / "nowhere"))
-    with pytest.raises(FileNotFoundError, match=r"\$PI2ZERO_DAILYMAIL .* no file or folder .*nowhere.* Correct"):
+    with pytest.raises(
+        FileNotFoundError, match=r"\$PI2ZERO_DAILYMAIL .* no file or folder .*nowhere.* Correct"
+    ):
         quiet("auto")
 
 
@@ -428,4 +546,10 @@ def test_files_that_changed_are_read_again(tmp_path):
 
 def test_splits_of_single_files_stay():
     """Who trained with a file yesterday tests on the same stories today."""
-    assert [files._split_of(f"story{i}") for i in range(5)] == ["validation", "train", "train", "train", "test"]
+    assert [files._split_of(f"story{i}") for i in range(5)] == [
+        "validation",
+        "train",
+        "train",
+        "train",
+        "test",
+    ]

@@ -24,7 +24,9 @@ def stories(tmp_path):
     for split in ("train", "val", "test"):
         (tmp_path / "s" / split).mkdir(parents=True)
         for i in range(2):
-            (tmp_path / "s" / split / f"{i}.story").write_text(STORY.replace("ship", f"ship {split} {i}"))
+            (tmp_path / "s" / split / f"{i}.story").write_text(
+                STORY.replace("ship", f"ship {split} {i}")
+            )
     return tmp_path / "s"
 
 
@@ -71,7 +73,9 @@ def test_what_is_no_file_is_named_not_read(stories, tmp_path):
     (train / "folder.story").mkdir()
     found = quiet(stories)
     assert sizes(found) == [2, 2, 2]
-    assert [line.partition(": ")[2] for line in found.skipped] == ["not a file, or a link that leads to none"] * 5
+    assert [line.partition(": ")[2] for line in found.skipped] == [
+        "not a file, or a link that leads to none"
+    ] * 5
     os.mkfifo(tmp_path / "pipe.jsonl")
     with pytest.raises(ValueError, match=r"pipe.jsonl is neither a file nor a folder"):
         quiet(tmp_path / "pipe.jsonl")
@@ -80,7 +84,9 @@ def test_what_is_no_file_is_named_not_read(stories, tmp_path):
 def test_pickles_are_never_loaded(stories, tmp_path):
     trap = pickle.dumps(Payload(tmp_path / "it ran"))
     (stories / "train" / "x.story").write_bytes(trap)
-    assert quiet(stories).skipped == ["train/x.story:1: not UTF-8 (byte 0x80); save the file as UTF-8"]
+    assert quiet(stories).skipped == [
+        "train/x.story:1: not UTF-8 (byte 0x80); save the file as UTF-8"
+    ]
     for split in ("train", "val", "test"):
         (stories / f"{split}.parquet").write_bytes(trap)
     with pytest.raises(ValueError, match=r"is not parquet, or damaged"):
@@ -117,9 +123,13 @@ print(peak() - before)
 def refused(folder, table, **options):
     """(the sentence, MB that the reader took to come to it) for a table as each of three splits; no limit is set."""
     for split in ("train", "val", "test"):
-        parquet.write_table(table, folder / f"{split}.parquet", compression="zstd", store_schema=False, **options)
+        parquet.write_table(
+            table, folder / f"{split}.parquet", compression="zstd", store_schema=False, **options
+        )
     assert (folder / "train.parquet").stat().st_size < 100_000
-    done = subprocess.run([sys.executable, "-c", MEMORY, folder], capture_output=True, text=True, timeout=180)
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY, folder], capture_output=True, text=True, timeout=180
+    )
     assert done.returncode == 0, done.stderr
     *said, megabytes = done.stdout.splitlines()
     return "\n".join(said), int(megabytes)
@@ -128,17 +138,27 @@ def refused(folder, table, **options):
 @pytest.mark.long
 def test_a_table_of_kilobytes_with_gigabytes_of_one_article(tmp_path):
     """400 times the same article of 8 MB, 3 GB, of which some rows are in memory at a time."""
-    articles = pa.DictionaryArray.from_arrays(pa.array([0] * 400, pa.int32()), pa.array(["a" * 8_000_000]))
+    articles = pa.DictionaryArray.from_arrays(
+        pa.array([0] * 400, pa.int32()), pa.array(["a" * 8_000_000])
+    )
     said, megabytes = refused(tmp_path, pa.table({"article": articles, "highlights": ["x"] * 400}))
-    assert "has 8,000,000 characters; a story has at most 1,048,576" in said and megabytes < 800, (said[:500], megabytes)
+    assert "has 8,000,000 characters; a story has at most 1,048,576" in said and megabytes < 800, (
+        said[:500],
+        megabytes,
+    )
 
 
 @pytest.mark.long
 def test_a_column_that_unfolds_is_not_read(tmp_path):
     """Each row is its own, so that the file itself says how large they are."""
-    table = pa.table({"article": [f"{row}{'a' * 8_000_000}" for row in range(40)], "highlights": ["x"] * 40})
+    table = pa.table(
+        {"article": [f"{row}{'a' * 8_000_000}" for row in range(40)], "highlights": ["x"] * 40}
+    )
     said, megabytes = refused(tmp_path, table, use_dictionary=False, write_statistics=False)
-    assert "would unfold from" in said and said.endswith("It is not read.") and megabytes < 100, (said[:500], megabytes)
+    assert "would unfold from" in said and said.endswith("It is not read.") and megabytes < 100, (
+        said[:500],
+        megabytes,
+    )
 
 
 EACH_BYTE = """
@@ -163,8 +183,14 @@ print(read, refused)
 def test_no_damaged_byte_of_a_table_ends_the_process(tmp_path):
     """Some did: pyarrow's description of a column, asked for its size, aborts where its reader raises."""
     path = tmp_path / "stories.parquet"
-    parquet.write_table(pa.table({"article": ["One ship. Two."] * 9, "highlights": ["One."] * 9}), path, compression="none")
-    done = subprocess.run([sys.executable, "-c", EACH_BYTE, path], capture_output=True, text=True, timeout=120)
+    parquet.write_table(
+        pa.table({"article": ["One ship. Two."] * 9, "highlights": ["One."] * 9}),
+        path,
+        compression="none",
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", EACH_BYTE, path], capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     read, refused = map(int, done.stdout.split())
     assert read > 100 and refused > 100
@@ -175,7 +201,12 @@ def test_files_without_a_story(tmp_path, form):
     for split in ("train", "val", "test"):
         file = tmp_path / f"{split}.{form}"
         if form == "parquet":
-            parquet.write_table(pa.table({"article": pa.array([], pa.string()), "highlights": pa.array([], pa.string())}), file)
+            parquet.write_table(
+                pa.table(
+                    {"article": pa.array([], pa.string()), "highlights": pa.array([], pa.string())}
+                ),
+                file,
+            )
         else:
             file.write_text({"jsonl": "", "json": "[]", "csv": "article,highlights\n"}[form])
     with pytest.raises(ValueError, match=r"no story left for test and validation and train"):

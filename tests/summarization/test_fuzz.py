@@ -26,10 +26,55 @@ fuzz = settings(
     print_blob=True,
 )
 
-NUMBERS = "0 -1 1 2 3 7 1.5 1e400 -0.0 nan inf -inf 999999999999999999999999 1_000_000_000".split(" ")  # noqa: SIM905
-OTHERS = ["true", "[]", "[1]", "[[]]", "{}", '""', '"x"', '"mixed"', "'\"'", "=", "[", "]", "#", "1" * 5000, "[" * 2000]
-WORDS = [*NUMBERS, *OTHERS, "\0", "\ud7ff", "é", "²", "@highlight", "slots=2", "slots=0", "node1:2", '"2026-11-27"']
-PLAN = costs.EXAMPLE.replace("layers = 48", "layers = 4").replace("ranks = 64", "ranks = 8")  # fewer layouts to look at
+NUMBERS = [
+    "0",
+    "-1",
+    "1",
+    "2",
+    "3",
+    "7",
+    "1.5",
+    "1e400",
+    "-0.0",
+    "nan",
+    "inf",
+    "-inf",
+    "999999999999999999999999",
+    "1_000_000_000",
+]
+OTHERS = [
+    "true",
+    "[]",
+    "[1]",
+    "[[]]",
+    "{}",
+    '""',
+    '"x"',
+    '"mixed"',
+    "'\"'",
+    "=",
+    "[",
+    "]",
+    "#",
+    "1" * 5000,
+    "[" * 2000,
+]
+WORDS = [
+    *NUMBERS,
+    *OTHERS,
+    "\0",
+    "\ud7ff",
+    "é",
+    "²",
+    "@highlight",
+    "slots=2",
+    "slots=0",
+    "node1:2",
+    '"2026-11-27"',
+]
+PLAN = costs.EXAMPLE.replace("layers = 48", "layers = 4").replace(
+    "ranks = 64", "ranks = 8"
+)  # fewer layouts to look at
 HOSTS = "node1 slots=2\nnode2 slots=2 max_slots=4  # two\n\nnode3.here slots=1\n"
 SITE = site.EXAMPLE.replace("# ", "")
 STORY = "A ship came. It left.\n\nNobody saw it\n\n@highlight\n\nA ship came and left\n\n@highlight\n\nNobody saw it\n"

@@ -19,12 +19,27 @@ from pi2zero.zero import checkpoints
 
 DEEP = b"[" * 100_000
 CONSENT = json.dumps({"where": "http://192.0.2.7:8900/k7q2m", "seat": 7, "until": 10**10}, indent=0)
-NOTES = [{"seat": 7, "task": "lab 1, task 2", "result": result, "at": 1_790_000_000} for result in notes.RESULTS]
+NOTES = [
+    {"seat": 7, "task": "lab 1, task 2", "result": result, "at": 1_790_000_000}
+    for result in notes.RESULTS
+]
 NOTED = "\n".join(json.dumps(note) for note in NOTES)
 FAR = NOTED.replace("1790000000", "1" * 400).encode()
-SEAT = json.dumps({"checks": [{"name": "disk", "status": "failed", "detail": "full", "remedy": "Make room."}]}, indent=0)
+SEAT = json.dumps(
+    {"checks": [{"name": "disk", "status": "failed", "detail": "full", "remedy": "Make room."}]},
+    indent=0,
+)
 BUILT = json.dumps(
-    {"state": "building", "share": 0.5, "left": 9.0, "time": 1.8e9, "made_of": {}, "runs_with": {}, "why": "", "remedy": ""},
+    {
+        "state": "building",
+        "share": 0.5,
+        "left": 9.0,
+        "time": 1.8e9,
+        "made_of": {},
+        "runs_with": {},
+        "why": "",
+        "remedy": "",
+    },
     indent=0,
 )
 PROGRESS = json.dumps({"step": 12, "epoch": 1}, indent=0)
@@ -115,7 +130,11 @@ def test_arrays(tmp_path_factory, text):
 def test_parquet(tmp_path_factory, text):
     """A good table in which bytes are changed: Arrow reads it, and may not crash."""
     path = tmp_path_factory.mktemp("stories") / "stories.parquet"
-    parquet.write_table(pa.table({"article": ["One ship. Two."] * 9, "highlights": ["One."] * 9}), path, compression="none")
+    parquet.write_table(
+        pa.table({"article": ["One ship. Two."] * 9, "highlights": ["One."] * 9}),
+        path,
+        compression="none",
+    )
     whole = path.read_bytes()
     at = sum(text) % len(whole)
     path.write_bytes(whole[:at] + text[:8] + whole[at + min(len(text), 8) :])

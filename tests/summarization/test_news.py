@@ -11,7 +11,16 @@ from pi2zero.summaries.data import news
 from pi2zero.summaries.scores import facts, sentences
 
 ROOT = Path(__file__).resolve().parents[2]
-PLAIN = {"Bus", "Train", "Postal", "Teachers", "Nurses", "Bakers", "Cleaners", "Dockers"}  # trades that may begin a sentence
+PLAIN = {
+    "Bus",
+    "Train",
+    "Postal",
+    "Teachers",
+    "Nurses",
+    "Bakers",
+    "Cleaners",
+    "Dockers",
+}  # trades that may begin a sentence
 
 
 def templates(split):
@@ -29,7 +38,11 @@ def written_out(template):
     found = re.search(r"\[([^]]*)\]", template)
     if not found:
         return [template]
-    return [one for choice in found[1].split("|") for one in written_out(template.replace(found[0], choice, 1))]
+    return [
+        one
+        for choice in found[1].split("|")
+        for one in written_out(template.replace(found[0], choice, 1))
+    ]
 
 
 def test_a_story_is_always_the_same():
@@ -42,7 +55,12 @@ def test_a_story_is_always_the_same():
 
 
 def test_other_arguments_give_other_stories():
-    stories = [news.story(split, index, seed)["article"] for split in news.SPLITS for index in (0, 1) for seed in (0, 1)]
+    stories = [
+        news.story(split, index, seed)["article"]
+        for split in news.SPLITS
+        for index in (0, 1)
+        for seed in (0, 1)
+    ]
     assert len(set(stories)) == len(stories)
 
 
@@ -60,7 +78,9 @@ def test_the_highlights_tell_what_the_article_tells(split):
         assert len(story["highlights"].split("\n")) == 3
         assert facts(story["highlights"]) <= set(re.findall(r"[\w'-]+", story["article"])) | PLAIN
         assert not re.search(r"[{}\[\]|]|\b[Aa] [aeiou]|  ", story["article"] + story["highlights"])
-        assert all(line[0].isupper() or line[0].isdigit() for line in story["highlights"].split("\n"))
+        assert all(
+            line[0].isupper() or line[0].isdigit() for line in story["highlights"].split("\n")
+        )
         assert 4 <= len(sentences(story["article"])) <= 9
 
 

@@ -14,7 +14,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src" / "pi2zero"
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
-STEPS = [(file, function) for file, function in re.findall(r"^\d+\. `([\w/]+\.py)`, `(\w+)`:", PAGE, re.MULTILINE)]
+STEPS = [
+    (file, function)
+    for file, function in re.findall(r"^\d+\. `([\w/]+\.py)`, `(\w+)`:", PAGE, re.MULTILINE)
+]
 NO_TORCH = ("torch", "deepspeed", "horovod", "transformers", "datasets")
 
 
@@ -50,7 +53,9 @@ def arrows():
     for module, path in MODULES.items():
         for name in imports(path):
             if name in MODULES and room_of(name) != room_of(module):
-                found.setdefault((room_of(module), room_of(name)), []).append(f"{path.relative_to(ROOT)}: {name}")
+                found.setdefault((room_of(module), room_of(name)), []).append(
+                    f"{path.relative_to(ROOT)}: {name}"
+                )
     return found
 
 
@@ -75,7 +80,11 @@ def test_the_picture_is_the_graph_of_imports():
 
 
 def test_the_page_names_every_room():
-    named = {name for row in re.findall(r"^\| (`.*?) \|", PAGE, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
+    named = {
+        name
+        for row in re.findall(r"^\| (`.*?) \|", PAGE, re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", row)
+    }
     assert named == {room_of(module) for module in MODULES}
 
 
@@ -88,7 +97,10 @@ def test_no_circle_between_rooms():
 
 def test_no_circle_between_files():
     """Not even by an import inside a function."""
-    graph = {module: {name for name in imports(path) if name in MODULES} - {module} for module, path in MODULES.items()}
+    graph = {
+        module: {name for name in imports(path) if name in MODULES} - {module}
+        for module, path in MODULES.items()
+    }
     tuple(graphlib.TopologicalSorter(graph).static_order())
 
 
@@ -96,30 +108,52 @@ def test_no_torch_in_the_cluster_or_below():
     rooms = {"cluster", *below("cluster")}
     assert rooms == {"cluster", "hosts", "mpi", "marks"}
     paths = [path for module, path in MODULES.items() if room_of(module) in rooms]
-    assert not [(path.name, name) for path in paths for name in imports(path) if name.split(".")[0] in NO_TORCH]
+    assert not [
+        (path.name, name)
+        for path in paths
+        for name in imports(path)
+        if name.split(".")[0] in NO_TORCH
+    ]
 
 
 def test_importing_the_cluster_loads_no_torch():
-    modules = [module for module in MODULES if room_of(module) in ("cluster", "hosts", "mpi", "marks")]
+    modules = [
+        module for module in MODULES if room_of(module) in ("cluster", "hosts", "mpi", "marks")
+    ]
     asked = f"import sys, {', '.join(modules)}; print([name for name in {NO_TORCH} if name in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout == "[]\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", asked], capture_output=True, text=True, check=True
+        ).stdout
+        == "[]\n"
+    )
 
 
 def test_costs_stands_alone():
     assert not below("costs")
-    assert "meters" not in {end for begin, end in arrows() if begin in ("plots", "widgets")}, "they draw what they are given"
+    assert "meters" not in {end for begin, end in arrows() if begin in ("plots", "widgets")}, (
+        "they draw what they are given"
+    )
 
 
 def test_no_lab_s_checks_know_another_lab_s():
-    labs = {path.name for path in (SRC / "checks").iterdir() if path.is_dir()} - {"framework", "blanks", "__pycache__"}
+    labs = {path.name for path in (SRC / "checks").iterdir() if path.is_dir()} - {
+        "framework",
+        "blanks",
+        "__pycache__",
+    }
     assert len(labs) == 7
     for module, path in MODULES.items():
         if room_of(module) != "checks" or module.count(".") < 2:
             continue
         own = module.split(".")[2]
         parts = {name.split(".")[2] for name in imports(path) if name.startswith("pi2zero.checks.")}
-        assert not parts & (labs | {"blanks"}) - {own}, f"{module}: what labs share belongs in checks/framework"
-    assert not [begin for begin, end in arrows() if end == "checks"], "checks are the notebooks', not another room's"
+        assert not parts & (labs | {"blanks"}) - {own}, (
+            f"{module}: what labs share belongs in checks/framework"
+        )
+    assert not [begin for begin, end in arrows() if end == "checks"], (
+        "checks are the notebooks', not another room's"
+    )
 
 
 def test_no_room_goes_through_the_front_door():
@@ -127,7 +161,9 @@ def test_no_room_goes_through_the_front_door():
 
 
 def test_no_file_is_long():
-    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in MODULES.values()}
+    lengths = {
+        str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in MODULES.values()
+    }
     assert not {file: length for file, length in lengths.items() if length > 300}
 
 
@@ -136,7 +172,11 @@ def test_the_files_and_functions_that_the_page_names_are_there():
     assert len(files) > 15
     assert not [file for file in files if not (SRC / file).exists() and not (ROOT / file).exists()]
     assert len(STEPS) == 15
-    assert not [step for step in STEPS if not re.search(rf"^ *def {step[1]}\(", (SRC / step[0]).read_text(), re.MULTILINE)]
+    assert not [
+        step
+        for step in STEPS
+        if not re.search(rf"^ *def {step[1]}\(", (SRC / step[0]).read_text(), re.MULTILINE)
+    ]
 
 
 TRACE = """
@@ -176,7 +216,12 @@ def not_passed(calls, steps):
 @pytest.mark.long
 def test_a_cell_goes_the_way_that_the_page_tells():
     """In the kernel; what runs on the ranks is steps 5 to 7."""
-    run = subprocess.run([sys.executable, "-c", TRACE, str(SRC), GOOD, BAD], capture_output=True, text=True, timeout=120)
+    run = subprocess.run(
+        [sys.executable, "-c", TRACE, str(SRC), GOOD, BAD],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert run.returncode == 0, run.stderr
     (fine, good), (fine_too, bad) = json.loads(run.stdout.splitlines()[-1])
     assert (fine, fine_too) == (True, False), run.stdout

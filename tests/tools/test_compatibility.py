@@ -23,7 +23,10 @@ WHEELS = {
     "pure==1": [parse_tag("py3-none-any")],
     "source==1": [],
     "stable==1": [parse_tag("cp310-abi3-manylinux2014_x86_64")],
-    "new==1": [parse_tag("cp312-cp312-manylinux_2_28_aarch64"), parse_tag("cp312-cp312-macosx_11_0_arm64")],
+    "new==1": [
+        parse_tag("cp312-cp312-manylinux_2_28_aarch64"),
+        parse_tag("cp312-cp312-macosx_11_0_arm64"),
+    ],
     "future==1": [parse_tag("cp312-cp312-manylinux_2_99_x86_64")],
 }
 
@@ -48,4 +51,6 @@ def test_the_page_knows_every_python_that_the_set_up_takes(program):
         assert f"| {platform} |" in page
     (wanted,) = re.findall(r"^WANTED = .*$", (ROOT / "tools" / "setup.py").read_text(), re.M)
     versions = re.findall(r"\((\d), (\d+)\)", wanted)
-    assert len(versions) >= 3 and all(f"Python {major}.{minor} |" in page for major, minor in versions)
+    assert len(versions) >= 3 and all(
+        f"Python {major}.{minor} |" in page for major, minor in versions
+    )

@@ -30,7 +30,9 @@ def lines_of(name):
     """All lines of sh that a recipe runs, with those of the scripts of the clone that it names."""
     make, start = bare_tree.recipe(name)
     lines = "\n".join(step.line for step in (*make, start))
-    scripts = [word for word in re.findall(r"\.binder/\w+", lines) if os.access(ROOT / word, os.X_OK)]
+    scripts = [
+        word for word in re.findall(r"\.binder/\w+", lines) if os.access(ROOT / word, os.X_OK)
+    ]
     return lines + "\n" + "\n".join((ROOT / script).read_text() for script in scripts)
 
 
@@ -40,7 +42,11 @@ def test_a_recipe_runs_the_set_up_and_names_what_is_there(name):
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert re.findall(r"\bmake ([a-z-]+)", lines) == ["set-up"] and "set-up" in targets
     own = r"(?<![\w./])(?:/srv/pi2zero/)?((?:\.binder|tools|hub|notebooks|scripts)/[\w./]+)"
-    named = {word for word in re.findall(own, lines) if "." in word.rpartition("/")[2] or word.startswith(".binder")}
+    named = {
+        word
+        for word in re.findall(own, lines)
+        if "." in word.rpartition("/")[2] or word.startswith(".binder")
+    }
     assert named and not [word for word in named if not (ROOT / word).exists()], named
     for script in (word for word in named if word in (".binder/postBuild", ".binder/start")):
         assert os.access(ROOT / script, os.X_OK)
@@ -52,12 +58,17 @@ def test_every_step_copies_what_is_there_and_is_sh(name):
         if step.copy:
             assert (ROOT / step.copy[0]).exists()
         else:
-            assert subprocess.run(["sh", "-n", "-c", step.line], capture_output=True).returncode == 0, step.line
+            assert (
+                subprocess.run(["sh", "-n", "-c", step.line], capture_output=True).returncode == 0
+            ), step.line
 
 
 def test_all_have_the_same_system_and_packages():
     dockerfile, apptainer = (ROOT / "Dockerfile").read_text(), (ROOT / "apptainer.def").read_text()
-    assert re.search(r"^FROM (\S+) AS base", dockerfile, re.M)[1] == re.search(r"^From: (\S+)", apptainer, re.M)[1]
+    assert (
+        re.search(r"^FROM (\S+) AS base", dockerfile, re.M)[1]
+        == re.search(r"^From: (\S+)", apptainer, re.M)[1]
+    )
     installed = r"xargs -a (?:/tmp/|\.binder/)apt\.txt apt-get install -y --no-install-recommends (.+?)(?: \\)?$"
     assert re.search(installed, dockerfile, re.M)[1] == re.search(installed, apptainer, re.M)[1]
     assert bare_tree.devcontainer()["build"]["target"] == "base"
@@ -71,5 +82,10 @@ def test_nothing_is_fetched_from_an_address(file):
 
 
 def test_binder_s_server_is_the_kit_s():
-    told = subprocess.run([".binder/start", "sh", "-c", "command -v python"], cwd=ROOT, capture_output=True, text=True).stdout
-    assert told.strip() == str(ROOT / ".venv" / "bin" / "python") or not (ROOT / ".venv" / "bin" / "python").exists()
+    told = subprocess.run(
+        [".binder/start", "sh", "-c", "command -v python"], cwd=ROOT, capture_output=True, text=True
+    ).stdout
+    assert (
+        told.strip() == str(ROOT / ".venv" / "bin" / "python")
+        or not (ROOT / ".venv" / "bin" / "python").exists()
+    )

@@ -15,18 +15,41 @@ import minutes as tool  # noqa: E402
 @pytest.mark.parametrize("name", tool.books())
 def test_what_is_stated_is_what_is_computed(name):
     stated = tool.STATED.search((ROOT / name).read_text())
-    assert stated and stated[0] == f"**{tool.minutes(name)}", "run `python tools/minutes.py --write`"
+    assert stated and stated[0] == f"**{tool.minutes(name)}", (
+        "run `python tools/minutes.py --write`"
+    )
 
 
 def test_words_predictions_blanks_and_answers_count(tmp_path, monkeypatch):
     cells = [
-        ("markdown", [], "word " * 600 + "**Predict**: more? <details><summary>Hint 1</summary>" + "word " * 999 + "</details>"),
+        (
+            "markdown",
+            [],
+            "word " * 600
+            + "**Predict**: more? <details><summary>Hint 1</summary>"
+            + "word " * 999
+            + "</details>",
+        ),
         ("code", ["blank"], "def f(x):\n    raise NotImplementedError"),
-        ("code", ["blank-solution"], "@solution\ndef f(x):\n    y = x\n    # a comment\n    return y"),
-        ("code", [], "\n".join(f"x{i} = {i}" for i in range(30)) + "\n### BEGIN SOLUTION\nz = 1\n### END SOLUTION"),
+        (
+            "code",
+            ["blank-solution"],
+            "@solution\ndef f(x):\n    y = x\n    # a comment\n    return y",
+        ),
+        (
+            "code",
+            [],
+            "\n".join(f"x{i} = {i}" for i in range(30))
+            + "\n### BEGIN SOLUTION\nz = 1\n### END SOLUTION",
+        ),
         ("markdown", ["solution-only"], "word " * 999),
     ]
-    book = {"cells": [{"cell_type": kind, "metadata": {"tags": tags}, "source": [text]} for kind, tags, text in cells]}
+    book = {
+        "cells": [
+            {"cell_type": kind, "metadata": {"tags": tags}, "source": [text]}
+            for kind, tags, text in cells
+        ]
+    }
     (tmp_path / "x.ipynb").write_text(json.dumps(book))
     monkeypatch.setattr(tool, "ROOT", tmp_path)
     monkeypatch.setitem(tool.budgets.NOTEBOOKS, "x.ipynb", 120)
@@ -38,16 +61,33 @@ def test_words_predictions_blanks_and_answers_count(tmp_path, monkeypatch):
 
 
 def test_a_part_between_two_headings(tmp_path, monkeypatch):
-    cells = [("markdown", "# Title"), ("code", "a = 1"), ("markdown", "## One\n\n" + "word " * 1200), ("code", "b = 2")]
-    cells += [("markdown", "text\n\n## Two\n\n" + "word " * 2400), ("code", "c = 3"), ("code", "d = 4")]
-    book = {"cells": [{"cell_type": kind, "metadata": {}, "source": [text]} for kind, text in cells]}
+    cells = [
+        ("markdown", "# Title"),
+        ("code", "a = 1"),
+        ("markdown", "## One\n\n" + "word " * 1200),
+        ("code", "b = 2"),
+    ]
+    cells += [
+        ("markdown", "text\n\n## Two\n\n" + "word " * 2400),
+        ("code", "c = 3"),
+        ("code", "d = 4"),
+    ]
+    book = {
+        "cells": [{"cell_type": kind, "metadata": {}, "source": [text]} for kind, text in cells]
+    }
     (tmp_path / "x.ipynb").write_text(json.dumps(book))
     monkeypatch.setattr(tool, "ROOT", tmp_path)
     monkeypatch.setitem(tool.budgets.NOTEBOOKS, "x.ipynb", 240)
-    before, one, two = (tool.minutes("x.ipynb", *part) for part in ((None, "One"), ("One", "Two"), ("Two", None)))
-    assert [part.run for part in (before, one, two)] == [1, 1, 2], "a part's share of the seconds, by its code cells"
+    before, one, two = (
+        tool.minutes("x.ipynb", *part) for part in ((None, "One"), ("One", "Two"), ("Two", None))
+    )
+    assert [part.run for part in (before, one, two)] == [1, 1, 2], (
+        "a part's share of the seconds, by its code cells"
+    )
     assert round(one.read) == 10 and round(two.read) == 20 and before.read < 1
-    assert sum(part.read for part in (before, one, two)) == pytest.approx(tool.minutes("x.ipynb").read)
+    assert sum(part.read for part in (before, one, two)) == pytest.approx(
+        tool.minutes("x.ipynb").read
+    )
     for wrong in ("Three", "On", ""):
         with pytest.raises(ValueError, match="headings are called"):
             tool.minutes("x.ipynb", before=wrong or "two")

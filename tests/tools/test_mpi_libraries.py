@@ -42,7 +42,13 @@ print(json.dumps(told))
 def library(request, tmp_path_factory):
     """(its short name, the Python of an environment with it)."""
     folder = tmp_path_factory.mktemp(request.param)
-    command = [sys.executable, ROOT / "tools" / "mpi_environments.py", request.param, "--folder", folder]
+    command = [
+        sys.executable,
+        ROOT / "tools" / "mpi_environments.py",
+        request.param,
+        "--folder",
+        folder,
+    ]
     made = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
     if made.returncode:
         pytest.skip(f"{TITLES[request.param]} cannot be had here: {' '.join(made.stderr.split())}")
@@ -56,9 +62,13 @@ def run(library):
     def run(*words, ranks=0):
         _, python = library
         start = [python.with_name("mpirun"), "-n", str(ranks)] if ranks else []
-        settings = "import os, sys, pi2zero; pi2zero.mpi_env(); os.execvp(sys.argv[1], sys.argv[1:])"
+        settings = (
+            "import os, sys, pi2zero; pi2zero.mpi_env(); os.execvp(sys.argv[1], sys.argv[1:])"
+        )
         command = [python, "-c", settings, *start, python, *words]
-        done = subprocess.run(command, env=variables(python), capture_output=True, text=True, timeout=LIMIT)
+        done = subprocess.run(
+            command, env=variables(python), capture_output=True, text=True, timeout=LIMIT
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -72,7 +82,9 @@ def test_four_ranks_are_one_world(run):
 
 def test_spawned_children_give_pi(run):
     program = SPAWN.format(times=2, script=str(ROOT / "scripts" / "cpi.py"), ranks=3, n=1_000_000)
-    assert [float(line) for line in run("-c", program).split()] == pytest.approx([math.pi] * 2, abs=1e-8)
+    assert [float(line) for line in run("-c", program).split()] == pytest.approx(
+        [math.pi] * 2, abs=1e-8
+    )
 
 
 def test_the_ring_of_notebook_03(run):
@@ -91,9 +103,9 @@ def test_cells_are_watched(run, library):
 
 
 def test_the_doctor_names_it_and_says_what_it_cannot_do(run, library):
-    report = (
-        "import json, time; from pi2zero.doctor import checks, probes; r = checks.check_mpi(probes.Probe(time.monotonic() + 60))"
+    report = "import json, time; from pi2zero.doctor import checks, probes; r = checks.check_mpi(probes.Probe(time.monotonic() + 60))"
+    name, status, detail, remedy = json.loads(
+        run("-c", f"{report}; print(json.dumps([r.name, r.status, r.detail, r.remedy]))")
     )
-    name, status, detail, remedy = json.loads(run("-c", f"{report}; print(json.dumps([r.name, r.status, r.detail, r.remedy]))"))
     assert (name, detail.startswith(TITLES[library[0]])) == ("MPI", True)
     assert status == "warning" and "With it the kit cannot start ranks on other hosts" in remedy

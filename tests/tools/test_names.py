@@ -33,8 +33,19 @@ def one(changed=(), read=()):
 
 def test_in_common_is_what_one_changes_and_another_names():
     first = one(["a", "b", "own"], ["read by both"])
-    records = {("x", "1"): first, ("x", "2"): one(["own"]), ("y", "1"): one(["a"], ["b", "read by both"]), ("y", "2"): one()}
-    assert names.in_common(records) == {"a": ({"x", "y"}, set()), "b": ({"x"}, {"y"}), "own": ({"x"}, set())}
-    text, unexplained = names.page(records, [{"name": "a|b", "what": "letters", "why": "they are locked"}])
+    records = {
+        ("x", "1"): first,
+        ("x", "2"): one(["own"]),
+        ("y", "1"): one(["a"], ["b", "read by both"]),
+        ("y", "2"): one(),
+    }
+    assert names.in_common(records) == {
+        "a": ({"x", "y"}, set()),
+        "b": ({"x"}, {"y"}),
+        "own": ({"x"}, set()),
+    }
+    text, unexplained = names.page(
+        records, [{"name": "a|b", "what": "letters", "why": "they are locked"}]
+    )
     assert "| letters | 2 | 2 | 1 | they are locked |" in text and "1 names have no reason" in text
     assert unexplained == ["- `own`: changed by x; read by none"]

@@ -29,7 +29,11 @@ BOOKS = {
         cell("import time; print(time.time())", "0.0\n", **EXEMPT),
         cell("assert time.time() > 0"),
     ],
-    "changed": [new_markdown_cell("Text."), cell("print(1)", "1\n"), cell("# sum\nprint(1 + 1)", "3\n")],
+    "changed": [
+        new_markdown_cell("Text."),
+        cell("print(1)", "1\n"),
+        cell("# sum\nprint(1 + 1)", "3\n"),
+    ],
     "raises": [cell("print(1)", "1\n"), cell("1 / 0")],
     "nothing_compared": [cell("x = 1"), cell("print(x)", "1\n", **EXEMPT), cell("assert x")],
     "never_run": [new_code_cell("print(1)"), new_code_cell("assert 1 + 1 == 2")],
@@ -42,7 +46,12 @@ BOOKS = {
             metadata=EXEMPT,
         ),
     ],
-    "exempted": [cell("print(1)", "1\n"), cell("print(2)", "7\n", **EXEMPT), cell("assert True"), cell("x = 1")],
+    "exempted": [
+        cell("print(1)", "1\n"),
+        cell("print(2)", "7\n", **EXEMPT),
+        cell("assert True"),
+        cell("x = 1"),
+    ],
     "slow": [cell("print(1)", "1\n"), cell("while True:\n    pass")],
 }
 
@@ -91,7 +100,10 @@ def test_what_nobody_checks_is_a_failure(report):
     _, text = report
     assert "NOT CHECKED nothing_compared.ipynb: no cell's text is compared" in text
     assert "NOT CHECKED never_run.ipynb: no cell's text is compared" in text
-    assert "NOT CHECKED exempted.ipynb, cell 2 of 4 is exempted, but neither it nor a neighbour asserts anything" in text
+    assert (
+        "NOT CHECKED exempted.ipynb, cell 2 of 4 is exempted, but neither it nor a neighbour asserts anything"
+        in text
+    )
     assert "NOT CHECKED good" not in text
     assert "NOT CHECKED picture" not in text
 
@@ -119,8 +131,14 @@ def test_what_measures_runs_alone(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
     import budgets
 
-    paths = {f"{path.parent.name}/{path.name}": path for path in ROOT.glob("*/*.ipynb") if path.parent.name != "labs"}
-    measure = {name for name, path in paths.items() if "other work disturbed this" in path.read_text()}
+    paths = {
+        f"{path.parent.name}/{path.name}": path
+        for path in ROOT.glob("*/*.ipynb")
+        if path.parent.name != "labs"
+    }
+    measure = {
+        name for name, path in paths.items() if "other work disturbed this" in path.read_text()
+    }
     assert measure and measure <= set(budgets.ALONE)
     assert set(paths) == set(budgets.NOTEBOOKS) >= set(budgets.ALONE)
     assert set(sorted(paths, key=budgets.turn)[: len(budgets.ALONE)]) == set(budgets.ALONE)

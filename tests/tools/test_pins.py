@@ -37,12 +37,23 @@ def test_pyproject_and_conda_read_the_same_pins():
     conda = yaml.safe_load((ROOT / "environment.yml").read_text())
     names = [entry for entry in conda["dependencies"] if isinstance(entry, str)]
     (pip,) = [entry["pip"] for entry in conda["dependencies"] if isinstance(entry, dict)]
-    assert pip == ["-r requirements.txt", "-e ."]  # conda writes them into a file: pip takes few options there, not --no-deps
+    assert pip == [
+        "-r requirements.txt",
+        "-e .",
+    ]  # conda writes them into a file: pip takes few options there, not --no-deps
     assert project["project"]["requires-python"] == ">=3.11,<3.15"
     assert "python=3.11" in names
-    setup_takes = re.search(r"^WANTED = (.*?)(?:  #.*)?$", (ROOT / "tools" / "setup.py").read_text(), re.M)[1]
-    assert ast.literal_eval(setup_takes) == checks.PYTHONS == tuple((3, minor) for minor in range(11, 15))
-    assert not [name for name in names if "mpi" in name]  # two MPIs in one prefix overwrite each other's mpirun
+    setup_takes = re.search(
+        r"^WANTED = (.*?)(?:  #.*)?$", (ROOT / "tools" / "setup.py").read_text(), re.M
+    )[1]
+    assert (
+        ast.literal_eval(setup_takes)
+        == checks.PYTHONS
+        == tuple((3, minor) for minor in range(11, 15))
+    )
+    assert not [
+        name for name in names if "mpi" in name
+    ]  # two MPIs in one prefix overwrite each other's mpirun
 
 
 def normal(pin):
@@ -52,7 +63,11 @@ def normal(pin):
 def lock_entries():
     """{pin: [its hashes]} of requirements.lock, with the pins that stand in comments."""
     text = (ROOT / "requirements.lock").read_text().replace("\\\n", "")
-    lines = [line.removeprefix("# ").split() for line in text.splitlines() if "==" in line.split("--hash")[0]]
+    lines = [
+        line.removeprefix("# ").split()
+        for line in text.splitlines()
+        if "==" in line.split("--hash")[0]
+    ]
     return {line[0]: line[1:] for line in lines}
 
 
@@ -61,10 +76,14 @@ def test_the_lock_is_in_step_and_has_a_hash_for_every_pin():
     in_comments = re.findall(r"^# (horovod==\S+)$", (ROOT / "requirements.txt").read_text(), re.M)
     entries = lock_entries()
     wanted = set(requirements()) - {pin_of("torch")} | set(in_comments)
-    assert {normal(pin) for pin in entries} == {normal(pin) for pin in wanted} and len(entries) == len(wanted)
+    assert {normal(pin) for pin in entries} == {normal(pin) for pin in wanted} and len(
+        entries
+    ) == len(wanted)
     assert len(in_comments) == 1
     for pin, hashes in entries.items():
-        assert hashes and all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", word) for word in hashes), pin
+        assert hashes and all(
+            re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", word) for word in hashes
+        ), pin
 
 
 def test_horovod_is_pinned_where_pip_does_not_see_it_and_conda_users_are_told():
@@ -77,7 +96,11 @@ def test_horovod_is_pinned_where_pip_does_not_see_it_and_conda_users_are_told():
 def test_this_environment_is_what_the_pins_say():
     from importlib.metadata import version
 
-    wrong = [pin for pin in requirements() if version(pin.split("==")[0]).split("+")[0] != pin.split("==")[1]]
+    wrong = [
+        pin
+        for pin in requirements()
+        if version(pin.split("==")[0]).split("+")[0] != pin.split("==")[1]
+    ]
     assert not wrong
 
 

@@ -14,7 +14,9 @@ import plans  # noqa: E402
 
 PLANS = plans.PAGE.read_text()
 BLOCKS = plans.blocks()
-NAMED = [(name, row) for name, (_, rows) in BLOCKS.items() for row in rows if plans.PART.search(row[1])]
+NAMED = [
+    (name, row) for name, (_, rows) in BLOCKS.items() for row in rows if plans.PART.search(row[1])
+]
 LABS = sorted(path.stem for path in (ROOT / "labs").glob("*.ipynb"))
 
 
@@ -36,12 +38,16 @@ def test_the_blocks_of_a_plan_add_up():
 @pytest.mark.parametrize(("block", "row"), NAMED)
 def test_a_row_has_the_minutes_that_its_part_takes(block, row):
     """Of notebooks, labs and slides. Its headings are there, or `needed` says which one is not."""
-    assert int(row[0]) == pytest.approx(plans.needed(row[1]), abs=3.5), f"block {block}; python tools/plans.py shows all"
+    assert int(row[0]) == pytest.approx(plans.needed(row[1]), abs=3.5), (
+        f"block {block}; python tools/plans.py shows all"
+    )
 
 
 def test_a_heading_that_is_not_there_is_named():
     assert plans.needed("a break") is None
-    assert plans.needed("slides 5; lab 2") == pytest.approx(plans.needed("slides 5") + plans.needed("lab 2"))
+    assert plans.needed("slides 5; lab 2") == pytest.approx(
+        plans.needed("slides 5") + plans.needed("lab 2")
+    )
     with pytest.raises(ValueError, match="no heading begins with 'Nowhere'"):
         plans.needed("notebook 02 to *Nowhere*")
 
@@ -64,9 +70,14 @@ def test_each_task_of_a_lab_has_something_for_those_who_are_early(name):
 def test_the_room_sheet_has_ten_failures_with_their_cures():
     """Each message stands, to the letter, in what a notebook or a measured page really got."""
     sheet = (ROOT / "docs" / "room_sheet.md").read_text()
-    rows = re.findall(r"^\| (.+) \| .+ \| .+ \|$", sheet[sheet.index("## The ten failures") :], re.MULTILINE)[1:]
+    rows = re.findall(
+        r"^\| (.+) \| .+ \| .+ \|$", sheet[sheet.index("## The ten failures") :], re.MULTILINE
+    )[1:]
     assert len(rows) == 10
     messages = [a or b for a, b in re.findall(r"``(.+?)``|`([^`]+)`", "\n".join(rows))]
-    seen = "".join(path.read_text() for path in [*(ROOT / "notebooks").glob("*.ipynb"), ROOT / "docs" / "no_cell_hangs.md"])
+    seen = "".join(
+        path.read_text()
+        for path in [*(ROOT / "notebooks").glob("*.ipynb"), ROOT / "docs" / "no_cell_hangs.md"]
+    )
     assert len(messages) == 5
     assert not [message for message in messages if message not in seen]

@@ -44,14 +44,28 @@ def has_r():
 
 def tool(*, path=None, before="pass"):
     """`make r`'s program, with another PATH or another place for the kernel. (exit status, its words)"""
-    command = f"import sys; sys.path.insert(0, 'tools'); import r; {before}; sys.argv[1:] = []; r.main()"
+    command = (
+        f"import sys; sys.path.insert(0, 'tools'); import r; {before}; sys.argv[1:] = []; r.main()"
+    )
     env = dict(os.environ, PATH=path or os.environ["PATH"])
-    done = subprocess.run([sys.executable, "-c", command], cwd=ROOT, env=env, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(
+        [sys.executable, "-c", command],
+        cwd=ROOT,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
     return done.returncode, done.stdout + done.stderr
 
 
 def test_r_sees_no_other_mpi(monkeypatch):
-    for name in ("OMPI_MCA_btl", "PRTE_MCA_rmaps_default_mapping_policy", "MPI4PY_LIBMPI", "PMIX_RANK"):
+    for name in (
+        "OMPI_MCA_btl",
+        "PRTE_MCA_rmaps_default_mapping_policy",
+        "MPI4PY_LIBMPI",
+        "PMIX_RANK",
+    ):
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("PATH", f"{sys.prefix}/bin:/usr/bin:/bin")
     monkeypatch.setenv("LD_LIBRARY_PATH", f"{sys.prefix}/lib")
@@ -63,7 +77,11 @@ def test_r_sees_no_other_mpi(monkeypatch):
 def test_without_r_it_says_what_to_install(tmp_path):
     status, words = tool(path=str(tmp_path))
     assert status == 1 and "Traceback" not in words
-    assert "Missing here: R, Rmpi, IRkernel." in words and "apt-get install" in words and "install.packages" in words
+    assert (
+        "Missing here: R, Rmpi, IRkernel." in words
+        and "apt-get install" in words
+        and "install.packages" in words
+    )
 
 
 @pytest.mark.long
@@ -80,20 +98,33 @@ def test_make_r_twice(tmp_path, has_r):
 def test_nbval_skips_the_notebook_where_its_kernel_is_not_and_says_why():
     begin = "import sys; sys.path.insert(0, 'tools'); import r, nbval_report; r.SPEC = r.Path('/nowhere/ir/kernel.json')"
     command = f"{begin}; sys.argv[1:] = ['notebooks/A1_mpi_in_r.ipynb']; nbval_report.main()"
-    done = subprocess.run([sys.executable, "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(
+        [sys.executable, "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=100
+    )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "SKIPPED notebooks/A1_mpi_in_r.ipynb: its kernel is R" in done.stdout and "make r" in done.stdout
-    row = next(line for line in done.stdout.splitlines() if line.startswith("notebooks/A1_mpi_in_r.ipynb"))
+    assert (
+        "SKIPPED notebooks/A1_mpi_in_r.ipynb: its kernel is R" in done.stdout
+        and "make r" in done.stdout
+    )
+    row = next(
+        line for line in done.stdout.splitlines() if line.startswith("notebooks/A1_mpi_in_r.ipynb")
+    )
     cells, compared, *_, skipped, failed, _ = map(int, row.split()[1:])
     assert cells == skipped > 10 and compared == failed == 0
 
 
 def test_the_notebook_quotes_the_python_of_notebook_02():
     second = nbformat.read(ROOT / "notebooks" / "02_mpi_pi.ipynb", as_version=4)
-    python = "\n".join(cell.source for cell in second.cells) + (ROOT / "scripts" / "cpi.py").read_text()
+    python = (
+        "\n".join(cell.source for cell in second.cells) + (ROOT / "scripts" / "cpi.py").read_text()
+    )
     there = {code_of(line) for line in python.splitlines()}
     text = "\n".join(cell.source for cell in BOOK.cells if cell.cell_type == "markdown")
-    quoted = [code_of(line) for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
+    quoted = [
+        code_of(line)
+        for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+        for line in block.splitlines()
+    ]
     assert len(quoted) > 12
     assert not [line for line in quoted if line and line not in there]
 
@@ -107,7 +138,9 @@ def test_nothing_is_left_of_a_stuck_kernel_when_jupyter_is_killed(tmp_path, has_
     if not r.SPEC.exists():
         pytest.skip("R is here, its kernel is not registered: make r")
     before = set(of_r())
-    done = subprocess.run([sys.executable, "-c", STUCK, tmp_path / "k"], capture_output=True, text=True, timeout=100)
+    done = subprocess.run(
+        [sys.executable, "-c", STUCK, tmp_path / "k"], capture_output=True, text=True, timeout=100
+    )
     assert "stuck" in done.stdout, done.stderr
     deadline = time.monotonic() + 30
     while (left := set(of_r()) - before) and time.monotonic() < deadline:
@@ -119,7 +152,11 @@ def of_r():
     """Processes of R, and of the Open MPI that started its children."""
     for process in psutil.process_iter():
         try:
-            if process.status() != psutil.STATUS_ZOMBIE and process.name() in ("R", "Rslaves.sh", "orted"):
+            if process.status() != psutil.STATUS_ZOMBIE and process.name() in (
+                "R",
+                "Rslaves.sh",
+                "orted",
+            ):
                 yield process.pid, process.name()
         except psutil.Error:
             pass

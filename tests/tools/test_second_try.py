@@ -38,7 +38,10 @@ def check(monkeypatch, tmp_path):
 def suite(tmp_path, value):
     (tmp_path / "test_some.py").write_text(TESTS.format(value=value))
     (tmp_path / "test_other.py").write_text("def test_other():\n    pass\n")
-    return [sys.executable, "-m", "pytest", "-q"], [str(tmp_path / "test_some.py"), str(tmp_path / "test_other.py")]
+    return [sys.executable, "-m", "pytest", "-q"], [
+        str(tmp_path / "test_some.py"),
+        str(tmp_path / "test_other.py"),
+    ]
 
 
 def test_what_passes_alone_is_named_as_unsteady(check, tmp_path, capfd):
@@ -52,8 +55,15 @@ def test_a_failed_cell_runs_its_notebook_again_and_no_other(check, tmp_path, mon
     """A cell needs those before it; the other notebooks have passed."""
     monkeypatch.setattr(check, "first_try", lambda *of: (1, {"notebooks/b.ipynb"}))
     called = []
-    monkeypatch.setattr(check.subprocess, "run", lambda command, **more: called.append(command) or SimpleNamespace(returncode=0))
-    assert check.tests("notebooks", check.STEPS["notebooks"][0], check.TESTS["notebooks"]) == (True, ["notebooks/b.ipynb"])
+    monkeypatch.setattr(
+        check.subprocess,
+        "run",
+        lambda command, **more: called.append(command) or SimpleNamespace(returncode=0),
+    )
+    assert check.tests("notebooks", check.STEPS["notebooks"][0], check.TESTS["notebooks"]) == (
+        True,
+        ["notebooks/b.ipynb"],
+    )
     assert [word for word in called[0][2:] if not word.startswith("--")] == ["notebooks/b.ipynb"]
 
 
@@ -79,13 +89,28 @@ def test_a_wrong_option_is_no_accident(check, tmp_path, capfd):
         (["ranks"], ["built", "ranks"]),
         (["lint", "fast"], ["lint", "fast"]),
         (["hosts", "built"], ["hosts", "built"]),
-        ([], ["bytecode", "lint", "labs", "fast", "built", "ranks", "faults", "browser", "notebooks"]),
+        (
+            [],
+            [
+                "bytecode",
+                "lint",
+                "labs",
+                "fast",
+                "built",
+                "ranks",
+                "faults",
+                "browser",
+                "notebooks",
+            ],
+        ),
     ],
 )
 def test_a_step_that_needs_horovod_waits_for_it(check, monkeypatch, asked, runs):
     """Else its tests are skipped, and nobody notices: 71 of them were, beside other work on a clean clone."""
     ran = []
-    monkeypatch.setattr(check, "run", lambda name: ran.append(name) or check.Done(True, [], 0.0, 0.0))
+    monkeypatch.setattr(
+        check, "run", lambda name: ran.append(name) or check.Done(True, [], 0.0, 0.0)
+    )
     monkeypatch.setattr(sys, "argv", ["check.py", *asked])
     for name in ("PYTHONDONTWRITEBYTECODE", "PI2ZERO_SCOPE"):  # main changes both
         monkeypatch.setenv(name, "kept")

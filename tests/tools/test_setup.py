@@ -24,7 +24,13 @@ def run_setup(folder, *options, path=None, script=None):
     """tools/setup.py in a folder of its own; `path` replaces the PATH."""
     env = dict(os.environ, PATH=path or os.environ["PATH"])
     env.pop("PYTHON", None)
-    command = [sys.executable, str(script or ROOT / "tools" / "setup.py"), "--venv", str(folder / "venv"), *options]
+    command = [
+        sys.executable,
+        str(script or ROOT / "tools" / "setup.py"),
+        "--venv",
+        str(folder / "venv"),
+        *options,
+    ]
     return subprocess.run(command, capture_output=True, text=True, env=env, timeout=120)
 
 
@@ -32,7 +38,9 @@ def run_setup(folder, *options, path=None, script=None):
 def copy(tmp_path):
     """A clone's worth of files that the set-up reads, with three small packages in place of the real list."""
     for name in ("tools", "src"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
+        shutil.copytree(
+            ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("*.egg-info", "__pycache__")
+        )
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     shutil.copy(ROOT / "README.md", tmp_path)
     want(tmp_path, "uv", "setuptools", "psutil")
@@ -67,7 +75,9 @@ def test_python_without_venv(tmp_path):
     fake = tmp_path / "python3.11"
     fake.write_text("#!/bin/sh\necho 3.11\nexit 1\n")
     fake.chmod(0o755)
-    assert "apt-get install python3.11-venv" in sentences(run_setup(tmp_path, "--python", str(fake)))
+    assert "apt-get install python3.11-venv" in sentences(
+        run_setup(tmp_path, "--python", str(fake))
+    )
 
 
 def test_no_disk_space(tmp_path):
@@ -77,18 +87,37 @@ def test_no_disk_space(tmp_path):
 def only_these(copy, conf):
     """The environment in which pip and uv have these settings and no others: not those of whoever runs the tests, either."""
     (copy / "pip.conf").write_text(f"[global]\n{conf}\n")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_", "PYTHON"))}
-    return kept | {"PIP_CONFIG_FILE": str(copy / "pip.conf"), "XDG_CONFIG_DIRS": str(copy), "HOME": str(copy)}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PIP_", "UV_", "PYTHON"))
+    }
+    return kept | {
+        "PIP_CONFIG_FILE": str(copy / "pip.conf"),
+        "XDG_CONFIG_DIRS": str(copy),
+        "HOME": str(copy),
+    }
 
 
 def in_copy(copy, *options, conf="", within=(), **env):
     """tools/setup.py of a copy, with these settings of pip. within: the words of a command that starts it."""
-    command = [*within, sys.executable, str(copy / "tools" / "setup.py"), "--venv", str(copy / "venv"), *options]
-    return subprocess.run(command, capture_output=True, text=True, env=only_these(copy, conf) | env, timeout=120)
+    command = [
+        *within,
+        sys.executable,
+        str(copy / "tools" / "setup.py"),
+        "--venv",
+        str(copy / "venv"),
+        *options,
+    ]
+    return subprocess.run(
+        command, capture_output=True, text=True, env=only_these(copy, conf) | env, timeout=120
+    )
 
 
 def python_of(copy, code):
-    return subprocess.run([copy / "venv" / "bin" / "python", "-c", code], capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        [copy / "venv" / "bin" / "python", "-c", code], capture_output=True, text=True, check=True
+    ).stdout
 
 
 NOWHERE = "index-url = http://127.0.0.1:9/simple\nretries = 1"
@@ -103,7 +132,9 @@ def test_no_network_for_pip_that_fetches_uv(copy):
 @cut_here
 def test_a_network_that_is_cut(copy):
     """No refusal comes back from anywhere: no name is known, no host is reached."""
-    assert "a package index could not be reached" in sentences(in_copy(copy, conf="retries = 1", within=CUT))
+    assert "a package index could not be reached" in sentences(
+        in_copy(copy, conf="retries = 1", within=CUT)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +142,10 @@ def wheels(tmp_path_factory):
     """A folder with the wheels of uv and setuptools, as a site without a network may have one."""
     folder = tmp_path_factory.mktemp("wheels")
     pins = [pin_of("uv"), pin_of("setuptools"), pin_of("psutil")]
-    subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", folder, *pins], check=True)
+    subprocess.run(
+        [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", folder, *pins],
+        check=True,
+    )
     return folder
 
 
@@ -123,7 +157,10 @@ def small_wheel(folder, name, code="", short=0):
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
-    files[f"{info}/RECORD"] = "".join(f"{path},,{len(text) + short}\n" for path, text in files.items()) + f"{info}/RECORD,,\n"
+    files[f"{info}/RECORD"] = (
+        "".join(f"{path},,{len(text) + short}\n" for path, text in files.items())
+        + f"{info}/RECORD,,\n"
+    )
     with zipfile.ZipFile(wheel, "w") as archive:
         for path, text in files.items():
             archive.writestr(path, text)
@@ -137,14 +174,18 @@ def test_uv_installs_from_where_pip_would_and_takes_only_what_the_hashes_name(co
     folder.mkdir()
     index.mkdir(parents=True)
     also = small_wheel(folder, "alpha") + small_wheel(index, "beta")
-    (index / "index.html").write_text('<a href="beta-1.0-py3-none-any.whl">beta-1.0-py3-none-any.whl</a>')
+    (index / "index.html").write_text(
+        '<a href="beta-1.0-py3-none-any.whl">beta-1.0-py3-none-any.whl</a>'
+    )
     want(copy, "uv", "setuptools", also=also)
     empty = (copy / "empty").mkdir() or (copy / "empty").as_uri()
     conf = f"index-url = {empty}\nextra-index-url =\n  {index.parent.as_uri()}\nfind-links =\n  {wheels}\n  {folder}"
     done = in_copy(copy, conf=conf)
     assert done.returncode == 0, done.stderr + (copy / "venv" / "set-up.log").read_text()
     python_of(copy, "import alpha, beta, pi2zero")
-    assert "alpha==1.0" in (copy / "venv" / "set-up.log").read_text().split("Installed")[-2], "in uv's words"
+    assert "alpha==1.0" in (copy / "venv" / "set-up.log").read_text().split("Installed")[-2], (
+        "in uv's words"
+    )
     with zipfile.ZipFile(folder / "alpha-1.0-py3-none-any.whl", "a") as archive:
         archive.writestr("more.py", "")
     shutil.rmtree(copy / "venv" / "lib" / "python3.11" / "site-packages" / "alpha-1.0.dist-info")
@@ -155,7 +196,9 @@ def test_uv_installs_from_where_pip_would_and_takes_only_what_the_hashes_name(co
 
 @pytest.mark.long
 def test_no_network_for_uv_nor_for_pip(copy, wheels):
-    want(copy, "uv", "setuptools", also=f"no-such-package-of-the-kit==1.0 --hash=sha256:{64 * '0'}\n")
+    want(
+        copy, "uv", "setuptools", also=f"no-such-package-of-the-kit==1.0 --hash=sha256:{64 * '0'}\n"
+    )
     conf = f"{NOWHERE}\nfind-links = {wheels}"
     done = in_copy(copy, conf=conf, UV_HTTP_RETRIES="0")
     assert "a package index could not be reached" in sentences(done) and "pip tries" in done.stdout
@@ -200,7 +243,10 @@ def test_twice_and_after_an_interruption(copy):
     assert time.monotonic() - start < 2 * patience()
     assert run_setup(copy, "--python", str(copy / "venv/bin/python"), script=script).stdout == ""
     other = shutil.copy(Path(sys.executable).resolve(), copy / "another")
-    assert "stays with the Python that it was made of" in run_setup(copy, "--python", other, script=script).stdout
+    assert (
+        "stays with the Python that it was made of"
+        in run_setup(copy, "--python", other, script=script).stdout
+    )
     want(copy, "uv", "setuptools")
     assert "[3/4]" in run_setup(copy, script=script).stdout  # other pins
 

@@ -44,11 +44,16 @@ def mute():
     "conf",
     [
         pytest.param("proxy = http://127.0.0.1:9\nretries = 0", id="a proxy that refuses"),
-        pytest.param("index-url = http://127.0.0.1:{mute}/simple\nretries = 0\ntimeout = 1", id="an index that never answers"),
+        pytest.param(
+            "index-url = http://127.0.0.1:{mute}/simple\nretries = 0\ntimeout = 1",
+            id="an index that never answers",
+        ),
     ],
 )
 def test_an_index_that_cannot_be_reached(copy, mute, conf):  # noqa: F811
-    assert "a package index could not be reached" in sentences(in_copy(copy, conf=conf.format(mute=mute)))
+    assert "a package index could not be reached" in sentences(
+        in_copy(copy, conf=conf.format(mute=mute))
+    )
 
 
 class Slow(http.server.SimpleHTTPRequestHandler):
@@ -68,14 +73,25 @@ class Slow(http.server.SimpleHTTPRequestHandler):
 def test_a_slow_network(copy, wheels):  # noqa: F811
     index = copy / "simple" / "alpha"
     index.mkdir(parents=True)
-    want(copy, "uv", "setuptools", also=small_wheel(index, "alpha", "#" + random.Random(0).randbytes(150_000).hex()))
-    (index / "index.html").write_text('<a href="alpha-1.0-py3-none-any.whl">alpha-1.0-py3-none-any.whl</a>')
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Slow, directory=copy)) as server:
+    want(
+        copy,
+        "uv",
+        "setuptools",
+        also=small_wheel(index, "alpha", "#" + random.Random(0).randbytes(150_000).hex()),
+    )
+    (index / "index.html").write_text(
+        '<a href="alpha-1.0-py3-none-any.whl">alpha-1.0-py3-none-any.whl</a>'
+    )
+    with http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Slow, directory=copy)
+    ) as server:
         threading.Thread(target=server.serve_forever).start()
         address = f"http://127.0.0.1:{server.server_port}/simple"
         done = in_copy(copy, conf=f"index-url = {address}\nfind-links = {wheels}")
         server.shutdown()
-    assert "The environment is ready" in done.stdout, done.stderr + (copy / "venv" / "set-up.log").read_text()
+    assert "The environment is ready" in done.stdout, (
+        done.stderr + (copy / "venv" / "set-up.log").read_text()
+    )
     python_of(copy, "import alpha")
 
 
@@ -85,7 +101,9 @@ def test_a_read_only_checkout(copy):  # noqa: F811
     with mounted(folder, "mode=755") as again:
         shutil.copytree(copy, folder, dirs_exist_ok=True)
         again("ro")
-        assert "you may not write" in sentences(done := run_setup(folder, script=folder / "tools" / "setup.py"))
+        assert "you may not write" in sentences(
+            done := run_setup(folder, script=folder / "tools" / "setup.py")
+        )
     assert "[1/4]" not in done.stdout
 
 
@@ -97,7 +115,12 @@ def test_a_disk_from_which_no_program_runs(tmp_path):
 
 
 # The file system's size, and what there is room for; alpha is 40 MB
-FULL = {"at its first file": "4k", "while the environment is made": "6m", "while uv comes": "40m", "while packages come": "80m"}
+FULL = {
+    "at its first file": "4k",
+    "while the environment is made": "6m",
+    "while uv comes": "40m",
+    "while packages come": "80m",
+}
 
 
 @pytest.mark.parametrize("step", FULL)
@@ -123,17 +146,32 @@ def test_a_full_disk_at_the_last_step(copy, wheels):  # noqa: F811
     (copy / "venv").mkdir()
     conf = f"no-index = true\nfind-links = {wheels}"
     with mounted(copy / "venv", "size=100m"):
-        command = [sys.executable, copy / "tools" / "setup.py", "--venv", copy / "venv", "--need-gb", "0"]
+        command = [
+            sys.executable,
+            copy / "tools" / "setup.py",
+            "--venv",
+            copy / "venv",
+            "--need-gb",
+            "0",
+        ]
         piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         with subprocess.Popen(command, env=only_these(copy, conf), **piped) as process:
             assert any(line.startswith("[4/4]") for line in process.stdout)
-            with contextlib.suppress(OSError), (other := copy / "venv" / "other").open("wb", buffering=0) as file:
+            with (
+                contextlib.suppress(OSError),
+                (other := copy / "venv" / "other").open("wb", buffering=0) as file,
+            ):
                 while file.write(bytes(100_000)):
                     pass
             rest, said = process.communicate(timeout=60)
-        assert process.returncode == 1 and "the disk is full" in said and "Traceback" not in said, rest + said
+        assert process.returncode == 1 and "the disk is full" in said and "Traceback" not in said, (
+            rest + said
+        )
         other.unlink()
-        assert "The environment is ready" in (done := in_copy(copy, "--need-gb", "0", conf=conf)).stdout, done.stderr
+        assert (
+            "The environment is ready"
+            in (done := in_copy(copy, "--need-gb", "0", conf=conf)).stdout
+        ), done.stderr
         python_of(copy, "import psutil, pi2zero")
 
 
@@ -155,7 +193,10 @@ def test_a_cache_of_packages_that_is_cut(copy, wheels):  # noqa: F811
     module.write_bytes(module.read_bytes()[:20_000])
     shutil.rmtree(copy / "venv")
     done = in_copy(copy, conf=conf)
-    assert done.returncode == 0 and "uv's cache is damaged, some packages came cut: without it, then." in done.stdout
+    assert (
+        done.returncode == 0
+        and "uv's cache is damaged, some packages came cut: without it, then." in done.stdout
+    )
     python_of(copy, "import psutil, pi2zero")
 
 
@@ -163,7 +204,9 @@ def test_a_wheel_that_is_not_what_it_lists(copy, wheels):  # noqa: F811
     """Not a full disk, though something is short here, too: the package is named."""
     (copy / "folder").mkdir()
     want(copy, "uv", "setuptools", also=small_wheel(copy / "folder", "alpha", "#" * 100, short=20))
-    said = sentences(in_copy(copy, conf=f"no-index = true\nfind-links =\n  {wheels}\n  {copy / 'folder'}"))
+    said = sentences(
+        in_copy(copy, conf=f"no-index = true\nfind-links =\n  {wheels}\n  {copy / 'folder'}")
+    )
     assert "of alpha-1.0 is not what the package lists" in said and "disk is full" not in said
 
 
@@ -177,7 +220,10 @@ def test_interrupted(copy):  # noqa: F811
 
 def test_interrupted_at_random_moments(copy, wheels):  # noqa: F811
     """Ctrl-C and kills, five times, each after another while; what the next one finds is never in its way."""
-    chance, command = random.Random(16), [sys.executable, copy / "tools" / "setup.py", "--venv", copy / "venv"]
+    chance, command = (
+        random.Random(16),
+        [sys.executable, copy / "tools" / "setup.py", "--venv", copy / "venv"],
+    )
     env = only_these(copy, conf := f"no-index = true\nfind-links = {wheels}")
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     for how in (signal.SIGINT, signal.SIGKILL, signal.SIGINT, signal.SIGKILL, signal.SIGINT):
@@ -187,7 +233,9 @@ def test_interrupted_at_random_moments(copy, wheels):  # noqa: F811
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, how)
         _, error = process.communicate(timeout=60)
-        assert process.returncode in (0, -how) or ("you interrupted it" in error and "Traceback" not in error), error
+        assert process.returncode in (0, -how) or (
+            "you interrupted it" in error and "Traceback" not in error
+        ), error
     done = in_copy(copy, conf=conf)
     assert done.returncode == 0, done.stderr + (copy / "venv" / "set-up.log").read_text()
     python_of(copy, "import psutil, pi2zero")

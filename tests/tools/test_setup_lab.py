@@ -42,7 +42,10 @@ def server(tmp_path_factory):
     )
     with contextlib.ExitStack() as stack:
         session = stack.enter_context(tempfile.TemporaryDirectory(dir="/tmp"))
-        env = {k: v for k, v in os.environ.items() if k not in unset} | {"HOME": str(home), "XDG_RUNTIME_DIR": session}
+        env = {k: v for k, v in os.environ.items() if k not in unset} | {
+            "HOME": str(home),
+            "XDG_RUNTIME_DIR": session,
+        }
         env |= {
             "http_proxy": "http://127.0.0.1:9",
             "no_proxy": "",
@@ -53,11 +56,15 @@ def server(tmp_path_factory):
             taken.bind(("127.0.0.1", 8888))
             taken.listen()
         out = stack.enter_context(log.open("w"))
-        process = subprocess.Popen([sys.executable, copy / "tools" / "lab.py"], stdout=out, stderr=out, env=env)
+        process = subprocess.Popen(
+            [sys.executable, copy / "tools" / "lab.py"], stdout=out, stderr=out, env=env
+        )
         stack.callback(process.wait, timeout=30)
         stack.callback(process.terminate)
         deadline = time.monotonic() + 120
-        while not (match := re.search(r"(http://127\.0\.0\.1:\d+)/lab\S*token=(\w+)", log.read_text())):
+        while not (
+            match := re.search(r"(http://127\.0\.0\.1:\d+)/lab\S*token=(\w+)", log.read_text())
+        ):
             assert process.poll() is None and time.monotonic() < deadline, log.read_text()
             time.sleep(0.2)
         yield match[1], match[2], log, process.pid
@@ -90,9 +97,28 @@ def channel(kernel, session="s"):
 
 def send(line, code):
     """Ask for a cell to be run; returns the message's id."""
-    header = {"msg_id": uuid.uuid4().hex, "msg_type": "execute_request", "username": "", "session": "s", "version": "5.3"}
-    content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}
-    message = {"header": header, "parent_header": {}, "metadata": {}, "content": content, "channel": "shell", "buffers": []}
+    header = {
+        "msg_id": uuid.uuid4().hex,
+        "msg_type": "execute_request",
+        "username": "",
+        "session": "s",
+        "version": "5.3",
+    }
+    content = {
+        "code": code,
+        "silent": False,
+        "store_history": True,
+        "user_expressions": {},
+        "allow_stdin": False,
+    }
+    message = {
+        "header": header,
+        "parent_header": {},
+        "metadata": {},
+        "content": content,
+        "channel": "shell",
+        "buffers": [],
+    }
     line.send(json.dumps(message))
     return header["msg_id"]
 
@@ -115,7 +141,11 @@ def reply(line, msg_id):
 def test_only_this_machine_and_only_with_the_token(server):
     base, _, _, pid = server
     assert requests.get(f"{base}/api/contents").status_code == 403
-    listening = {c.laddr.ip for c in psutil.Process(pid).net_connections("inet") if c.status == psutil.CONN_LISTEN}
+    listening = {
+        c.laddr.ip
+        for c in psutil.Process(pid).net_connections("inet")
+        if c.status == psutil.CONN_LISTEN
+    }
     assert listening == {"127.0.0.1"}
     assert not base.endswith(":8888")  # was taken
 
@@ -139,7 +169,9 @@ def test_cells_run_can_be_interrupted_and_the_kernel_restarted(kernel):
 @pytest.mark.long
 def test_a_browser_that_comes_back_gets_what_it_missed(kernel):
     with channel(kernel, "browser") as line:
-        running = send(line, "import time\nprint('soon', flush=True)\ntime.sleep(2)\nx = 7\nprint('late')")
+        running = send(
+            line, "import time\nprint('soon', flush=True)\ntime.sleep(2)\nx = 7\nprint('late')"
+        )
         while json.loads(line.recv())["msg_type"] != "stream":
             pass
     time.sleep(3)  # the cell ends while nobody listens
@@ -151,10 +183,14 @@ def test_a_browser_that_comes_back_gets_what_it_missed(kernel):
 @pytest.mark.long
 def test_kernels_speak_through_a_private_folder(server, kernel):
     *_, log, pid = server
-    kernels = [p for p in psutil.Process(pid).children() if "ipykernel_launcher" in " ".join(p.cmdline())]
+    kernels = [
+        p for p in psutil.Process(pid).children() if "ipykernel_launcher" in " ".join(p.cmdline())
+    ]
     assert len(kernels) == 1
     # One port is left: ipykernel's own, on which processes that a cell forks hand it what they print.
-    assert [c.laddr.ip for c in kernels[0].net_connections("inet") if c.status == psutil.CONN_LISTEN] == ["127.0.0.1"]
+    assert [
+        c.laddr.ip for c in kernels[0].net_connections("inet") if c.status == psutil.CONN_LISTEN
+    ] == ["127.0.0.1"]
     connection = Path(kernels[0].cmdline()[-1])
     spoken = json.loads(connection.read_text())
     assert spoken["transport"] == "ipc"
@@ -171,21 +207,33 @@ def test_the_doctor_looks_beside_it_and_says_so_in_the_terminal(server):
     while "The doctor has looked at this machine" not in log.read_text():
         assert time.monotonic() < deadline, log.read_text()
         time.sleep(0.5)
-    assert log.read_text().index("token=") < log.read_text().index("The doctor has looked"), "not in front of JupyterLab"
-    while any(f"--beside {pid}" in " ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])):
+    assert log.read_text().index("token=") < log.read_text().index("The doctor has looked"), (
+        "not in front of JupyterLab"
+    )
+    while any(
+        f"--beside {pid}" in " ".join(process.info["cmdline"] or [])
+        for process in psutil.process_iter(["cmdline"])
+    ):
         assert time.monotonic() < deadline
         time.sleep(0.5)
-    assert not [child for child in psutil.Process(pid).children() if child.status() == psutil.STATUS_ZOMBIE]
+    assert not [
+        child for child in psutil.Process(pid).children() if child.status() == psutil.STATUS_ZOMBIE
+    ]
 
 
 @pytest.mark.long
 def test_a_server_stopped_in_mid_cell_leaves_nothing(server, kernel):
     """After all that need it: Ctrl-C twice in its terminal is this signal."""
     *_, pid = server
-    (running,) = [p for p in psutil.Process(pid).children() if "ipykernel_launcher" in " ".join(p.cmdline())]
+    (running,) = [
+        p for p in psutil.Process(pid).children() if "ipykernel_launcher" in " ".join(p.cmdline())
+    ]
     with channel(kernel) as line:
         line.settimeout(100)
-        assert reply(line, send(line, "import pi2zero\ncluster = pi2zero.start(n=2)"))[1]["status"] == "ok"
+        assert (
+            reply(line, send(line, "import pi2zero\ncluster = pi2zero.start(n=2)"))[1]["status"]
+            == "ok"
+        )
         send(line, "%%px\nimport time\nprint('in mid-cell', flush=True)\ntime.sleep(300)")
         while "in mid-cell" not in line.recv():
             pass
@@ -193,7 +241,9 @@ def test_a_server_stopped_in_mid_cell_leaves_nothing(server, kernel):
     assert len(marks.marked(owner)) >= 3
     psutil.Process(pid).terminate()
     _, alive = psutil.wait_procs([running, *marks.marked(owner)], timeout=60)
-    deadline = time.monotonic() + 30  # for the folders: the warden takes them when all ranks have ended
+    deadline = (
+        time.monotonic() + 30
+    )  # for the folders: the warden takes them when all ranks have ended
     while marks.run_dirs(owner) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert not alive and not marks.marked(owner) and not marks.run_dirs(owner)
@@ -204,7 +254,9 @@ def test_a_private_folder_is_not_taken_on_trust(tmp_path, monkeypatch):
     import lab
 
     usual = tmp_path / f"jupyter-{os.getuid()}"
-    assert lab.short_folder(None, tmp_path) == str(usual) == lab.short_folder("/nonexistent", tmp_path)
+    assert (
+        lab.short_folder(None, tmp_path) == str(usual) == lab.short_folder("/nonexistent", tmp_path)
+    )
     assert lab.is_private(usual)
     usual.chmod(0o755)  # others can look into it
     assert lab.is_private(Path(lab.short_folder(None, tmp_path))) and not lab.is_private(usual)

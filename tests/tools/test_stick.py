@@ -48,7 +48,11 @@ def install(stick, home, *words):
     home.mkdir(exist_ok=True)
     env = {"PATH": os.environ["PATH"], "HOME": str(home)}
     return subprocess.run(
-        ["sh", str(stick / "install.sh"), *map(str, words)], env=env, capture_output=True, text=True, timeout=60
+        ["sh", str(stick / "install.sh"), *map(str, words)],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
 
 
@@ -57,14 +61,20 @@ def test_it_installs_from_the_stick_alone(toy, tmp_path):
     done = install(toy, home)
     assert done.returncode == 0, done.stderr
     kit = home / "pi2zero"
-    assert (kit / "said").read_text().split() == ["1", "1", "a.whl"], "packages from the stick, and from nowhere else"
+    assert (kit / "said").read_text().split() == ["1", "1", "a.whl"], (
+        "packages from the stick, and from nowhere else"
+    )
     assert (kit / "site" / "build" / "html" / "index.html").read_text() == "site"
     assert done.stdout.splitlines()[-1] == f"The kit is in {kit}. Next: cd {kit} && make lab"
-    remotes = subprocess.run(["git", "-C", str(kit), "remote"], capture_output=True, text=True, check=True).stdout
+    remotes = subprocess.run(
+        ["git", "-C", str(kit), "remote"], capture_output=True, text=True, check=True
+    ).stdout
     assert remotes == "", "the stick will not stay"
     cache = home / ".cache" / "pi2zero"
     assert (cache / "horovod-1" / "manifest.json").exists()
-    assert not [path for path in (cache, *cache.rglob("*")) if path.stat().st_mode & 0o077], "others cannot lay code there"
+    assert not [path for path in (cache, *cache.rglob("*")) if path.stat().st_mode & 0o077], (
+        "others cannot lay code there"
+    )
 
 
 def test_compiled_parts_that_are_there_stay(toy, tmp_path):
@@ -83,7 +93,11 @@ def test_another_folder(toy, tmp_path):
 def test_what_is_there_is_left_alone(toy, tmp_path):
     (tmp_path / "mine").mkdir()
     done = install(toy, tmp_path / "home", tmp_path / "mine")
-    assert done.returncode == 1 and "What to do: name another folder" in done.stderr and not list((tmp_path / "mine").iterdir())
+    assert (
+        done.returncode == 1
+        and "What to do: name another folder" in done.stderr
+        and not list((tmp_path / "mine").iterdir())
+    )
 
 
 @pytest.mark.parametrize("harm", ["changed", "lost"])
@@ -91,7 +105,11 @@ def test_a_stick_that_has_lost_something(toy, tmp_path, harm):
     file = toy / "wheels" / "a.whl"
     file.write_text("b") if harm == "changed" else file.unlink()
     done = install(toy, tmp_path / "home")
-    assert done.returncode == 1 and "copy it again" in done.stderr and not (tmp_path / "home" / "pi2zero").exists()
+    assert (
+        done.returncode == 1
+        and "copy it again" in done.stderr
+        and not (tmp_path / "home" / "pi2zero").exists()
+    )
 
 
 def test_a_folder_with_other_files_is_not_emptied(tmp_path):
@@ -116,7 +134,10 @@ def test_written_again_it_leaves_other_files_alone(toy, monkeypatch):
 def test_ranks_are_spawned_where_there_is_no_network():
     """Open MPI leaves the loopback interface out, unless it is told that there is no other."""
     done = subprocess.run(
-        [*CUT, sys.executable, "-m", "pi2zero.doctor.probes", "spawn"], capture_output=True, text=True, timeout=60
+        [*CUT, sys.executable, "-m", "pi2zero.doctor.probes", "spawn"],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.stdout.splitlines()[-1] == '{"sum": 21}', done.stderr
 
@@ -125,20 +146,35 @@ def test_ranks_are_spawned_where_there_is_no_network():
 @cut_here
 def test_the_real_stick_with_the_network_cut(tmp_path):
     """A new user's home, no network: the kit, its compiled parts, ranks and the site, in a minute or two."""
-    made = subprocess.run([sys.executable, ROOT / "tools" / "stick.py", tmp_path / "stick"], capture_output=True, text=True)
+    made = subprocess.run(
+        [sys.executable, ROOT / "tools" / "stick.py", tmp_path / "stick"],
+        capture_output=True,
+        text=True,
+    )
     assert made.returncode == 0, made.stdout + made.stderr
     home, kit = tmp_path / "home", tmp_path / "home" / "pi2zero"
     home.mkdir()
     env = {"PATH": os.environ["PATH"], "HOME": str(home)}
     begin = time.monotonic()
-    done = subprocess.run([*CUT, "sh", tmp_path / "stick" / "install.sh"], env=env, capture_output=True, text=True, timeout=580)
+    done = subprocess.run(
+        [*CUT, "sh", tmp_path / "stick" / "install.sh"],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=580,
+    )
     print(f"installed in {time.monotonic() - begin:.0f} s")
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     python = kit / ".venv" / "bin" / "python"
 
     def said(*words):
         told = subprocess.run(
-            [*CUT, python, "-m", "pi2zero", *words], cwd=kit, env=env, capture_output=True, text=True, timeout=300
+            [*CUT, python, "-m", "pi2zero", *words],
+            cwd=kit,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=300,
         )
         return told.stdout
 

@@ -8,11 +8,22 @@ import pytest
 from faults.kernel import Notebook
 
 PROGRAMS = Path(__file__).parent / "programs"
-SETTINGS = ("OMPI_", "PRTE_", "PMIX_", "PI2ZERO_MARK", "TORCH_EXTENSIONS_DIR", "DS_ACCELERATOR", "LOCAL_RANK", "MASTER_")
+SETTINGS = (
+    "OMPI_",
+    "PRTE_",
+    "PMIX_",
+    "PI2ZERO_MARK",
+    "TORCH_EXTENSIONS_DIR",
+    "DS_ACCELERATOR",
+    "LOCAL_RANK",
+    "MASTER_",
+)
 
 
 def plain_environment():
-    return {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)} | {"OMP_NUM_THREADS": "1"}
+    return {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)} | {
+        "OMP_NUM_THREADS": "1"
+    }
 
 
 @pytest.fixture(scope="module")

@@ -61,7 +61,13 @@ def test_so_does_one_that_nbclient_starts(monkeypatch):
 
 def test_a_value_of_the_user_wins():
     env = plain_environment() | {"PRTE_MCA_rmaps_default_mapping_policy": "numa:oversubscribe"}
-    done = subprocess.run([sys.executable, "-m", "IPython", "-c", SETTINGS], env=env, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "IPython", "-c", SETTINGS],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert json.loads(done.stdout)[1] == "numa:oversubscribe"
 
 
@@ -72,9 +78,15 @@ def test_classic_spawn(visitor):
 
 @pytest.mark.long
 def test_horovod_program_by_both_launchers(visitor):
-    pytest.importorskip("horovod.torch", reason="Horovod is not built here: make horovod", exc_type=ImportError)
-    assert "2 ranks, images/s measured: True" in ran(visitor, "!mpirun -n 2 python throughput.py", timeout=200)
-    assert "2 ranks, images/s measured: True" in ran(visitor, "!horovodrun --gloo -np 2 python throughput.py", timeout=200)
+    pytest.importorskip(
+        "horovod.torch", reason="Horovod is not built here: make horovod", exc_type=ImportError
+    )
+    assert "2 ranks, images/s measured: True" in ran(
+        visitor, "!mpirun -n 2 python throughput.py", timeout=200
+    )
+    assert "2 ranks, images/s measured: True" in ran(
+        visitor, "!horovodrun --gloo -np 2 python throughput.py", timeout=200
+    )
 
 
 @pytest.mark.long
@@ -88,7 +100,10 @@ def test_deepspeed_program_on_four_ranks(visitor):
 def test_own_cluster_with_ipyparallel_s_own_magics(visitor):
     ran(visitor, OWN, timeout=120)
     assert ran(visitor, "print(rc.ids)") == "[0, 1, 2, 3]\n"
-    ran(visitor, "%%px\nfrom mpi4py import MPI\nrank = MPI.COMM_WORLD.rank\ntotal = MPI.COMM_WORLD.allreduce(rank)")
+    ran(
+        visitor,
+        "%%px\nfrom mpi4py import MPI\nrank = MPI.COMM_WORLD.rank\ntotal = MPI.COMM_WORLD.allreduce(rank)",
+    )
     assert ran(visitor, "print(view['total'])") == "[6, 6, 6, 6]\n"
     ran(visitor, "%px square = rank**2")
     assert ran(visitor, "print(view['square'])") == "[0, 1, 4, 9]\n"
@@ -100,7 +115,9 @@ def test_beside_it_a_cluster_of_the_kit_s_says_which_one_has_px(visitor):
     """Follows the test above."""
     ran(visitor, "import pi2zero\nkit = pi2zero.start(n=2)")
     assert ran(visitor, "%px print('here')") == "[stdout:0] here\n[stdout:1] here\n"
-    assert "%%px runs on another cluster now, without the kit's watch" in ran(visitor, "view.activate()")
+    assert "%%px runs on another cluster now, without the kit's watch" in ran(
+        visitor, "view.activate()"
+    )
     assert "watch" not in ran(visitor, "1"), "said once"
     ran(visitor, "%px four = 4")
     assert ran(visitor, "print(view['four'])") == "[4, 4, 4, 4]\n"
@@ -112,7 +129,9 @@ def test_beside_it_a_cluster_of_the_kit_s_says_which_one_has_px(visitor):
 @pytest.mark.long
 def test_deepspeed_on_the_kit_s_ranks_without_its_join(visitor):
     ran(visitor, "import pi2zero\nkit = pi2zero.start(n=4)")
-    said = ran(visitor, "%%px --timeout 120\nimport plain_deepspeed\nplain_deepspeed.train()", timeout=280)
+    said = ran(
+        visitor, "%%px --timeout 120\nimport plain_deepspeed\nplain_deepspeed.train()", timeout=280
+    )
     for rank in range(4):
         assert f"[stdout:{rank}] rank {rank} of 4, local rank {rank}, loss falls: True" in said
     ran(visitor, "kit.stop()")
@@ -120,7 +139,9 @@ def test_deepspeed_on_the_kit_s_ranks_without_its_join(visitor):
 
 @pytest.mark.long
 def test_horovod_on_the_kit_s_ranks(visitor):
-    pytest.importorskip("horovod.torch", reason="Horovod is not built here: make horovod", exc_type=ImportError)
+    pytest.importorskip(
+        "horovod.torch", reason="Horovod is not built here: make horovod", exc_type=ImportError
+    )
     ran(visitor, "import pi2zero\nkit = pi2zero.start(n=2)")
     said = ran(visitor, "%%px --timeout 120\nimport throughput\nthroughput.measure()", timeout=200)
     assert said == "[stdout:0] 2 ranks, images/s measured: True\n"

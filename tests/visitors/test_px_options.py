@@ -76,8 +76,15 @@ def test_grouped_by_rank(book):
 
 def test_grouped_by_turn(book):
     cell = "from IPython.display import display\ndisplay(f'{rank}a')\ndisplay(f'{rank}b')"
-    for options, turns in {"": ["0a", "0b", "1a", "1b", "2a", "2b"], "-r": ["0a", "1a", "2a", "0b", "1b", "2b"]}.items():
-        outputs = [content for kind, content in book.run(f"%%px {options}\n{cell}").outputs if kind == "display_data"]
+    for options, turns in {
+        "": ["0a", "0b", "1a", "1b", "2a", "2b"],
+        "-r": ["0a", "1a", "2a", "0b", "1b", "2b"],
+    }.items():
+        outputs = [
+            content
+            for kind, content in book.run(f"%%px {options}\n{cell}").outputs
+            if kind == "display_data"
+        ]
         assert [output["data"]["text/plain"].strip("'") for output in outputs] == turns
 
 
@@ -96,7 +103,9 @@ def test_result_again(book):
 
 
 def test_without_waiting(book):
-    assert "waits for it, watched" in ran(book, "%%px --noblock --out later\nimport time\ntime.sleep(0.5)\nprint('on')")
+    assert "waits for it, watched" in ran(
+        book, "%%px --noblock --out later\nimport time\ntime.sleep(0.5)\nprint('on')"
+    )
     assert ran(book, "print(later.done())") == "False\n"
     assert ran(book, "%pxresult") == on(0, 1, 2)
     ran(book, "%pxconfig --noblock")
@@ -140,18 +149,29 @@ def test_ipyparallel_s_activate_keeps_the_watch(book, activate, px, ranks):
 
 
 def test_px_below_the_first_line_says_what_is_wrong(book):
-    assert "has to stand in the first line of its cell" in book.run("# the mean\n%%px\nprint(1)").error
+    assert (
+        "has to stand in the first line of its cell" in book.run("# the mean\n%%px\nprint(1)").error
+    )
 
 
 def test_a_definition_without_px_is_told(book):
     define = "def half(x):\n    return x / 2"
     assert ran(book, define) == ""
     ran(book, f"%%px\n{define}")
-    assert "defined half in the notebook's own process" in ran(book, define) and "Is %%px missing?" in ran(book, define)
-    assert ran(book, f"%%px\n{define}") == ran(book, f"%%px --local\n{define}") == ran(book, "half = 3") == ""
+    assert "defined half in the notebook's own process" in ran(
+        book, define
+    ) and "Is %%px missing?" in ran(book, define)
+    assert (
+        ran(book, f"%%px\n{define}")
+        == ran(book, f"%%px --local\n{define}")
+        == ran(book, "half = 3")
+        == ""
+    )
 
 
 def test_local(book):
     ran(book, "%%px --local --targets 0\nhere_and_there = 3")
     assert ran(book, "print(here_and_there)") == "3\n"
-    assert ran(book, "%px print('here_and_there' in globals())") == on(0, text=True) + on(1, 2, text=False)
+    assert ran(book, "%px print('here_and_there' in globals())") == on(0, text=True) + on(
+        1, 2, text=False
+    )

@@ -19,7 +19,10 @@ CELLS = [
         "words = 'eight words that are dealt out and counted'.split()\nview.scatter('mine', words)\nprint(view['mine'])",
         "[['eight', 'words'], ['that', 'are'], ['dealt', 'out'], ['and', 'counted']]",
     ),
-    ("view.execute('lengths = [len(word) for word in mine]')\nprint(view.gather('lengths'))", "[5, 5, 4, 3, 5, 3, 3, 7]"),
+    (
+        "view.execute('lengths = [len(word) for word in mine]')\nprint(view.gather('lengths'))",
+        "[5, 5, 4, 3, 5, 3, 3, 7]",
+    ),
     (
         "import numpy as np\nview.scatter('part', np.arange(10.0), flatten=True)\n"
         "view.execute('''from mpi4py import MPI\n"
@@ -41,10 +44,22 @@ CELLS = [
         "@view.remote(block=True)\ndef my_rank():\n    from mpi4py import MPI\n    return MPI.COMM_WORLD.rank\nprint(my_rank())",
         "[0, 1, 2, 3]",
     ),
-    ("later = view.apply_async(lambda a, b=1: a + b, 2, b=3)\nprint(later.get(), later.done())", "[5, 5, 5, 5] True"),
-    ("rc[0].push({'only': 1})\nprint(rc[0]['only'], rc[1::2].apply_sync(lambda: 'only' in globals()))", "1 [False, False]"),
-    ("import ipyparallel as ipp\nprint(view.apply_sync(lambda words: len(words), ipp.Reference('mine')))", "[2, 2, 2, 2]"),
-    ("balanced = rc.load_balanced_view()\nprint(sum(balanced.map_sync(lambda x: x, range(20))))", "190"),
+    (
+        "later = view.apply_async(lambda a, b=1: a + b, 2, b=3)\nprint(later.get(), later.done())",
+        "[5, 5, 5, 5] True",
+    ),
+    (
+        "rc[0].push({'only': 1})\nprint(rc[0]['only'], rc[1::2].apply_sync(lambda: 'only' in globals()))",
+        "1 [False, False]",
+    ),
+    (
+        "import ipyparallel as ipp\nprint(view.apply_sync(lambda words: len(words), ipp.Reference('mine')))",
+        "[2, 2, 2, 2]",
+    ),
+    (
+        "balanced = rc.load_balanced_view()\nprint(sum(balanced.map_sync(lambda x: x, range(20))))",
+        "190",
+    ),
     (
         "@balanced.parallel(ordered=True)\ndef third(x):\n    return x / 3\nprint(list(third.map([3, 6, 9])))",
         "[1.0, 2.0, 3.0]",
@@ -54,7 +69,10 @@ CELLS = [
         "importing math on engine(s)\n[2, 2, 2, 2]",
     ),
     ("view.run('pi_part.py')\nprint(round(sum(view['pi_part']), 6))", "3.141593"),
-    ("view.clear()\nprint(view.apply_sync(lambda: 'mine' in globals()))", "[False, False, False, False]"),
+    (
+        "view.clear()\nprint(view.apply_sync(lambda: 'mine' in globals()))",
+        "[False, False, False, False]",
+    ),
 ]
 PROGRAM = """from mpi4py import MPI
 rank, size, n = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size, 10_000
@@ -77,4 +95,9 @@ def test_cell(book, cell, said):
 
 def test_what_a_function_raised_is_shown_with_its_rank(book):
     reply = book.run("rc[2:].apply_sync(lambda: 1 / 0)")
-    assert not reply.ok and "ZeroDivisionError" in reply.text and "[2:apply]" in reply.text and "[1:apply]" not in reply.text
+    assert (
+        not reply.ok
+        and "ZeroDivisionError" in reply.text
+        and "[2:apply]" in reply.text
+        and "[1:apply]" not in reply.text
+    )

@@ -19,7 +19,10 @@ class Bar:
 
     def show(self, text: str, share: float) -> None:
         """Draw how far it is, if that has changed."""
-        self._draw(text, f'<progress value="{share:.3f}" aria-label="{escape(text)}"></progress> {escape(text)}')
+        self._draw(
+            text,
+            f'<progress value="{share:.3f}" aria-label="{escape(text)}"></progress> {escape(text)}',
+        )
 
     def end(self, text: str) -> None:
         """The last line, in place of the bar."""
@@ -39,7 +42,9 @@ class Bar:
                 self._handle.update(picture, raw=True)
         elif sys.stderr.isatty():
             print(f"\r{text:<78}", end="", file=sys.stderr, flush=True)
-        elif text.split(":")[0] not in before or "ready" in text:  # a log has a line at the beginning and one at the end
+        elif (
+            text.split(":")[0] not in before or "ready" in text
+        ):  # a log has a line at the beginning and one at the end
             print(text, file=sys.stderr, flush=True)
 
 

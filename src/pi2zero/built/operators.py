@@ -14,7 +14,11 @@ from pi2zero.built.parts import SITE, Failed, Part, torch_build, version_of_pack
 BUILDERS = ("CPUAdamBuilder", "FusedAdamBuilder", "ShareMemCommBuilder")
 SOURCES = 6  # of the three together
 TOLD = "# The compiled operators that pi2zero has put here."
-HOMES = {"cpu_adam_op": "adam", "fused_adam_op": "adam", "deepspeed_shm_comm_op": "comm"}  # folders in deepspeed/ops
+HOMES = {
+    "cpu_adam_op": "adam",
+    "fused_adam_op": "adam",
+    "deepspeed_shm_comm_op": "comm",
+}  # folders in deepspeed/ops
 LIST = SITE / "deepspeed" / "git_version_info_installed.py"
 
 
@@ -25,17 +29,27 @@ class Operators(Part):
     typical = 120.0
 
     def depends_on(self):
-        return {"deepspeed": version_of_package("deepspeed"), "torch": torch_build(), "ninja": version_of_package("ninja")}
+        return {
+            "deepspeed": version_of_package("deepspeed"),
+            "torch": torch_build(),
+            "ninja": version_of_package("ninja"),
+        }
 
     def is_installed(self):
-        return LIST.exists() and LIST.read_text().startswith(TOLD) and all(path.exists() for path in listed(LIST.read_text()))
+        return (
+            LIST.exists()
+            and LIST.read_text().startswith(TOLD)
+            and all(path.exists() for path in listed(LIST.read_text()))
+        )
 
     def works(self, run):
         return run([sys.executable, "-m", "pi2zero.built.operators"]) == 0
 
     def build(self, work, run):
         if not self.made_of()["compiler"]:
-            raise Failed("there is no C++ compiler", "install it (Debian or Ubuntu: apt-get install g++)")
+            raise Failed(
+                "there is no C++ compiler", "install it (Debian or Ubuntu: apt-get install g++)"
+            )
         run([sys.executable, "-m", "pi2zero.built.operators", str(work)], check=True)
         return sorted(work.glob("*/*_op.so"))
 
@@ -47,7 +61,9 @@ class Operators(Part):
         replace(LIST, installed_list(places.values()).encode())
 
     def share(self, work):
-        return len(list(work.glob("*/*.o"))) / (SOURCES + 1)  # each is there when it is whole; then they are linked
+        return len(list(work.glob("*/*.o"))) / (
+            SOURCES + 1
+        )  # each is there when it is whole; then they are linked
 
 
 def listed(text: str) -> list[Path]:
@@ -102,10 +118,15 @@ def compile_one(builder, work: Path) -> None:
 
     name = builder.absolute_name().rpartition(".")[2]
     (work / name).mkdir(parents=True, exist_ok=True)
-    (work / name / "lock").unlink(missing_ok=True)  # of a compiler that was killed: torch would wait for it for ever
+    (work / name / "lock").unlink(
+        missing_ok=True
+    )  # of a compiler that was killed: torch would wait for it for ever
 
     def absolute(paths):
-        return [str(Path(builder.deepspeed_src_path(path)).resolve()) for path in builder.strip_empty_entries(paths)]
+        return [
+            str(Path(builder.deepspeed_src_path(path)).resolve())
+            for path in builder.strip_empty_entries(paths)
+        ]
 
     load(
         name=name,

@@ -84,7 +84,9 @@ def machine() -> dict:
         "system": f"{sys.platform} {platform.machine()} {' '.join(platform.libc_ver())}",
         "cpu": cpu(),
         "compiler": version_of_program(os.environ.get("CXX", "g++")),
-        "flags": " ".join(os.environ.get(name, "") for name in ("CFLAGS", "CXXFLAGS", "LDFLAGS")).strip(),
+        "flags": " ".join(
+            os.environ.get(name, "") for name in ("CFLAGS", "CXXFLAGS", "LDFLAGS")
+        ).strip(),
     }
 
 
@@ -108,7 +110,9 @@ def version_of_program(program: str) -> str:
     path = shutil.which(program, path=search_path())
     if not path:
         return ""
-    said = subprocess.run([path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True).stdout
+    said = subprocess.run(
+        [path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True
+    ).stdout
     return said.splitlines()[0] if said else path
 
 

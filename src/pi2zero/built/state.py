@@ -31,11 +31,15 @@ class State:
     left: float | None = None  # s, roughly
     why: str = ""
     remedy: str = ""
-    otherwise: bool = False  # it is ready, and today it would be made with another compiler or other options
+    otherwise: bool = (
+        False  # it is ready, and today it would be made with another compiler or other options
+    )
 
     def wanted(self, again: bool = False) -> bool:
         """Whether the builder has something to do. again: somebody asks for it."""
-        return self.state in ("building", "waiting") or (again and (self.state == "failed" or self.otherwise))
+        return self.state in ("building", "waiting") or (
+            again and (self.state == "failed" or self.otherwise)
+        )
 
     def __str__(self) -> str:
         title = self.part.title
@@ -43,7 +47,9 @@ class State:
             return f"{title}: {100 * self.share:.0f} %, about {about(self.left)} more"
         if self.state == "failed":
             return f"{title}: could not be built: {self.why}"
-        return f"{title}: " + ("ready" if self.state == "ready" else "waiting for its turn to be built")
+        return f"{title}: " + (
+            "ready" if self.state == "ready" else "waiting for its turn to be built"
+        )
 
 
 def about(seconds: float) -> str:
@@ -60,13 +66,24 @@ def of(part: Part) -> State:
     """How far a part is. What was made of something else than is here now, or is no longer there, has to be made."""
     told, made_of = Note(part).read(), part.made_of()
     same = told.get("made_of") == made_of
-    if told.get("state") == "ready" and told["runs_with"] == part.runs_with() and part.is_installed():
+    if (
+        told.get("state") == "ready"
+        and told["runs_with"] == part.runs_with()
+        and part.is_installed()
+    ):
         return State(part, "ready", share=1.0, otherwise=not same)
     if told.get("state") == "failed" and same:
         return State(part, "failed", why=told["why"], remedy=told["remedy"])
     if told.get("state") == "building" and same and is_alive():
-        return State(part, "building", share=told["share"], left=max(1.0, told["left"] - (time.time() - told["time"])))
-    return State(part, "waiting")  # for its turn; or it was interrupted, or what is there does not fit any more
+        return State(
+            part,
+            "building",
+            share=told["share"],
+            left=max(1.0, told["left"] - (time.time() - told["time"])),
+        )
+    return State(
+        part, "waiting"
+    )  # for its turn; or it was interrupted, or what is there does not fit any more
 
 
 class Note:
@@ -89,7 +106,14 @@ class Note:
 
     def write(self, state: str, share: float = 0.0, **more) -> None:
         """Replace what was said; a reader sees the old or the new."""
-        told = {"state": state, "share": share, "left": self.left(share), "time": time.time(), **more, **self.made}
+        told = {
+            "state": state,
+            "share": share,
+            "left": self.left(share),
+            "time": time.time(),
+            **more,
+            **self.made,
+        }
         new = self.file.with_suffix(".new")
         new.write_text(json.dumps(told))
         new.replace(self.file)
@@ -107,7 +131,9 @@ def _is_note(told: object) -> bool:
     """Whether that is what `Note.write` writes."""
     if not isinstance(told, dict) or not {"state", "made_of", "runs_with"} <= told.keys():
         return False
-    if told["state"] == "failed" and not all(isinstance(told.get(name), str) for name in ("why", "remedy")):
+    if told["state"] == "failed" and not all(
+        isinstance(told.get(name), str) for name in ("why", "remedy")
+    ):
         return False
     return all(type(told.get(name)) in (int, float) for name in ("share", "left", "time"))
 

@@ -16,7 +16,9 @@ def wait_for(*names: str, needed: bool = True, show: bool = True) -> None:
     known = parts()
     for name in names or known:
         if name not in known:
-            raise NotBuilt(f"There is nothing to be built by the name of {name!r} here. Known: {', '.join(known)}.")
+            raise NotBuilt(
+                f"There is nothing to be built by the name of {name!r} here. Known: {', '.join(known)}."
+            )
         try:
             wait_for_one(known[name], show)
         except NotBuilt as error:
@@ -38,7 +40,9 @@ def wait_for_one(part: Part, show: bool) -> None:
         if bar.was_shown and now.state == "ready":
             bar.end(f"{part.title}: ready, {time.monotonic() - begin:.0f} s")
     if now.state == "failed":
-        raise NotBuilt(f"{part.title}: {now.why}. What to do: {now.remedy}; then run `make horovod` in a terminal.")
+        raise NotBuilt(
+            f"{part.title}: {now.why}. What to do: {now.remedy}; then run `make horovod` in a terminal."
+        )
 
 
 def see_to_builder(started: list[float]) -> None:
@@ -48,6 +52,8 @@ def see_to_builder(started: list[float]) -> None:
     if is_alive() or (started and time.monotonic() - started[-1] < 5):
         return
     if len(started) == 3:
-        raise NotBuilt(f"What builds in the background ends as soon as it is started. Its words: {folder() / 'builder.log'}")
+        raise NotBuilt(
+            f"What builds in the background ends as soon as it is started. Its words: {folder() / 'builder.log'}"
+        )
     started.append(time.monotonic())
     builder.start()

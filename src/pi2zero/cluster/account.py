@@ -8,13 +8,19 @@ def exit_reasons(output: str) -> dict[int, str]:
     """Read mpirun's account: which rank ended first, and how. (MPICH's tells it of MPI_Abort alone.)"""
     text = re.sub(r"\s+", " ", output)
     notes = {}
-    for match in re.finditer(r"process rank (\d+) with PID \d+ on node \S+ exited on signal (\d+)", text):
+    for match in re.finditer(
+        r"process rank (\d+) with PID \d+ on node \S+ exited on signal (\d+)", text
+    ):
         notes[int(match[1])] = f"signal {signal_name(int(match[2]))}"
     for match in re.finditer(r'process rank (\d+) with PID \d+ on node \S+ calling "abort"', text):
-        notes[int(match[1])] = "it called MPI_Abort"  # the rank's own words, below, are lost at times
+        notes[int(match[1])] = (
+            "it called MPI_Abort"  # the rank's own words, below, are lost at times
+        )
     for match in re.finditer(r"MPI_ABORT was invoked on rank (\d+) .*?[Ee]rrorcode:? (\d+)", text):
         notes[int(match[1])] = f"it called MPI_Abort with error code {match[2]}"
-    for match in re.finditer(r"Abort\((\d+)\) on node \d+ \(rank (\d+) in comm 0\): application called MPI_Abort", text):
+    for match in re.finditer(
+        r"Abort\((\d+)\) on node \d+ \(rank (\d+) in comm 0\): application called MPI_Abort", text
+    ):
         notes[int(match[2])] = f"it called MPI_Abort with error code {match[1]}"
     for match in re.finditer(r"Process name: \[[^\],]*[,@](\d+)\] Exit code: (\d+)", text):
         notes[int(match[1])] = f"its process ended with exit code {match[2]}"

@@ -41,7 +41,10 @@ class MPICluster:
         self._mended = threading.Event()  # not set while the ranks are being restarted
         self._mended.set()
         self._mending_failed: Exception | None = None
-        self._sent = None, []  # the cell that was sent without waiting, and the engines that it went to
+        self._sent = (
+            None,
+            [],
+        )  # the cell that was sent without waiting, and the engines that it went to
         self.last_result = None  # ipyparallel's AsyncResult of the cell that was sent last
         self._engines: Engines | None = Engines(n, progress, place)
 
@@ -109,7 +112,11 @@ class MPICluster:
         if not self.runs() or view.client is not self._engines.client:
             return []
         ids = view.targets if isinstance(view.targets, list) else [view.targets]
-        return [rank for rank, engine in enumerate(self._engines.ids) if engine in ids or view.targets == "all"]
+        return [
+            rank
+            for rank, engine in enumerate(self._engines.ids)
+            if engine in ids or view.targets == "all"
+        ]
 
     def activate(self) -> None:
         """Let `%%px` run on these ranks. `start` has done so; needed after another cluster's `activate`."""
@@ -125,7 +132,14 @@ class MPICluster:
         self._sent = self._engines.execute(source, targets), self._engines.ids
         return self._sent[0]
 
-    def run(self, source: str, targets: list[int] | None = None, timeout: float = 30.0, groupby: str | None = None, sent=None):
+    def run(
+        self,
+        source: str,
+        targets: list[int] | None = None,
+        timeout: float = 30.0,
+        groupby: str | None = None,
+        sent=None,
+    ):
         """Run a cell on the ranks and show what they print, rank by rank. Raises RankError if a rank fails.
 
         targets: MPI ranks, default all. timeout: seconds that ranks may wait for each other before the cell is ended.
@@ -134,7 +148,9 @@ class MPICluster:
         self.last_result = None
         self._wait_until_ready()
         if sent is not None and self._sent[1] is not self._engines.ids:
-            raise ClusterError("The ranks of that cell are gone, and what it gave is gone with them. Run it again.")
+            raise ClusterError(
+                "The ranks of that cell are gone, and what it gave is gone with them. Run it again."
+            )
         self._sources.add(source)
         ranks = list(range(self.n)) if targets is None else targets
         watch = Watch(self._engines, ranks, timeout, self._sources, groupby)
@@ -157,7 +173,9 @@ class MPICluster:
         self._of_former = False  # these ranks go on where the others were
         todo = (self._lost if len(self._lost) else self._history).entries
         if not todo:
-            print("There is nothing to replay: no %%px cell has succeeded on these ranks or the ones before.")
+            print(
+                "There is nothing to replay: no %%px cell has succeeded on these ranks or the ones before."
+            )
             return
         for number, entry in enumerate(todo, start=1):
             print(f"{number}: {entry}" + " (for other ranks: left out)" * (not entry.fits(self.n)))
@@ -194,12 +212,16 @@ class MPICluster:
         """Mend what has to be mended, and tell the learner."""
         if not self._engines.controller_runs():
             self.stop()
-            raise ClusterError(f"This cluster was ended from outside (a reset?). Start one: pi2zero.start(n={self.n})")
+            raise ClusterError(
+                f"This cluster was ended from outside (a reset?). Start one: pi2zero.start(n={self.n})"
+            )
         if outcome.restarted:
             self._lost, self._history = self._told(), History()
             self._mended.clear()
             # In the background: the learner reads the report meanwhile.
-            threading.Thread(target=self._mend, args=[self._engines], name="pi2zero mender", daemon=True).start()
+            threading.Thread(
+                target=self._mend, args=[self._engines], name="pi2zero mender", daemon=True
+            ).start()
         raise render(outcome, self._sources, self.n, self._lost)
 
     def _mend(self, engines: Engines) -> None:
@@ -217,9 +239,13 @@ class MPICluster:
         if self._mending_failed and self._engines:
             error, self._mending_failed = self._mending_failed, None
             self.stop()
-            raise ClusterError(f"The ranks could not be restarted: {error}\nStart anew: pi2zero.start(n={self.n})")
+            raise ClusterError(
+                f"The ranks could not be restarted: {error}\nStart anew: pi2zero.start(n={self.n})"
+            )
         if not self._engines:
-            raise ClusterError(f"This cluster is stopped. Start one: cluster = pi2zero.start(n={self.n})")
+            raise ClusterError(
+                f"This cluster is stopped. Start one: cluster = pi2zero.start(n={self.n})"
+            )
         if notes := self._engines.death_notes():
             self._raise(Outcome(dead=notes))
 
@@ -231,7 +257,9 @@ class MPICluster:
                 seconds = time.monotonic() - start
                 passing.show(f"Waiting for {self.n} fresh ranks, {seconds:.0f} s")
                 if seconds > 2 * self._engines.patience:
-                    raise ClusterError(f"The ranks are still being restarted after {seconds:.0f} s. cluster.stop() ends them.")
+                    raise ClusterError(
+                        f"The ranks are still being restarted after {seconds:.0f} s. cluster.stop() ends them."
+                    )
         finally:
             passing.clear()
 
@@ -245,7 +273,9 @@ def start(n: int = 4, on=None) -> MPICluster:
     stopped first. Raises PlaceError if there is no such place, ClusterError with the ranks' own output if they do not arrive.
     """
     if not isinstance(n, int) or isinstance(n, bool) or n < 1:
-        raise ValueError(f"n is the number of ranks, a whole number from 1 up; got {n!r}. Try pi2zero.start(n=4).")
+        raise ValueError(
+            f"n is the number of ranks, a whole number from 1 up; got {n!r}. Try pi2zero.start(n=4)."
+        )
     place, former = find(on), History()
     if before := current():
         former = before._told()
@@ -288,8 +318,16 @@ def reset() -> str:
     marks.end_marked(spare=idle)
     marks.remove_run_dirs()
     marks.remove_segments()
-    told = f"{count} processes ended, their files removed." if count else "Nothing of the kit was running."
-    return told + " What this kernel had spawned is among them: to spawn again, restart it (Kernel > Restart)." * own
+    told = (
+        f"{count} processes ended, their files removed."
+        if count
+        else "Nothing of the kit was running."
+    )
+    return (
+        told
+        + " What this kernel had spawned is among them: to spawn again, restart it (Kernel > Restart)."
+        * own
+    )
 
 
 @atexit.register

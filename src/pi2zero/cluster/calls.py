@@ -17,18 +17,108 @@ from pi2zero.cluster.trees import parsed
 # Calls of mpi4py that end only when other ranks do their part. Not Spawn, Accept, Connect and files: they wait for processes
 # and disks, which may take long and still come.
 MPI_WAITS = {
-    *("Barrier", "barrier", "Bcast", "bcast", "Reduce", "reduce", "Allreduce", "allreduce", "Gather", "gather", "Gatherv"),
-    *("Scatter", "scatter", "Scatterv", "Allgather", "allgather", "Allgatherv", "Alltoall", "alltoall", "Alltoallv", "Alltoallw"),
-    *("Reduce_scatter", "Reduce_scatter_block", "Scan", "scan", "Exscan", "exscan", "Send", "send", "Ssend", "ssend", "Recv"),
-    *("recv", "Sendrecv", "sendrecv", "Sendrecv_replace", "Probe", "probe", "Mprobe", "mprobe", "Wait", "wait", "Waitall"),
-    *("waitall", "Waitany", "waitany", "Waitsome", "waitsome", "Split", "Split_type", "Dup", "Create", "Free", "Clone"),
-    *("Create_cart", "Create_graph", "Create_dist_graph_adjacent", "Neighbor_allgather", "Neighbor_alltoall", "Fence", "Lock"),
-    *("Unlock", "Flush", "Post", "Start", "Complete", "Allocate_shared", "Allocate", "Bsend", "Rsend", "Agree"),
+    *(
+        "Barrier",
+        "barrier",
+        "Bcast",
+        "bcast",
+        "Reduce",
+        "reduce",
+        "Allreduce",
+        "allreduce",
+        "Gather",
+        "gather",
+        "Gatherv",
+    ),
+    *(
+        "Scatter",
+        "scatter",
+        "Scatterv",
+        "Allgather",
+        "allgather",
+        "Allgatherv",
+        "Alltoall",
+        "alltoall",
+        "Alltoallv",
+        "Alltoallw",
+    ),
+    *(
+        "Reduce_scatter",
+        "Reduce_scatter_block",
+        "Scan",
+        "scan",
+        "Exscan",
+        "exscan",
+        "Send",
+        "send",
+        "Ssend",
+        "ssend",
+        "Recv",
+    ),
+    *(
+        "recv",
+        "Sendrecv",
+        "sendrecv",
+        "Sendrecv_replace",
+        "Probe",
+        "probe",
+        "Mprobe",
+        "mprobe",
+        "Wait",
+        "wait",
+        "Waitall",
+    ),
+    *(
+        "waitall",
+        "Waitany",
+        "waitany",
+        "Waitsome",
+        "waitsome",
+        "Split",
+        "Split_type",
+        "Dup",
+        "Create",
+        "Free",
+        "Clone",
+    ),
+    *(
+        "Create_cart",
+        "Create_graph",
+        "Create_dist_graph_adjacent",
+        "Neighbor_allgather",
+        "Neighbor_alltoall",
+        "Fence",
+        "Lock",
+    ),
+    *(
+        "Unlock",
+        "Flush",
+        "Post",
+        "Start",
+        "Complete",
+        "Allocate_shared",
+        "Allocate",
+        "Bsend",
+        "Rsend",
+        "Agree",
+    ),
 }
 CARRY = ("all", "bcast", "reduce", "gather", "scatter", "scan", "exscan", "neighbor")
-COLLECTIVES = {name for name in MPI_WAITS if name.lower().startswith(CARRY) and not name.startswith("Allocate")}
+COLLECTIVES = {
+    name for name in MPI_WAITS if name.lower().startswith(CARRY) and not name.startswith("Allocate")
+}
 POLLS = {
-    *("Test", "test", "Testall", "testall", "Testany", "testany", "Testsome", "testsome", "Get_status"),
+    *(
+        "Test",
+        "test",
+        "Testall",
+        "testall",
+        "Testany",
+        "testany",
+        "Testsome",
+        "testsome",
+        "Get_status",
+    ),
     *("Iprobe", "iprobe", "Improbe", "improbe", "is_completed", "poll"),
 }
 # Reductions of objects: mpi4py duplicates a communicator at first use and holds Python's lock meanwhile, so no thread can look.
@@ -47,8 +137,16 @@ WAITING_FILES = (
 )
 OWN_FILES = "/pi2zero/checks/framework/"  # as well: a lab's check waits there, and hands the answer's calls on
 OWN_LOOP = "/pi2zero/checks/framework/waiting.py"  # its function until() waits for other ranks, whatever it asks meanwhile
-AUTOGRAD = ("/torch/autograd/graph.py", "/torch/autograd/__init__.py")  # works, or waits for DDP's last bucket: then it is idle
-OTHERS = ("mpi4py", "torch._C._distributed", "torch.distributed", "horovod")  # modules of what waits for other ranks
+AUTOGRAD = (
+    "/torch/autograd/graph.py",
+    "/torch/autograd/__init__.py",
+)  # works, or waits for DDP's last bucket: then it is idle
+OTHERS = (
+    "mpi4py",
+    "torch._C._distributed",
+    "torch.distributed",
+    "horovod",
+)  # modules of what waits for other ranks
 IDLE = 0.005  # of a core; less than what is left for a thread on a machine with a hundred others
 
 
@@ -65,7 +163,9 @@ def call_of(frame) -> Call:
     """The call that a frame is making now; an empty Call if it makes none that can be seen."""
     text = _expression(frame)
     try:
-        node = parsed(f"({text}\n)", mode="eval").body  # in parentheses: a chain of calls may go over several lines
+        node = parsed(
+            f"({text}\n)", mode="eval"
+        ).body  # in parentheses: a chain of calls may go over several lines
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return Call()
     if not isinstance(node, ast.Call):
@@ -80,7 +180,9 @@ def call_of(frame) -> Call:
             return Call(shown, found.__name__, found.__self__)
         if found is None:  # Python 3.11 begins a chain over several lines at the last name
             return Call(f"(...).{shown}", node.func.id)
-        return Call(shown, found.__name__ if type(found) in (FunctionType, MethodType) else node.func.id)
+        return Call(
+            shown, found.__name__ if type(found) in (FunctionType, MethodType) else node.func.id
+        )
     return Call(shown)
 
 
@@ -91,7 +193,10 @@ def _expression(frame) -> str:
     if not 0 <= at < len(positions) or None in positions[at]:
         return ""
     first, last, begin, end = positions[at]
-    lines = [linecache.getline(frame.f_code.co_filename, number).encode() for number in range(first, last + 1)]
+    lines = [
+        linecache.getline(frame.f_code.co_filename, number).encode()
+        for number in range(first, last + 1)
+    ]
     lines[-1] = lines[-1][:end]  # columns count bytes
     lines[0] = lines[0][begin:]
     return b"".join(lines).decode(errors="replace")
@@ -103,8 +208,14 @@ def _value(node, frame):
         return _named(node.id, frame)
     if isinstance(node, ast.Attribute) and (owner := _value(node.value, frame)) is not None:
         return inspect.getattr_static(owner, node.attr, None)
-    if isinstance(node, ast.Subscript) and type(owner := _value(node.value, frame)) in (list, tuple, dict):
-        key = node.slice.value if isinstance(node.slice, ast.Constant) else _value(node.slice, frame)
+    if isinstance(node, ast.Subscript) and type(owner := _value(node.value, frame)) in (
+        list,
+        tuple,
+        dict,
+    ):
+        key = (
+            node.slice.value if isinstance(node.slice, ast.Constant) else _value(node.slice, frame)
+        )
         try:
             return owner[key]
         except (LookupError, TypeError):
@@ -115,7 +226,9 @@ def _value(node, frame):
 def _named(name: str, frame):
     """What a name is bound to in a frame; None if it is not bound."""
     code = frame.f_code
-    if not code.co_flags & inspect.CO_OPTIMIZED:  # a cell, or a class's body: its locals are no copy
+    if (
+        not code.co_flags & inspect.CO_OPTIMIZED
+    ):  # a cell, or a class's body: its locals are no copy
         spaces = frame.f_locals, frame.f_globals, vars(builtins)
         return next((space[name] for space in spaces if name in space), None)
     if name not in {*code.co_varnames, *code.co_cellvars, *code.co_freevars}:
@@ -142,7 +255,11 @@ def waiting_call(frame, call: Call, share: float) -> bool:
     if home.startswith(OTHERS):
         return True
     # An owner that cannot be named, as in comm.isend(x, 1).wait(), requests[-1].wait(). MPI spins; a socket's recv is idle.
-    unnamed = call.owner is None and call.method in MPI_WAITS and set("([") & set(call.text.rpartition(call.method)[0])
+    unnamed = (
+        call.owner is None
+        and call.method in MPI_WAITS
+        and set("([") & set(call.text.rpartition(call.method)[0])
+    )
     return bool(unnamed) and share >= IDLE
 
 
@@ -153,8 +270,12 @@ def _home(owner) -> str:
     if isinstance(owner, ModuleType):
         return owner.__name__
     kind = owner if isinstance(owner, type) else type(owner)
-    homes = [base.__module__ or "" for base in kind.__mro__]  # the checks' communicators inherit from mpi4py's
-    return next((home for home in homes if home.startswith(("mpi4py", "torch._C._distributed"))), homes[0])
+    homes = [
+        base.__module__ or "" for base in kind.__mro__
+    ]  # the checks' communicators inherit from mpi4py's
+    return next(
+        (home for home in homes if home.startswith(("mpi4py", "torch._C._distributed"))), homes[0]
+    )
 
 
 def _talks_to_children(owner) -> bool:
@@ -167,7 +288,9 @@ def _talks_to_children(owner) -> bool:
 def _joined() -> bool:
     """Whether this rank belongs to a world of torch.distributed or Horovod: else nobody is waited for."""
     dist = sys.modules.get("torch.distributed")
-    return "horovod.torch" in sys.modules or bool(dist and dist.is_available() and dist.is_initialized())
+    return "horovod.torch" in sys.modules or bool(
+        dist and dist.is_available() and dist.is_initialized()
+    )
 
 
 def polls(frame):
@@ -182,7 +305,11 @@ def polls(frame):
         for loop in _polling_loops(code.co_filename):
             if loop.first <= asking.f_lineno <= loop.last:
                 owners = [_home(_value(owner, asking)) for owner in loop.asked]
-                return (id(asking), loop.first) if all(home.startswith(OTHERS) for home in owners) else None
+                return (
+                    (id(asking), loop.first)
+                    if all(home.startswith(OTHERS) for home in owners)
+                    else None
+                )
     return None
 
 
@@ -220,7 +347,11 @@ def _polling_loops(file: str) -> list[_Loop]:
     found = []
     for loop in (node for node in ast.walk(tree) if isinstance(node, ast.While)):
         calls = [node.func for node in ast.walk(loop) if isinstance(node, ast.Call)]
-        asked = [func.value if isinstance(func, ast.Attribute) else func for func in calls if last_name(func) in POLLS]
+        asked = [
+            func.value if isinstance(func, ast.Attribute) else func
+            for func in calls
+            if last_name(func) in POLLS
+        ]
         if asked and {last_name(func) for func in calls} <= POLLS | {"sleep"}:
             found.append(_Loop(loop.lineno, loop.end_lineno, asked))
     return sorted(found, key=lambda loop: -loop.first)
@@ -228,4 +359,10 @@ def _polling_loops(file: str) -> list[_Loop]:
 
 def last_name(function) -> str:
     """The name of a called function, or the last of `a.b.c`; "" if it has none."""
-    return function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+    return (
+        function.attr
+        if isinstance(function, ast.Attribute)
+        else function.id
+        if isinstance(function, ast.Name)
+        else ""
+    )

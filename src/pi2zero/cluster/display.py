@@ -48,7 +48,9 @@ class Bars:
 
     def show(self, published: dict[int, dict]) -> None:
         """published: {rank: what it published last}."""
-        published = {rank: data for rank, data in published.items() if _is_share(data.get("progress"))}
+        published = {
+            rank: data for rank, data in published.items() if _is_share(data.get("progress"))
+        }
         if get_ipython() is not None and published:
             self._spot.show({"text/plain": self.text(published), "text/html": self.html(published)})
 
@@ -78,7 +80,9 @@ def _is_share(value) -> bool:
 
 def _beside(data):
     """'step 30, loss 1.2, tokens/s 24,000'"""
-    names = sorted(data.keys() - {"progress"}, key=lambda name: (name != "step", name.lower()))  # ipyparallel sorts them, too
+    names = sorted(
+        data.keys() - {"progress"}, key=lambda name: (name != "step", name.lower())
+    )  # ipyparallel sorts them, too
     return ", ".join(f"{name} {_short(data[name])}" for name in names)
 
 

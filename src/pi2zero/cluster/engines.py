@@ -28,9 +28,14 @@ from pi2zero.hosts.reach import HostError
 from pi2zero.hosts.seal import seal
 from pi2zero.mpi import RUN_DIR, mpi_env, one_host_env
 
-LOG = re.compile(r"\d{4}-\S+ \S+ \[(IPEngine|KernelNanny)(?!.*\] (CRITICAL|FATAL))")  # ipyparallel's own lines
+LOG = re.compile(
+    r"\d{4}-\S+ \S+ \[(IPEngine|KernelNanny)(?!.*\] (CRITICAL|FATAL))"
+)  # ipyparallel's own lines
 NOT_KNOWN = "one of them first, and mpirun does not say which"
-START_TIMEOUT, PER_RANK = 180.0, 3.0  # s for the ranks to arrive (a slow disk: four took 90), and more for each
+START_TIMEOUT, PER_RANK = (
+    180.0,
+    3.0,
+)  # s for the ranks to arrive (a slow disk: four took 90), and more for each
 ELSEWHERE = 180.0  # s more on other hosts: hundreds of files are read over a network
 
 
@@ -75,11 +80,16 @@ class Engines:
         config.Cluster.load_profile = False
         # Encrypted (CurveZMQ): with signed messages alone, any user of the host could read the cells and what they print.
         encrypted = os.environ.get("IPP_ENABLE_CURVE", "1")
-        config.ControllerLauncher.environment = {marks.MARK: self.mark, "IPP_ENABLE_CURVE": encrypted}
+        config.ControllerLauncher.environment = {
+            marks.MARK: self.mark,
+            "IPP_ENABLE_CURVE": encrypted,
+        }
         profile = self.folder / "profile"
         profile.mkdir(mode=0o700)
         # Signed as well: ipyparallel leaves that out with encryption, and then warns on the terminal that it is missing.
-        (profile / "ipcontroller_config.py").write_text(f"get_config().Session.key = {secrets.token_hex(32).encode()}\n")
+        (profile / "ipcontroller_config.py").write_text(
+            f"get_config().Session.key = {secrets.token_hex(32).encode()}\n"
+        )
         config.EngineLauncher.engine_args = [f"--file={self.address}", *self._patience_of_engines()]
         # In its own folder: no file is shared with another kernel, and one removal cleans up.
         self.ipp = ipp.Cluster(
@@ -90,7 +100,10 @@ class Engines:
             # An engine counts as arrived at its first heartbeat: the default of one in 3 s makes up half of the start.
             # Whether a rank lives, the kit looks itself; so a rank too busy to answer is not given up (600 beats = 2 min).
             controller_ip=self.place.address() or "127.0.0.1",  # on that network alone
-            controller_args=["--HeartMonitor.period=200", "--HeartMonitor.max_heartmonitor_misses=600"],
+            controller_args=[
+                "--HeartMonitor.period=200",
+                "--HeartMonitor.max_heartmonitor_misses=600",
+            ],
             profile_dir=str(profile),
             cluster_id="",
             shutdown_atexit=False,  # we do it, also for what ipyparallel does not know
@@ -108,7 +121,10 @@ class Engines:
     def _patience_of_engines(self) -> list[str]:
         """An engine ends itself if the controller doesn't answer within 5 s, or is silent for 35 s: too early in a full room."""
         waits = [f"--IPEngine.{what}={self.patience}" for what in ("wait_for_url_file", "timeout")]
-        return [*waits, "--IPEngine.max_heartbeat_misses=170"]  # looked for each 0.7 s: 2 min, as the controller has it
+        return [
+            *waits,
+            "--IPEngine.max_heartbeat_misses=170",
+        ]  # looked for each 0.7 s: 2 min, as the controller has it
 
     @property
     def address(self) -> Path:
@@ -117,14 +133,18 @@ class Engines:
 
     def _publish(self) -> None:
         """Give the controller's address to the engines once it is whole: they would read, and fail on, half a file."""
-        written = Path(self.ipp.controller.connection_files["engine"])  # the last file that the controller writes
+        written = Path(
+            self.ipp.controller.connection_files["engine"]
+        )  # the last file that the controller writes
         deadline = time.monotonic() + self.patience
         while True:
             with contextlib.suppress(FileNotFoundError, ValueError):
                 json.loads(text := written.read_text())
                 break
             if not self.controller_runs() or time.monotonic() > deadline:
-                raise ClusterError(f"ipyparallel's controller did not start. It said:\n{self.ipp.controller.get_output()}")
+                raise ClusterError(
+                    f"ipyparallel's controller did not start. It said:\n{self.ipp.controller.get_output()}"
+                )
             time.sleep(0.02)
         self.hosts.publish(self.address, text)
 
@@ -133,8 +153,16 @@ class Engines:
         self.ipp.engines.clear()
         # One thread a rank, as torchrun has it, unless the user says otherwise: ranks share the cores.
         threads = os.environ.get("OMP_NUM_THREADS", "1")
-        environment = {marks.MARK: self.ranks_mark, "OMP_NUM_THREADS": threads, RUN_DIR: str(self.folder)}
-        environment |= own_variables() | environment if self.place.slots else one_host_env(segments(self.folder))
+        environment = {
+            marks.MARK: self.ranks_mark,
+            "OMP_NUM_THREADS": threads,
+            RUN_DIR: str(self.folder),
+        }
+        environment |= (
+            own_variables() | environment
+            if self.place.slots
+            else one_host_env(segments(self.folder))
+        )
         self.ipp.config.EngineLauncher.environment = environment
         self.ipp.config.MPILauncher.mpi_args = self.place.mpi_args(self.n, environment, self.folder)
         self.ipp.start_engines_sync(self.n)
@@ -142,7 +170,9 @@ class Engines:
     def _await_ranks(self, progress=lambda what: None) -> None:
         """Wait for all engines, order them by MPI rank and make each watchable. Ends at once if a rank has ended."""
         deadline = time.monotonic() + self.patience
-        started = sealed = 0  # ranks that mpirun has been seen to have started on this host; its ports that were closed
+        started = sealed = (
+            0  # ranks that mpirun has been seen to have started on this host; its ports that were closed
+        )
         while len(fresh := self._fresh_ids()) < self.n:
             if self._stopped:
                 raise ClusterError("The cluster was stopped while its ranks were starting.")
@@ -153,27 +183,45 @@ class Engines:
             started = max(started, alive)
             if alive < started or not is_alive(self.mpirun_pid):
                 time.sleep(0.5)  # mpirun writes its account a moment after the death
-                raise ClusterError(f"The {self.n} MPI ranks ended before they had arrived. They said:\n{self.output()}")
+                raise ClusterError(
+                    f"The {self.n} MPI ranks ended before they had arrived. They said:\n{self.output()}"
+                )
             if time.monotonic() > deadline:
                 raise ClusterError(
                     f"Only {len(fresh)} of {self.n} ranks arrived within {self.patience:.0f} s. They said:\n"
                     f"{self.output()}\nTry `python -m pi2zero doctor` in a terminal, or fewer ranks."
                 )
         # Again: a port may have been opened since, and nobody comes any more; PMIx's only where ranks may spawn others
-        seal(self.mpirun_pid, loopback="tcp" not in self.ipp.config.EngineLauncher.environment.get("OMPI_MCA_btl", "tcp"))
+        seal(
+            self.mpirun_pid,
+            loopback="tcp"
+            not in self.ipp.config.EngineLauncher.environment.get("OMPI_MCA_btl", "tcp"),
+        )
         self.hosts.seal(self.ranks_mark)
         try:
-            found = self.client[fresh].apply_async(enrol.enrol, str(self.folder), self.place.address()).get(self.patience)
+            found = (
+                self.client[fresh]
+                .apply_async(enrol.enrol, str(self.folder), self.place.address())
+                .get(self.patience)
+            )
         except TimeoutError:
             silent = f"{self.n} ranks arrived, but did not answer within {self.patience:.0f} s"
-            raise ClusterError(f"{silent}: other work keeps the machine busy. Try again, or with fewer ranks.") from None
+            raise ClusterError(
+                f"{silent}: other work keeps the machine busy. Try again, or with fewer ranks."
+            ) from None
         order = sorted(range(self.n), key=lambda i: found[i]["rank"])
         self.info = [found[i] for i in order]
         self.ids = [fresh[i] for i in order]
         if len({info["size"] for info in self.info} | {self.n}) > 1:
             sizes = sorted(info["size"] for info in self.info)
-            raise ClusterError(f"These {self.n} ranks are not one MPI world: {sizes} ranks in each.")
-        self.hosts.watch(self.ranks_mark, self.info, {rank: str(pulse_path(str(self.folder), rank)) for rank in range(self.n)})
+            raise ClusterError(
+                f"These {self.n} ranks are not one MPI world: {sizes} ranks in each."
+            )
+        self.hosts.watch(
+            self.ranks_mark,
+            self.info,
+            {rank: str(pulse_path(str(self.folder), rank)) for rank in range(self.n)},
+        )
 
     def _fresh_ids(self) -> list[int]:
         """ipyparallel's ids of the engines that are not the ones before a restart. An id is given anew; a uuid is not."""
@@ -186,7 +234,9 @@ class Engines:
             self.place.give_back()  # a job that was put back into the queue would come again, for nobody
             raise ClusterError(f"{over}, and its ranks with it.")
         if lost := self.hosts.lost():
-            raise ClusterError("\n".join(f"The host {host} is lost: {why}" for host, why in lost.items()))
+            raise ClusterError(
+                "\n".join(f"The host {host} is lost: {why}" for host, why in lost.items())
+            )
         self.hosts.end(self.ranks_mark)
         with self._starting:
             if not self._stopped:
@@ -199,11 +249,17 @@ class Engines:
             stopped, self._stopped = self._stopped, True
         if stopped:
             return
-        with contextlib.ExitStack() as steps:  # from the last to the first: each, also if the stop button cuts one short
+        with (
+            contextlib.ExitStack() as steps
+        ):  # from the last to the first: each, also if the stop button cuts one short
             steps.callback(shutil.rmtree, self.folder, ignore_errors=True)
             steps.callback(let_go, self.ipp)
-            steps.callback(lambda: self.client is None or self.client.close())  # one without engines counts as false
-            steps.callback(marks.end_marked, self.mark)  # here, also if it ended before it had hosts
+            steps.callback(
+                lambda: self.client is None or self.client.close()
+            )  # one without engines counts as false
+            steps.callback(
+                marks.end_marked, self.mark
+            )  # here, also if it ended before it had hosts
             steps.callback(self.place.give_back)
             steps.callback(lambda: self.hosts is None or self.hosts.close())
 
@@ -224,8 +280,12 @@ class Engines:
         """Live ranks among mpirun's children. mpirun itself may stay for ever after a rank has failed in MPI_Init."""
         with contextlib.suppress(psutil.NoSuchProcess):
             mpirun = psutil.Process(self.mpirun_pid)
-            between = [child for child in mpirun.children() if child.name() == "hydra_pmi_proxy"]  # MPICH's
-            return sum(is_rank(child) for daemon in between or [mpirun] for child in daemon.children())
+            between = [
+                child for child in mpirun.children() if child.name() == "hydra_pmi_proxy"
+            ]  # MPICH's
+            return sum(
+                is_rank(child) for daemon in between or [mpirun] for child in daemon.children()
+            )
         return 0
 
     def death_notes(self) -> dict[int, str]:
@@ -238,11 +298,17 @@ class Engines:
     def _notes_of_processes(self) -> dict[int, str]:
         dead = self.hosts.gone()
         if not dead and is_alive(self.mpirun_pid):
-            return {} if self.controller_runs() else {0: "the controller is gone, and with it the way to every rank"}
+            return (
+                {}
+                if self.controller_runs()
+                else {0: "the controller is gone, and with it the way to every rank"}
+            )
         deadline = time.monotonic() + 2.0
         while not (notes := self._account()) and time.monotonic() < deadline:
             time.sleep(0.05)  # mpirun writes its account a moment after the death
-        return notes or dict.fromkeys(dead or [0], "its process is gone" if len(dead) < 2 else NOT_KNOWN)
+        return notes or dict.fromkeys(
+            dead or [0], "its process is gone" if len(dead) < 2 else NOT_KNOWN
+        )
 
     def _account(self) -> dict[int, str]:
         """The rank that ended first, as mpirun has it; if that names only one that its end has cut off, as its host saw it."""
@@ -266,7 +332,9 @@ class Engines:
 
     def signal(self, signum: int, which: list[int]) -> None:
         """Send a signal to these ranks alone. (Sent to mpirun, SIGINT would end the whole world.)"""
-        self.client.send_signal(int(signum), targets=[self.ids[rank] for rank in which], block=False)
+        self.client.send_signal(
+            int(signum), targets=[self.ids[rank] for rank in which], block=False
+        )
 
     def output(self) -> str:
         """What mpirun and the ranks wrote outside of any cell, without ipyparallel's own log lines, but why an engine gave up."""

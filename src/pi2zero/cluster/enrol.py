@@ -36,13 +36,20 @@ def enrol(run_dir: str, kernel: str = "") -> dict:
     # mpi4py duplicates a communicator at its first reduction of objects, and holds Python's lock: a rank that waits there could
     # not be looked at. So it does that now, while all ranks are here. (See HOLD_THE_LOCK in calls.py for other communicators.)
     MPI.COMM_WORLD.allreduce(0)
-    os.environ.setdefault("LOCAL_RANK", str(local_rank(MPI.COMM_WORLD)[0]))  # launchers and DeepSpeed read it
+    os.environ.setdefault(
+        "LOCAL_RANK", str(local_rank(MPI.COMM_WORLD)[0])
+    )  # launchers and DeepSpeed read it
     if kernel:
         os.environ[ADDRESS] = facing(kernel)
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface_of(os.environ[ADDRESS])[0])
-        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # it warns of each address that has no name
+        os.environ.setdefault(
+            "TORCH_CPP_LOG_LEVEL", "ERROR"
+        )  # it warns of each address that has no name
     path = stack_path(run_dir, rank)
-    for folder in (path.parent.parent, path.parent):  # on another host it may not be there yet; closed to others, too
+    for folder in (
+        path.parent.parent,
+        path.parent,
+    ):  # on another host it may not be there yet; closed to others, too
         private_folder(folder)
     _stack_file = path.open("a")
     faulthandler.register(STACK_SIGNAL, file=_stack_file, all_threads=False)
@@ -53,7 +60,9 @@ def enrol(run_dir: str, kernel: str = "") -> dict:
         "pid": os.getpid(),
         "mark": owner_mark(),
         "host": socket.gethostname(),
-        "cores": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1)),
+        "cores": sorted(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else list(range(os.cpu_count() or 1)),
         "library": mpi_library(),
     }
 

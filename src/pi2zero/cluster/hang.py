@@ -27,9 +27,13 @@ class Standing:
 
     def __init__(self, read, ranks: list[int]):
         self._read, self.ranks = read, ranks
-        self._before = {rank: sample.number for rank in ranks if (sample := pulse.parse(self._read(rank)))}
+        self._before = {
+            rank: sample.number for rank in ranks if (sample := pulse.parse(self._read(rank)))
+        }
         self._seen: dict[int, _Seen] = {}
-        self._outside: dict[int, tuple[object, float]] = {}  # the place of a rank that holds Python's lock, and since when
+        self._outside: dict[
+            int, tuple[object, float]
+        ] = {}  # the place of a rank that holds Python's lock, and since when
 
     def look(self, pending: list[int]) -> dict[int, pulse.Sample]:
         """The fresh samples of these ranks. Who has none is busy in C code, stopped, or has only begun."""
@@ -40,7 +44,11 @@ class Standing:
                 continue
             if rank not in self._seen or self._seen[rank].sample.number != sample.number:
                 self._seen[rank] = _Seen(sample, now)
-        return {rank: seen.sample for rank, seen in self._seen.items() if rank in pending and now - seen.at < STALE}
+        return {
+            rank: seen.sample
+            for rank, seen in self._seen.items()
+            if rank in pending and now - seen.at < STALE
+        }
 
     def unknown(self, pending: list[int]) -> list[int]:
         """Ranks without a fresh sample."""
@@ -109,5 +117,14 @@ class Standing:
 
 def _in_a_library_that_carries(sample: pulse.Sample) -> bool:
     """Whether torch's or Horovod's function for a collective with data is among the innermost frames."""
-    words = ("all_reduce", "allreduce", "all_to_all", "alltoall", "broadcast", "gather", "scatter", "synchronize")
+    words = (
+        "all_reduce",
+        "allreduce",
+        "all_to_all",
+        "alltoall",
+        "broadcast",
+        "gather",
+        "scatter",
+        "synchronize",
+    )
     return any(word in function for _, _, function in sample.stack[:4] for word in words)

@@ -32,7 +32,9 @@ class Cell:
 
         A decorator may do more: `@solution` (checks/blanks) looks at the function that the learner has defined before.
         """
-        return all(isinstance(s, DEFINITION) and not s.decorator_list for s in statements(self.source))
+        return all(
+            isinstance(s, DEFINITION) and not s.decorator_list for s in statements(self.source)
+        )
 
 
 @dataclass
@@ -72,13 +74,19 @@ class History:
     @property
     def definitions(self) -> set[str]:
         """The functions and classes that its cells define."""
-        return set().union(*(definitions(entry.source) for entry in self.entries if isinstance(entry, Cell)))
+        return set().union(
+            *(definitions(entry.source) for entry in self.entries if isinstance(entry, Cell))
+        )
 
     def then(self, later: "History") -> "History":
         """This one's steps, then another's."""
-        both = History([Sending(dict(e.values), e.rank) if isinstance(e, Sending) else e for e in self.entries])
+        both = History(
+            [Sending(dict(e.values), e.rank) if isinstance(e, Sending) else e for e in self.entries]
+        )
         for entry in later.entries:
-            both.add_cell(entry) if isinstance(entry, Cell) else both.add_sending(entry.values, entry.rank)
+            both.add_cell(entry) if isinstance(entry, Cell) else both.add_sending(
+                entry.values, entry.rank
+            )
         return both
 
     def add_cell(self, cell: Cell) -> None:
@@ -108,7 +116,13 @@ def _same(cell: Cell, old: Cell | Sending) -> bool:
 
 def _replaces(cell: Cell, old: Cell | Sending) -> bool:
     same_ranks = isinstance(old, Cell) and (cell.targets is None or old.targets == cell.targets)
-    return same_ranks and cell.only_defines and old.only_defines and bool(old.names) and old.names <= cell.names
+    return (
+        same_ranks
+        and cell.only_defines
+        and old.only_defines
+        and bool(old.names)
+        and old.names <= cell.names
+    )
 
 
 def statements(source: str) -> list[ast.stmt]:

@@ -15,7 +15,9 @@ from pi2zero.mpi import name_ranks
 
 TIMEOUT = 30.0  # s, see MPICluster.run
 LOCAL = "%%px --local"  # the id of what such a cell runs in the notebook's own process
-_told: weakref.WeakSet[ParallelMagics] = weakref.WeakSet()  # other clusters' magics of which `keep_watch` has spoken
+_told: weakref.WeakSet[ParallelMagics] = (
+    weakref.WeakSet()
+)  # other clusters' magics of which `keep_watch` has spoken
 
 
 def register(shell, ranks: list[int] | None = None, suffix: str = "") -> None:
@@ -23,7 +25,9 @@ def register(shell, ranks: list[int] | None = None, suffix: str = "") -> None:
     magics = RankMagics(shell, ranks, suffix)
     # IPython keeps all that were ever made here; those of an earlier start would keep its client, its results and their threads.
     shell.configurables[:] = [
-        one for one in shell.configurables if not isinstance(one, RankMagics) or one is magics or one.suffix != suffix
+        one
+        for one in shell.configurables
+        if not isinstance(one, RankMagics) or one is magics or one.suffix != suffix
     ]
     shell.magics_manager.register(magics)
     shell.events.register("post_run_cell", keep_watch)
@@ -53,9 +57,13 @@ def miss_px(result) -> None:
     """After each cell: does it define here what the ranks have a version of? Then `%%px` may have been forgotten."""
     if result.info.cell_id == LOCAL:  # they have it, too
         return
-    here = definitions(result.info.raw_cell or "")  # first: what the ranks have takes reading all their cells
+    here = definitions(
+        result.info.raw_cell or ""
+    )  # first: what the ranks have takes reading all their cells
     if here and current().runs() and (both := sorted(here & current().definitions)):
-        print(f"This cell defined {' and '.join(both)} in the notebook's own process. The ranks keep their own. Is %%px missing?")
+        print(
+            f"This cell defined {' and '.join(both)} in the notebook's own process. The ranks keep their own. Is %%px missing?"
+        )
 
 
 def parse_targets(text: str, n: int) -> list[int]:
@@ -71,7 +79,9 @@ def parse_targets(text: str, n: int) -> list[int]:
     except (ValueError, IndexError, TypeError):
         chosen = []
     if not chosen:
-        raise UsageError(f"--targets {text}: there are ranks 0 to {n - 1}. Write 0, or 0,2, or 1:3, or all.")
+        raise UsageError(
+            f"--targets {text}: there are ranks 0 to {n - 1}. Write 0, or 0,2, or 1:3, or all."
+        )
     return sorted(set(chosen))
 
 
@@ -89,7 +99,11 @@ def check(args) -> None:
         )
 
 
-timeout_arg = argument("--timeout", type=float, help="seconds that ranks may wait for each other before the cell is ended (30)")
+timeout_arg = argument(
+    "--timeout",
+    type=float,
+    help="seconds that ranks may wait for each other before the cell is ended (30)",
+)
 
 
 class RankMagics(ParallelMagics):
@@ -105,7 +119,9 @@ class RankMagics(ParallelMagics):
 
     def below_the_first_line(self, line):
         """`%%px` that does not begin its cell: IPython takes it for a line magic of the name `%px`."""
-        raise UsageError("%%px has to stand in the first line of its cell, above comments and code too. Move it there.")
+        raise UsageError(
+            "%%px has to stand in the first line of its cell, above comments and code too. Move it there."
+        )
 
     def _eval_target_str(self, text):
         return parse_targets(text, current().n)
@@ -121,7 +137,11 @@ class RankMagics(ParallelMagics):
             self.view.targets = self._eval_target_str(args.targets)
         if args.block is not None:
             self.view.block = args.block
-        for name, value in {"verbose": args.set_verbose, "stream_output": args.stream, "timeout": args.timeout}.items():
+        for name, value in {
+            "verbose": args.set_verbose,
+            "stream_output": args.stream,
+            "timeout": args.timeout,
+        }.items():
             if value is not None:
                 setattr(self, name, value)
 
@@ -129,24 +149,45 @@ class RankMagics(ParallelMagics):
     @exec_args
     @output_args
     @timeout_arg
-    @argument("--local", action="store_true", help="run the cell in the notebook's own process too, afterwards")
+    @argument(
+        "--local",
+        action="store_true",
+        help="run the cell in the notebook's own process too, afterwards",
+    )
     def cell_px(self, line="", cell=None):
         """Run the cell on the MPI ranks, watched. `--targets`: ranks, such as 0, or 0,2, or 1:3."""
         args = parse_argstring(self.cell_px, line)
         check(args)
         if args.stream and args.groupby != "type":
-            raise UsageError(f"--stream shows output as it comes, --group-outputs={args.groupby} at the end. Choose one.")
+            raise UsageError(
+                f"--stream shows output as it comes, --group-outputs={args.groupby} at the end. Choose one."
+            )
         grouped = args.groupby if args.groupby != "type" or args.stream is False else None
         ranks = self._eval_target_str(args.targets) if args.targets else None
         result = self.parallel_execute(
-            cell, args.block, grouped, args.save_name, args.stream, ranks, args.timeout, args.set_verbose
+            cell,
+            args.block,
+            grouped,
+            args.save_name,
+            args.stream,
+            ranks,
+            args.timeout,
+            args.set_verbose,
         )
         if args.local:
             self.shell.run_cell(cell, cell_id=LOCAL).raise_error()
         return result
 
     def parallel_execute(
-        self, cell, block=None, groupby=None, save_name=None, stream_output=None, ranks=None, timeout=None, verbose=None
+        self,
+        cell,
+        block=None,
+        groupby=None,
+        save_name=None,
+        stream_output=None,
+        ranks=None,
+        timeout=None,
+        verbose=None,
     ):
         """What `%px`, `%%px` and `%autopx` come down to. groupby: see `MPICluster.run`."""
         cluster = current()
@@ -159,7 +200,9 @@ class RankMagics(ParallelMagics):
         if not block:
             self._keep(cluster.send(cell, ranks), save_name)
             self._unwatched = cell, ranks, timeout or self.timeout, groupby
-            print("Sent. %pxresult waits for it, watched; an AsyncResult's own get() waits without the watch.")
+            print(
+                "Sent. %pxresult waits for it, watched; an AsyncResult's own get() waits without the watch."
+            )
             return self.last_result
         self._watch(cell, ranks, timeout or self.timeout, groupby, save_name)
 
@@ -188,5 +231,7 @@ class RankMagics(ParallelMagics):
             cell, ranks, timeout, groupby = self._unwatched
             self._watch(cell, ranks, timeout, groupby or args.groupby, sent=self.last_result)
         else:
-            show_grouped(dict(zip(self._last_ranks, self.last_result.metadata, strict=True)), args.groupby)
+            show_grouped(
+                dict(zip(self._last_ranks, self.last_result.metadata, strict=True)), args.groupby
+            )
             self.last_result.get()

@@ -45,12 +45,17 @@ class Capped:
     def _begin_file(self, text: str) -> None:
         over = max(0, self._lines - self._lines_cap)
         lines = text.splitlines(keepends=True)
-        whole = max(len(lines) - over, int(self._open_line))  # the end of a line that is shown already is shown, too
+        whole = max(
+            len(lines) - over, int(self._open_line)
+        )  # the end of a line that is shown already is shown, too
         kept = "".join(lines[:whole])[: max(1, self._cap - self._characters + len(text))]
         self._stream.write(kept if kept.endswith("\n") or not kept else kept + "\n")
         try:
             self._path.parent.mkdir(mode=0o700, exist_ok=True)
-            self._file, where = self._path.open("wb"), f"is in {self._path} (until the next such cell, or the ranks' end)"
+            self._file, where = (
+                self._path.open("wb"),
+                f"is in {self._path} (until the next such cell, or the ranks' end)",
+            )
         except OSError as error:
             self._file, where = Path(os.devnull).open("wb"), f"is left out ({error})"  # noqa: SIM115
         self._stream.write(f"... more than a page can hold: the rest {where}\n")
@@ -59,11 +64,15 @@ class Capped:
 
     def _divert(self, text: str) -> None:
         data = text.encode(errors="replace")
-        with contextlib.suppress(OSError, ValueError):  # a full disk must not end the cell, nor a thread that prints after it
+        with contextlib.suppress(
+            OSError, ValueError
+        ):  # a full disk must not end the cell, nor a thread that prints after it
             if self._left >= 0:
                 self._file.write(data[: self._left])
                 if len(data) > self._left:
-                    self._file.write(f"\n... cut: this file has no more than {FILE_LIMIT:,} bytes\n".encode())
+                    self._file.write(
+                        f"\n... cut: this file has no more than {FILE_LIMIT:,} bytes\n".encode()
+                    )
         self._left -= len(data)
 
     def writelines(self, lines) -> None:

@@ -91,7 +91,10 @@ class Pulse(threading.Thread):
             part.replace(self.path)
 
     def _files(self) -> list[str]:
-        return [frame.f_code.co_filename for frame in answering(sys._current_frames().get(self._main.ident))]
+        return [
+            frame.f_code.co_filename
+            for frame in answering(sys._current_frames().get(self._main.ident))
+        ]
 
     def _sample(self) -> Sample | None:
         frame = sys._current_frames().get(self._main.ident)
@@ -118,7 +121,9 @@ class Pulse(threading.Thread):
 
     def _share(self) -> float:
         """The main thread's share of a core since it came to this place."""
-        return (time.clock_gettime(self._clock) - self._cpu) / max(1e-3, time.monotonic() - self._since)
+        return (time.clock_gettime(self._clock) - self._cpu) / max(
+            1e-3, time.monotonic() - self._since
+        )
 
     def _enter(self, state: str, place) -> None:
         # From "rests" to "waits" and back is no break: it is the same call, and an idle processor was seen late.

@@ -12,11 +12,42 @@ from pi2zero.cluster.history import History, statements
 from pi2zero.mpi import name_ranks
 
 # From these files on, a stack is the engine's own machinery, not the learner's code.
-_MACHINERY = ("/IPython/core/interactiveshell.py", "/ipykernel/", "/ipyparallel/", "/asyncio/", "/tornado/")
+_MACHINERY = (
+    "/IPython/core/interactiveshell.py",
+    "/ipykernel/",
+    "/ipyparallel/",
+    "/asyncio/",
+    "/tornado/",
+)
 # What a statement may call beside a reduction that holds Python's lock, and modules whose functions of that name need no rank
-QUICK = {"print", "format", "len", "int", "float", "str", "round", "abs", "max", "min", "append", "item"}
+QUICK = {
+    "print",
+    "format",
+    "len",
+    "int",
+    "float",
+    "str",
+    "round",
+    "abs",
+    "max",
+    "min",
+    "append",
+    "item",
+}
 QUICK |= {"Get_rank", "Get_size", "time", "perf_counter", "monotonic"}
-_ALONE = {"functools", "np", "numpy", "add", "multiply", "torch", "jax", "jnp", "lax", "tf", "operator"}
+_ALONE = {
+    "functools",
+    "np",
+    "numpy",
+    "add",
+    "multiply",
+    "torch",
+    "jax",
+    "jnp",
+    "lax",
+    "tf",
+    "operator",
+}
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$')
 
 
@@ -111,12 +142,22 @@ class CellSources:
         """Whether the innermost statement around a line of a cell calls a communicator's reduction of objects, and nothing else
         that may take long: while Python's lock is held, nobody can see which of a statement's calls goes on."""
         cell = ast.Module(statements(self._text.get(Path(frame.file).name, "")), [])
-        around = [one for one in ast.walk(cell) if isinstance(one, ast.stmt) and one.lineno <= frame.line <= one.end_lineno]
+        around = [
+            one
+            for one in ast.walk(cell)
+            if isinstance(one, ast.stmt) and one.lineno <= frame.line <= one.end_lineno
+        ]
         nodes = list(_of_its_own(around[-1])) if around else []
-        if any(isinstance(node, ast.Pow | ast.Mult | ast.In) for node in nodes):  # of huge integers, in a long list
+        if any(
+            isinstance(node, ast.Pow | ast.Mult | ast.In) for node in nodes
+        ):  # of huge integers, in a long list
             return False
         calls = [node.func for node in nodes if isinstance(node, ast.Call)]
-        others = [one for one in calls if not (last_name(one) in HOLD_THE_LOCK and _of_a_communicator(one))]
+        others = [
+            one
+            for one in calls
+            if not (last_name(one) in HOLD_THE_LOCK and _of_a_communicator(one))
+        ]
         return len(others) < len(calls) and {last_name(one) for one in others} <= QUICK
 
     def describe(self, frame: Frame) -> str:
@@ -126,7 +167,9 @@ class CellSources:
         if source is None:
             return f"{_short(frame.file)}, line {frame.line}{where}"
         lines = source.splitlines()
-        blank = next((at for at, line in enumerate(lines) if line.strip()), 0)  # IPython leaves them out before it counts
+        blank = next(
+            (at for at, line in enumerate(lines) if line.strip()), 0
+        )  # IPython leaves them out before it counts
         number = frame.line + blank
         text = lines[number - 1].strip() if number <= len(lines) else ""
         return f"cell line {number}{where}:  {text}"
@@ -171,14 +214,14 @@ def render(outcome: Outcome, sources: CellSources, size: int, lost: History) -> 
 
 def _stuck(outcome: Outcome, sources: CellSources) -> str:
     if outcome.seconds_still:
-        head = (
-            f"These ranks waited for each other for {outcome.seconds_still:.0f} s; nobody was left who could come. They are here:"
-        )
+        head = f"These ranks waited for each other for {outcome.seconds_still:.0f} s; nobody was left who could come. They are here:"
     else:
         head = "Meanwhile these ranks had not finished. They were here:"
     lines = [head]
     for ranks, frames in _alike(outcome.stuck):
-        lines.append(f"  {name_ranks(ranks)}: {sources.describe(frames[0]) if frames else 'no Python code (no stack)'}")
+        lines.append(
+            f"  {name_ranks(ranks)}: {sources.describe(frames[0]) if frames else 'no Python code (no stack)'}"
+        )
         lines += [f"      called from {sources.describe(frame)}" for frame in frames[1:5]]
     if outcome.seconds_still and outcome.finished:
         lines.append(f"  {name_ranks(outcome.finished)}: finished the cell")
@@ -195,7 +238,9 @@ def _consequence(outcome: Outcome, size: int, lost: History) -> str:
         are = "is" if len(missing) == 1 else "are"
         text = f"{' and '.join(missing)} {are} missing because the ranks are new: what earlier ones had is gone.\n{again}"
     else:
-        text = "The ranks kept their variables." + " Mend the cell and run it again." * (not outcome.interrupted)
+        text = "The ranks kept their variables." + " Mend the cell and run it again." * (
+            not outcome.interrupted
+        )
     if outcome.seconds_still:
         text += "\nIf they only needed more time, give them more seconds: %%px --timeout 300"
     return text
@@ -203,7 +248,9 @@ def _consequence(outcome: Outcome, size: int, lost: History) -> str:
 
 def _missing_names(outcome: Outcome) -> set[str]:
     """Also those that a lab's check met in an answer, and that it tells in its own sentence."""
-    return {name for error in outcome.errors.values() for name in _NOT_DEFINED.findall(error.evalue)}
+    return {
+        name for error in outcome.errors.values() for name in _NOT_DEFINED.findall(error.evalue)
+    }
 
 
 _NOT_DEFINED = re.compile(r"name '(\w+)' is not defined")
@@ -221,12 +268,21 @@ def _traceback(error) -> str:
     text = error.traceback or f"{error.ename}: {error.evalue}"
     text = text if isinstance(text, str) else "\n".join(text)
     last = max((int(number) for number in _CELL.findall(text)), default=0)
-    text = _CELL.sub(lambda found: "this cell" if int(found[1]) == last else "an earlier cell", text)
-    return "\n\n".join(block for block in text.split("\n\n") if not _is_noise(_COLOUR.sub("", block).split("\n")[0]))
+    text = _CELL.sub(
+        lambda found: "this cell" if int(found[1]) == last else "an earlier cell", text
+    )
+    return "\n\n".join(
+        block
+        for block in text.split("\n\n")
+        if not _is_noise(_COLOUR.sub("", block).split("\n")[0])
+    )
 
 
 def _is_noise(header: str) -> bool:
-    return bool(re.match(r".*mpi4py/MPI\.src/\w+\.p[yx][xi]:", header) or re.search(r"in .*<(list|dict|set)comp>", header))
+    return bool(
+        re.match(r".*mpi4py/MPI\.src/\w+\.p[yx][xi]:", header)
+        or re.search(r"in .*<(list|dict|set)comp>", header)
+    )
 
 
 def _alike(by_rank: dict) -> list[tuple[list[int], object]]:
@@ -234,7 +290,9 @@ def _alike(by_rank: dict) -> list[tuple[list[int], object]]:
     groups: dict[str, tuple[list[int], object]] = {}
     for rank, value in sorted(by_rank.items()):
         # Engines name the same cell after their own pid: compare the last part of the file's name.
-        frames = isinstance(value, list) and [(Path(f.file).name, f.line, f.function) for f in value]
+        frames = isinstance(value, list) and [
+            (Path(f.file).name, f.line, f.function) for f in value
+        ]
         key = str(frames) if frames is not False else f"{value.ename}: {value.evalue}"
         groups.setdefault(key, ([], value))[0].append(rank)
     return list(groups.values())

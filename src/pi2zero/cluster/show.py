@@ -39,7 +39,11 @@ class Show:
             self._changed = now
             self._passing.show("\n".join(filter(None, [*self._ahead(), self._note])))
         self._note = ""
-        lengths = [len(self.metadata(rank)[name]) for rank in self.ranks for name in ("stdout", "stderr", "outputs")]
+        lengths = [
+            len(self.metadata(rank)[name])
+            for rank in self.ranks
+            for name in ("stdout", "stderr", "outputs")
+        ]
         return lengths, str(published)
 
     def standing(self, seconds: float, places: str) -> None:
@@ -55,7 +59,9 @@ class Show:
         self._stream(set(self.ranks), last=True)
         self._bars.show({rank: dict(self.metadata(rank)["data"]) for rank in self.ranks})
         shown = {"stdout": ""} if self.groupby is None else {}
-        show_grouped({rank: self.metadata(rank) | shown for rank in self.ranks}, self.groupby or "type")
+        show_grouped(
+            {rank: self.metadata(rank) | shown for rank in self.ranks}, self.groupby or "type"
+        )
 
     def _stream(self, complete: set[int], last: bool = False) -> None:
         if self.groupby is not None:
@@ -83,4 +89,8 @@ class Show:
             elif at == self._at:
                 said[f"stdout:{rank}"] = text[self._shown :]
         said |= {f"stderr:{rank}": self.metadata(rank)["stderr"] for rank in self.ranks}
-        return [f"[{who}] {text.rstrip().splitlines()[-1]}"[:WIDTH] for who, text in said.items() if text.strip()]
+        return [
+            f"[{who}] {text.rstrip().splitlines()[-1]}"[:WIDTH]
+            for who, text in said.items()
+            if text.strip()
+        ]

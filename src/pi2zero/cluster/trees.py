@@ -31,7 +31,9 @@ def parsed(text: str, mode: str = "exec") -> ast.AST:
     collects, me = gc.isenabled(), threading.get_ident()
     gc.disable()
     try:
-        if any(builds_a_tree(frame) for thread, frame in sys._current_frames().items() if thread != me):
+        if any(
+            builds_a_tree(frame) for thread, frame in sys._current_frames().items() if thread != me
+        ):
             raise Building
         return ast.parse(text, mode=mode)
     finally:

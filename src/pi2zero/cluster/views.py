@@ -20,7 +20,9 @@ def noting(view, ranks: list[int], note, lost):
     lost(): the History of ranks that are gone, whose variables these may lack.
     """
     push, pull = view.push, view.pull
-    rank_of = dict(zip(view.targets if isinstance(view.targets, list) else [view.targets], ranks, strict=True))
+    rank_of = dict(
+        zip(view.targets if isinstance(view.targets, list) else [view.targets], ranks, strict=True)
+    )
 
     def push_and_note(ns, targets=None, **options):
         result = push(ns, targets=targets, **options)
@@ -45,7 +47,11 @@ def _missing(error: RemoteError, rank_of: dict[int, int], lost: History) -> NoSu
         found = [(name, text, info["engine_id"]) for name, text, _, info in error.elist]
     else:
         found = [(error.ename, error.evalue, error.engine_info["engine_id"])]
-    names = {text.split("'")[1] for name, text, _ in found if name == "NameError" and text.count("'") == 2}
+    names = {
+        text.split("'")[1]
+        for name, text, _ in found
+        if name == "NameError" and text.count("'") == 2
+    }
     if len(names) != 1 or any(name != "NameError" for name, *_ in found):
         return None
     without = [rank_of[engine] for *_, engine in found]

@@ -9,7 +9,15 @@ import sys
 import time
 
 from pi2zero.hosts.slurm import cancel_left
-from pi2zero.marks import MARK, end_marked, owner_is_gone, owner_mark, remove_run_dirs, remove_segments, run_dirs
+from pi2zero.marks import (
+    MARK,
+    end_marked,
+    owner_is_gone,
+    owner_mark,
+    remove_run_dirs,
+    remove_segments,
+    run_dirs,
+)
 
 _wardens: dict[str, subprocess.Popen] = {}  # by owner: a forked child is not its parent
 

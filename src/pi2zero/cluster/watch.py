@@ -18,8 +18,12 @@ LATE = 5.0  # s that a rank's output may take longer than its answer, on a busy 
 GRACE = 1.0  # s that ranks which wait for others get to finish after one has raised
 GRACE_AWAKE = 2.5  # s that any other gets: on a busy machine it may still be making its traceback
 LEAVES = re.compile(r"^\s*(exit|quit)\(", re.MULTILINE)
-AFTER_INTERRUPT = 1.0  # s that a rank which waits for others gets to react to SIGINT before it counts as stuck
-AFTER_INTERRUPT_AWAKE = 5.0  # s that any other gets: on a busy machine a signal's handler has to wait for its turn
+AFTER_INTERRUPT = (
+    1.0  # s that a rank which waits for others gets to react to SIGINT before it counts as stuck
+)
+AFTER_INTERRUPT_AWAKE = (
+    5.0  # s that any other gets: on a busy machine a signal's handler has to wait for its turn
+)
 
 
 class Watch:
@@ -29,7 +33,9 @@ class Watch:
     timeout: seconds after which ranks that all wait for each other are ended, and after which a cell says where its ranks are.
     """
 
-    def __init__(self, engines, ranks: list[int], timeout: float, sources, groupby: str | None = None):
+    def __init__(
+        self, engines, ranks: list[int], timeout: float, sources, groupby: str | None = None
+    ):
         self.engines, self.ranks, self.timeout, self.sources = engines, ranks, timeout, sources
         self.outcome = Outcome()
         self.standing = Standing(engines.hosts.sample, ranks)
@@ -58,7 +64,9 @@ class Watch:
         try:
             if self.outcome.interrupted or self.unfinished():
                 self._end_the_others()
-        except KeyboardInterrupt:  # an impatient second interrupt: end it now, whatever the stacks would have said
+        except (
+            KeyboardInterrupt
+        ):  # an impatient second interrupt: end it now, whatever the stacks would have said
             self.outcome.stuck = {rank: [] for rank in self.unfinished()}
         return self._sum_up()
 
@@ -85,7 +93,9 @@ class Watch:
             return True
         client = self.engines.client
         others = set(range(self.engines.n)) - set(self.ranks)
-        return any(client._outstanding_dict.get(client._engines[self.engines.ids[rank]]) for rank in others)
+        return any(
+            client._outstanding_dict.get(client._engines[self.engines.ids[rank]]) for rank in others
+        )
 
     def unfinished(self) -> list[int]:
         """Ranks that have not answered yet."""
@@ -93,7 +103,11 @@ class Watch:
 
     def _complete(self) -> set[int]:
         """Ranks that are done and whose output has arrived."""
-        return {rank for rank, result in self.results.items() if result.done() and result.wait_for_output(0)}
+        return {
+            rank
+            for rank, result in self.results.items()
+            if result.done() and result.wait_for_output(0)
+        }
 
     def metadata(self, rank: int) -> dict:
         """ipyparallel's record of what the rank printed and displayed."""
@@ -103,7 +117,9 @@ class Watch:
         moved = time.monotonic()
         first_error = signs = None
         while pending := self.unfinished():
-            concurrent.futures.wait([self.results[rank] for rank in pending], POLL, concurrent.futures.FIRST_COMPLETED)
+            concurrent.futures.wait(
+                [self.results[rank] for rank in pending], POLL, concurrent.futures.FIRST_COMPLETED
+            )
             now = time.monotonic()
             if notes := self.engines.death_notes():
                 self.outcome.dead = notes
@@ -113,11 +129,15 @@ class Watch:
             before, signs = signs, (len(pending), self.show.update(self._complete()))
             moved = now if signs != before else moved
             self.standing.look(pending)
-            if first_error and now - first_error > (GRACE if all(map(self.standing.waits, pending)) else GRACE_AWAKE):
+            if first_error and now - first_error > (
+                GRACE if all(map(self.standing.waits, pending)) else GRACE_AWAKE
+            ):
                 return
             if now - moved > self.timeout:
                 if blind := self.standing.unknown(pending):
-                    self.standing.look_from_outside(self.engines.stacks(blind), self.sources.reduces_at)
+                    self.standing.look_from_outside(
+                        self.engines.stacks(blind), self.sources.reduces_at
+                    )
                 if not self._others_work() and self.standing.hangs(pending, self.timeout):
                     self.outcome.seconds_still = min(now - moved, self.standing.seconds(pending))
                     return
@@ -128,7 +148,9 @@ class Watch:
         """All have answered: what they have printed comes, too, unless a rank is gone."""
         deadline, there = time.monotonic() + LATE, set(self.engines.client.ids)
         for rank, result in self.results.items():
-            result.wait_for_output(max(0.0, deadline - time.monotonic()) if self.engines.ids[rank] in there else 0)
+            result.wait_for_output(
+                max(0.0, deadline - time.monotonic()) if self.engines.ids[rank] in there else 0
+            )
 
     def _end_the_others(self) -> None:
         """Note where the unfinished ranks are, and interrupt them; some cannot be (a call of MPI that waits)."""
@@ -137,12 +159,19 @@ class Watch:
             return  # mpirun ends the others
         self.standing.look(pending)
         self.outcome.stuck = self.engines.stacks(pending)
-        for rank, frames in self.outcome.stuck.items():  # a signal does not reach who waits for a file: what its thread saw
+        for (
+            rank,
+            frames,
+        ) in (
+            self.outcome.stuck.items()
+        ):  # a signal does not reach who waits for a file: what its thread saw
             self.outcome.stuck[rank] = frames or self.standing.frames(rank)
         self.engines.signal(signal.SIGINT, pending)
         start = time.monotonic()
         while left := self.unfinished():
-            patience = AFTER_INTERRUPT if all(map(self.standing.waits, left)) else AFTER_INTERRUPT_AWAKE
+            patience = (
+                AFTER_INTERRUPT if all(map(self.standing.waits, left)) else AFTER_INTERRUPT_AWAKE
+            )
             if time.monotonic() - start > patience:
                 return
             time.sleep(POLL)
@@ -154,15 +183,23 @@ class Watch:
             if rank in self.outcome.dead or not result.done():
                 continue
             try:
-                result.get(10)  # done, but perhaps not yet unpacked by ipyparallel's thread: at 0 it may say "not ready"
+                result.get(
+                    10
+                )  # done, but perhaps not yet unpacked by ipyparallel's thread: at 0 it may say "not ready"
             except RemoteError as error:
-                if isinstance(error, CompositeError):  # ipyparallel does not split the result of a cell on one rank
+                if isinstance(
+                    error, CompositeError
+                ):  # ipyparallel does not split the result of a cell on one rank
                     error = RemoteError(*error.elist[0])
-                interrupted_by_us = error.ename == "KeyboardInterrupt" and rank in self.outcome.stuck
+                interrupted_by_us = (
+                    error.ename == "KeyboardInterrupt" and rank in self.outcome.stuck
+                )
                 if error.ename == "EngineError":
                     self._gone.add(rank)
                 elif not interrupted_by_us:
                     self.outcome.errors[rank] = error
             else:
-                self.outcome.stuck.pop(rank, None)  # it came to its end while the others were interrupted
+                self.outcome.stuck.pop(
+                    rank, None
+                )  # it came to its end while the others were interrupted
         return bool(self.outcome.errors)

@@ -48,7 +48,9 @@ BUS_FACTORS = {
 
 def message_seconds(nbytes, alpha, beta):
     """One message of nbytes between two ranks: alpha + n beta. alpha: s; beta: s per byte; both 0 or more. Returns s."""
-    return valid.not_negative("alpha", alpha) + valid.not_negative("nbytes", nbytes) * valid.not_negative("beta", beta)
+    return valid.not_negative("alpha", alpha) + valid.not_negative(
+        "nbytes", nbytes
+    ) * valid.not_negative("beta", beta)
 
 
 def ring_reduce_scatter_seconds(nbytes, ranks, alpha, beta, gamma=0.0):
@@ -58,7 +60,8 @@ def ring_reduce_scatter_seconds(nbytes, ranks, alpha, beta, gamma=0.0):
     """
     p = valid.ranks(ranks)
     return (p - 1) * (
-        message_seconds(np.asarray(nbytes) / p, alpha, beta) + np.asarray(nbytes) / p * valid.not_negative("gamma", gamma)
+        message_seconds(np.asarray(nbytes) / p, alpha, beta)
+        + np.asarray(nbytes) / p * valid.not_negative("gamma", gamma)
     )
 
 
@@ -99,12 +102,17 @@ def tree_bcast_seconds(nbytes, ranks, alpha, beta):
 
 def tree_reduce_seconds(nbytes, ranks, alpha, beta, gamma=0.0):
     """The tree of the broadcast backwards, adding up: ceil(log2 p) (alpha + n (beta + gamma)). Returns s."""
-    return _tree_steps(ranks) * (message_seconds(nbytes, alpha, beta) + np.asarray(nbytes) * valid.not_negative("gamma", gamma))
+    return _tree_steps(ranks) * (
+        message_seconds(nbytes, alpha, beta)
+        + np.asarray(nbytes) * valid.not_negative("gamma", gamma)
+    )
 
 
 def tree_allreduce_seconds(nbytes, ranks, alpha, beta, gamma=0.0):
     """Reduce to rank 0 on a tree, broadcast from it on a tree: ceil(log2 p) (2 alpha + 2 n beta + n gamma). Returns s."""
-    return tree_reduce_seconds(nbytes, ranks, alpha, beta, gamma) + tree_bcast_seconds(nbytes, ranks, alpha, beta)
+    return tree_reduce_seconds(nbytes, ranks, alpha, beta, gamma) + tree_bcast_seconds(
+        nbytes, ranks, alpha, beta
+    )
 
 
 def recursive_doubling_allreduce_seconds(nbytes, ranks, alpha, beta, gamma=0.0):
@@ -154,16 +162,27 @@ def fit_alpha_beta(nbytes, seconds, model=message_seconds, **options):
     e.g. `fit_alpha_beta(n, t, ring_allreduce_seconds, ranks=4)`. Least squares of the *relative* errors: in absolute ones a
     64 MiB message would drown all short ones, and alpha with them.
     """
-    n, t = np.atleast_1d(valid.not_negative("nbytes", nbytes)), np.atleast_1d(valid.positive("seconds", seconds))
+    n, t = (
+        np.atleast_1d(valid.not_negative("nbytes", nbytes)),
+        np.atleast_1d(valid.positive("seconds", seconds)),
+    )
     if n.ndim != 1 or n.shape != t.shape:
-        raise ValueError(f"nbytes and seconds: one time for each size; got the shapes {n.shape} and {t.shape}.")
+        raise ValueError(
+            f"nbytes and seconds: one time for each size; got the shapes {n.shape} and {t.shape}."
+        )
     if np.unique(n).size < 2:
-        raise ValueError("nbytes: one size cannot tell latency from bandwidth; measure two different ones at least.")
+        raise ValueError(
+            "nbytes: one size cannot tell latency from bandwidth; measure two different ones at least."
+        )
     # Every model is linear in alpha and beta: its two columns are what it gives for (1, 0) and for (0, 1).
-    columns = [model(n, alpha=unit[0], beta=unit[1], **options) for unit in ((1.0, 0.0), (0.0, 1.0))]
+    columns = [
+        model(n, alpha=unit[0], beta=unit[1], **options) for unit in ((1.0, 0.0), (0.0, 1.0))
+    ]
     matrix = np.stack(columns, axis=1) / t[:, None]
     if not matrix.any():
-        raise ValueError(f"ranks: on these ranks nothing is sent, so there is nothing to fit; options: {options}.")
+        raise ValueError(
+            f"ranks: on these ranks nothing is sent, so there is nothing to fit; options: {options}."
+        )
     return _least_squares(matrix)
 
 

@@ -7,7 +7,9 @@ from pi2zero.costs import valid
 __all__ = ["MONTE_CARLO_PI_SIGMA", "monte_carlo_pi_error", "monte_carlo_pi_samples"]
 
 # One dart falls inside the quarter circle with probability p = π/4; 4 x its indicator has the variance 16 p (1 - p) = π (4 - π).
-MONTE_CARLO_PI_SIGMA = float(np.sqrt(np.pi * (4 - np.pi)))  # 1.642, standard deviation of one sample's estimate of π
+MONTE_CARLO_PI_SIGMA = float(
+    np.sqrt(np.pi * (4 - np.pi))
+)  # 1.642, standard deviation of one sample's estimate of π
 
 
 def monte_carlo_pi_error(samples):

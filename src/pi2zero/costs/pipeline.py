@@ -18,7 +18,10 @@ def pipeline_bubble(stages, micro_batches, chunks=1):
     stages: p, ranks of the pipeline. micro_batches: m, 1 or more. chunks: v, stages on each rank. Source: D. Narayanan et al.,
     "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC21, arXiv:2104.04473, section 2.2.
     """
-    p, work = valid.ranks(stages), valid.positive("chunks", chunks) * valid.positive("micro_batches", micro_batches)
+    p, work = (
+        valid.ranks(stages),
+        valid.positive("chunks", chunks) * valid.positive("micro_batches", micro_batches),
+    )
     return (p - 1) / (work + p - 1)
 
 
@@ -43,8 +46,14 @@ def pipeline_spans(plan, seconds):
                 mine.append((action, begin, done[action]))
                 moved = True
         if not moved:
-            waits = [f"rank {rank} with {_name(row[0])} for {_name(_need(row[0], last))}" for rank, row in enumerate(left) if row]
-            raise ValueError(f"plan: a deadlock, because {', '.join(waits)} wait for ever. Change the order of the actions.")
+            waits = [
+                f"rank {rank} with {_name(row[0])} for {_name(_need(row[0], last))}"
+                for rank, row in enumerate(left)
+                if row
+            ]
+            raise ValueError(
+                f"plan: a deadlock, because {', '.join(waits)} wait for ever. Change the order of the actions."
+            )
     return spans
 
 

@@ -12,13 +12,7 @@ import numpy as np
 from pi2zero.costs import valid
 from pi2zero.costs.collectives import ring_allreduce_seconds
 
-__all__ = [
-    "allowed_beta",
-    "rate_efficiency",
-    "scaling_efficiency",
-    "step_seconds",
-    "throughput",
-]
+__all__ = ["allowed_beta", "rate_efficiency", "scaling_efficiency", "step_seconds", "throughput"]
 
 
 def step_seconds(ranks, compute, nbytes, alpha, beta, overlap=0.0, scatter=0.0):
@@ -42,7 +36,9 @@ def throughput(ranks, batch_size, compute, nbytes, alpha, beta, overlap=0.0, sca
 
 def scaling_efficiency(ranks, compute, nbytes, alpha, beta, overlap=0.0, scatter=0.0):
     """Weak scaling by the model: computing time / step time, 0..1. See step_seconds."""
-    return valid.positive("compute", compute) / step_seconds(ranks, compute, nbytes, alpha, beta, overlap, scatter)
+    return valid.positive("compute", compute) / step_seconds(
+        ranks, compute, nbytes, alpha, beta, overlap, scatter
+    )
 
 
 def rate_efficiency(ranks, rate, base_rate, base_ranks=1):
@@ -59,10 +55,16 @@ def allowed_beta(ranks, compute, nbytes, alpha, wanted, overlap=0.0):
     share = valid.fraction("overlap", overlap)
     if not 0 < wanted <= 1:
         raise ValueError(f"wanted: an efficiency above 0 and at most 1; got {wanted!r}.")
-    p, c, n = valid.ranks(ranks), valid.positive("compute", compute), valid.positive("nbytes", nbytes)
+    p, c, n = (
+        valid.ranks(ranks),
+        valid.positive("compute", compute),
+        valid.positive("nbytes", nbytes),
+    )
     if np.any(p < 2):
         raise ValueError("ranks: 2 or more; one rank sends nothing, any bandwidth will do.")
     room = c * (1 / wanted - 1 + share) - 2 * (p - 1) * valid.not_negative("alpha", alpha)
     if np.any(room <= 0):
-        raise ValueError(f"wanted: {wanted:.0%} cannot be had: latency alone takes longer. Give smaller alpha, or fewer ranks.")
+        raise ValueError(
+            f"wanted: {wanted:.0%} cannot be had: latency alone takes longer. Give smaller alpha, or fewer ranks."
+        )
     return room / (2 * (p - 1) / p * n)

@@ -8,7 +8,15 @@ import numpy as np
 
 from pi2zero.costs import valid
 
-__all__ = ["OPTIMIZERS", "PRECISIONS", "largest_model", "ranks_needed", "zero_bytes", "zero_sent", "zero_total"]
+__all__ = [
+    "OPTIMIZERS",
+    "PRECISIONS",
+    "largest_model",
+    "ranks_needed",
+    "zero_bytes",
+    "zero_sent",
+    "zero_total",
+]
 
 # Bytes a parameter: of the copy that computes, of its gradient, of the fp32 master copy.
 PRECISIONS = {"mixed": (2, 2, 4), "fp32": (4, 4, 0)}
@@ -31,10 +39,15 @@ def zero_bytes(parameters, ranks, stage, precision="mixed", optimizer="adam", of
     each["moments"] = 4 * _choice("optimizer", OPTIMIZERS, optimizer)
     if offload:
         if _stage(stage) == 0:
-            raise ValueError("offload: needs a stage of 1 or more; at stage 0 DeepSpeed leaves the optimizer to the device.")
+            raise ValueError(
+                "offload: needs a stage of 1 or more; at stage 0 DeepSpeed leaves the optimizer to the device."
+            )
         each["master"] = each["moments"] = 0
         each["gradients"] = gradient if stage == 1 else 0
-    return {part: psi * b / (n if _stage(stage) >= DIVIDED_FROM[part] else 1) for part, b in each.items()}
+    return {
+        part: psi * b / (n if _stage(stage) >= DIVIDED_FROM[part] else 1)
+        for part, b in each.items()
+    }
 
 
 def zero_total(parameters, ranks, stage, **options):
@@ -52,14 +65,22 @@ def zero_sent(parameters, ranks, stage, bytes_each=2, accumulation=1):
     """
     n, k = valid.ranks(ranks), valid.positive("accumulation", accumulation)
     passes = {0: 2, 1: 2, 2: k + 1, 3: 3 * k}[_stage(stage)]
-    return passes * valid.positive("parameters", parameters) * (n - 1) / n * valid.positive("bytes_each", bytes_each)
+    return (
+        passes
+        * valid.positive("parameters", parameters)
+        * (n - 1)
+        / n
+        * valid.positive("bytes_each", bytes_each)
+    )
 
 
 def largest_model(memory, ranks, stage, reserve=0.0, **options):
     """How many parameters fit: memory is the device's in bytes, reserve the bytes left free for activations and buffers."""
     room = valid.positive("memory", memory) - valid.not_negative("reserve", reserve)
     if np.any(room <= 0):
-        raise ValueError(f"reserve: {reserve!r} bytes are all of the memory, {memory!r}, or more; nothing is left for a model.")
+        raise ValueError(
+            f"reserve: {reserve!r} bytes are all of the memory, {memory!r}, or more; nothing is left for a model."
+        )
     return room / zero_total(1.0, ranks, stage, **options)
 
 

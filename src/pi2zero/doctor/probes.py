@@ -43,7 +43,9 @@ def rank() -> dict | None:
     comm = MPI.COMM_WORLD
     total = comm.allreduce(comm.rank + 1, op=MPI.SUM)
     pids = comm.gather(os.getpid(), root=0)
-    return {"size": comm.size, "sum": total, "processes": len(set(pids))} if comm.rank == 0 else None
+    return (
+        {"size": comm.size, "sum": total, "processes": len(set(pids))} if comm.rank == 0 else None
+    )
 
 
 def spawn() -> dict:
@@ -53,7 +55,9 @@ def spawn() -> dict:
     mpi_env()
     from mpi4py import MPI
 
-    children = MPI.COMM_SELF.Spawn(sys.executable, args=["-m", "pi2zero.doctor.probes", "child"], maxprocs=2)
+    children = MPI.COMM_SELF.Spawn(
+        sys.executable, args=["-m", "pi2zero.doctor.probes", "child"], maxprocs=2
+    )
     children.bcast(7, root=MPI.ROOT)
     total = children.reduce(None, op=MPI.SUM, root=MPI.ROOT)
     children.Disconnect()
@@ -74,7 +78,9 @@ def cluster() -> dict:
     """A small cluster as the notebooks start it, and a cell on it: [0, 1] from its two ranks."""
     from pi2zero.cluster.api import start
 
-    ranks = start(n=2, on="local")  # whatever the site file says: no job is asked for, and nobody waits in a queue
+    ranks = start(
+        n=2, on="local"
+    )  # whatever the site file says: no job is asked for, and nobody waits in a queue
     ranks.run("from mpi4py import MPI\nmine = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.allreduce(1)")
     mine = ranks.view["mine"]
     ranks.stop()
@@ -86,7 +92,9 @@ def closes() -> bool:
     from pi2zero.hosts.seal import seal
 
     listens = "import socket; one = socket.create_server(('', 0)); print(flush=True); import sys; sys.stdin.read()"
-    with subprocess.Popen([sys.executable, "-c", listens], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+    with subprocess.Popen(
+        [sys.executable, "-c", listens], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
         other.stdout.readline()
         return seal(other.pid) > 0
 
@@ -97,17 +105,26 @@ def torch() -> dict:
 
     def works(device):
         a = torch.arange(64.0, device=device)
-        product = torch.outer(a, a) @ torch.outer(a, a)  # (64, 64): |a|² a aᵀ, exact in float32's range to 1e-6
+        product = torch.outer(a, a) @ torch.outer(
+            a, a
+        )  # (64, 64): |a|² a aᵀ, exact in float32's range to 1e-6
         expected = (a @ a) * torch.outer(a, a)
         return torch.allclose(product, expected, rtol=1e-5)
 
     kind = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    devices = [torch.device(kind.type, i) for i in range(torch.accelerator.device_count())] if kind else []
+    devices = (
+        [torch.device(kind.type, i) for i in range(torch.accelerator.device_count())]
+        if kind
+        else []
+    )
     names = [torch.cuda.get_device_name(d) if d.type == "cuda" else d.type for d in devices]
     return {
         "version": torch.__version__,
         "cpu": works("cpu"),
-        "devices": [{"name": name, "works": works(device)} for name, device in zip(names, devices, strict=True)],
+        "devices": [
+            {"name": name, "works": works(device)}
+            for name, device in zip(names, devices, strict=True)
+        ],
     }
 
 
@@ -118,7 +135,10 @@ def horovod() -> dict:
     import torch
 
     hvd.init()
-    return {"version": horovod.__version__, "sum": hvd.allreduce(torch.tensor([3.0]), op=hvd.Sum).item()}
+    return {
+        "version": horovod.__version__,
+        "sum": hvd.allreduce(torch.tensor([3.0]), op=hvd.Sum).item(),
+    }
 
 
 def deepspeed() -> dict:
@@ -143,7 +163,10 @@ def deepspeed() -> dict:
     return found | {"error": (steps[0] - steps[1]).abs().max().item()}
 
 
-PROBES = {probe.__name__: probe for probe in (mpi, world, rank, spawn, child, cluster, torch, horovod, deepspeed)}
+PROBES = {
+    probe.__name__: probe
+    for probe in (mpi, world, rank, spawn, child, cluster, torch, horovod, deepspeed)
+}
 
 
 class Probe:
@@ -157,7 +180,12 @@ class Probe:
         from pi2zero import marks
 
         command = [sys.executable, "-m", "pi2zero.doctor.probes", name]
-        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        pipes = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            "text": True,
+        }
         # A process that uses MPI without mpirun leaves 16 MB of shared memory behind (Open MPI 5.0): here, in a folder that goes.
         folder = marks.make_run_dir(marks.SEGMENTS)
         environment = os.environ | {"OMPI_MCA_btl_sm_backing_directory": str(folder)}

@@ -24,7 +24,11 @@ def read(path: Path) -> list[Result]:
             raise TypeError("a pipe would keep us until somebody writes")
         with path.open("rb") as file:
             results = [Result(**check) for check in json.loads(file.read(LONGEST))["checks"]]
-        if not all(isinstance(word, str) for result in results for word in (result.name, result.status, result.remedy)):
+        if not all(
+            isinstance(word, str)
+            for result in results
+            for word in (result.name, result.status, result.remedy)
+        ):
             raise TypeError("a field is not text")
     except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
         raise ValueError("not what `doctor --json` writes: let it run there again") from error
@@ -37,14 +41,26 @@ def table(folder: Path) -> tuple[list[tuple[str, str, str]], int]:
     for path in sorted(folder.glob("*.json")):
         try:
             results = read(path)
-            remedies = " ".join(dict.fromkeys(result.remedy for result in results if result.status == "failed" and result.remedy))
+            remedies = " ".join(
+                dict.fromkeys(
+                    result.remedy
+                    for result in results
+                    if result.status == "failed" and result.remedy
+                )
+            )
             said = code(results), remedies
         except ValueError as error:
             said = "RED: no answer", str(error)
         # Whoever sits there has written it: nothing that a terminal would obey.
-        rows.append(tuple("".join(c if c.isprintable() else "?" for c in text) for text in (path.stem, *said)))
+        rows.append(
+            tuple(
+                "".join(c if c.isprintable() else "?" for c in text) for text in (path.stem, *said)
+            )
+        )
     if not rows:
-        raise FileNotFoundError(f"{folder} has no *.json. At each seat: python -m pi2zero doctor --json > {folder}/SEAT.json")
+        raise FileNotFoundError(
+            f"{folder} has no *.json. At each seat: python -m pi2zero doctor --json > {folder}/SEAT.json"
+        )
     rows.sort(key=lambda row: not row[1].startswith("RED"))
     return rows, sum(row[1].startswith("RED") for row in rows)
 
@@ -58,7 +74,11 @@ def show(folder: Path) -> int:
     rows, red = table(folder)
     shown = Table("seat", "", "what to do")
     for seat, said, remedy in rows:
-        shown.add_row(escape(seat), f"[{'bold red' if said.startswith('RED') else 'green'}]{escape(said)}[/]", escape(remedy))
+        shown.add_row(
+            escape(seat),
+            f"[{'bold red' if said.startswith('RED') else 'green'}]{escape(said)}[/]",
+            escape(remedy),
+        )
     Console().print(shown)
     print(f"{len(rows)} seats: {len(rows) - red} green, {red} red")
     return red

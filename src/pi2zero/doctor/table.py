@@ -37,10 +37,20 @@ def run(limits: Limits | None = None, budget: float = BUDGET) -> list[Result]:
     left = timed(check_leftovers)  # first: what is started below is nobody's leftover
     with ThreadPoolExecutor() as pool:
         torch = pool.submit(timed, lambda: check_torch(probe))
-        built = [pool.submit(timed, lambda check=check: check(probe)) for check in (check_horovod, check_deepspeed)]
+        built = [
+            pool.submit(timed, lambda check=check: check(probe))
+            for check in (check_horovod, check_deepspeed)
+        ]
         ranks = pool.submit(check_ranks, probe)
         first, last = timed(check_python), check_machine(limits)
-    return [*first, *ranks.result(), *torch.result(), *(result for each in built for result in each.result()), *last, *left]
+    return [
+        *first,
+        *ranks.result(),
+        *torch.result(),
+        *(result for each in built for result in each.result()),
+        *last,
+        *left,
+    ]
 
 
 def quick(limits: Limits | None = None) -> list[Result]:
@@ -48,7 +58,11 @@ def quick(limits: Limits | None = None) -> list[Result]:
     probe = Probe(time.monotonic() + BUDGET)
     with ThreadPoolExecutor() as pool:
         mpi = pool.submit(timed, lambda: check_mpi(probe))
-        results = [*timed(check_python), *check_machine(limits or Limits()), *timed(check_leftovers)]
+        results = [
+            *timed(check_python),
+            *check_machine(limits or Limits()),
+            *timed(check_leftovers),
+        ]
     results += mpi.result()
     if status(results) != "ok":
         show([result for result in results if result.status != "ok"])
@@ -59,9 +73,14 @@ def beside() -> list[Result]:
     """All checks beside JupyterLab, with more time than somebody would wait; says in a line of the terminal how it went."""
     results = run(budget=4 * BUDGET)
     counts = ", ".join(f"{sum(r.status == word for r in results)} {word}" for word in STYLE)
-    found = "".join(f"\n  {r.name} {r.status}: {r.detail}. {r.remedy}" for r in results if r.status != "ok")
+    found = "".join(
+        f"\n  {r.name} {r.status}: {r.detail}. {r.remedy}" for r in results if r.status != "ok"
+    )
     with contextlib.suppress(OSError):  # the terminal may be closed
-        print(f"The doctor has looked at this machine: {counts} (make doctor shows all).{found}", flush=True)
+        print(
+            f"The doctor has looked at this machine: {counts} (make doctor shows all).{found}",
+            flush=True,
+        )
     return results
 
 
@@ -81,7 +100,9 @@ def check_ranks(probe: Probe) -> list[Result]:
     results = timed(lambda: check_mpi(probe))
     if results[0].status == "failed":
         names = ("MPI world of 4", "spawn", "ipyparallel")
-        return results + [Result(name, "failed", "not tried: it needs MPI", "See the MPI line.") for name in names]
+        return results + [
+            Result(name, "failed", "not tried: it needs MPI", "See the MPI line.") for name in names
+        ]
     for check in (check_world, check_spawn, check_cluster):
         results += timed(lambda check=check: check(probe))
     return results
@@ -108,12 +129,21 @@ def show(results: list[Result] | None = None) -> list[Result]:
 
     start = time.monotonic()
     if results is None:
-        print("The doctor looks at this machine (about 10 s).", flush=True)  # no line that replaces itself: pages garble it
+        print(
+            "The doctor looks at this machine (about 10 s).", flush=True
+        )  # no line that replaces itself: pages garble it
         results = run()
     table = Table("check", "", "what was found")
     for result in results:
         remedy = f"\n[bold]What to do:[/] {escape(result.remedy)}" if result.remedy else ""
-        table.add_row(result.name, f"[{STYLE[result.status]}]{result.status}[/]", escape(result.detail) + remedy)
+        table.add_row(
+            result.name,
+            f"[{STYLE[result.status]}]{result.status}[/]",
+            escape(result.detail) + remedy,
+        )
     Console().print(table)
-    print(", ".join(f"{sum(r.status == word for r in results)} {word}" for word in STYLE) + f"; {time.monotonic() - start:.0f} s")
+    print(
+        ", ".join(f"{sum(r.status == word for r in results)} {word}" for word in STYLE)
+        + f"; {time.monotonic() - start:.0f} s"
+    )
     return results

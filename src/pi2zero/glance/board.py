@@ -11,7 +11,9 @@ from pi2zero.glance.notes import Note
 
 MOST = 500  # seats
 LONGEST = 200_000  # bytes of a seat's file that are read: two thousand notes
-LATEST = 10**11  # s since 1970: the year 5138. A later note is none, and would stop the page that shows its time
+LATEST = (
+    10**11
+)  # s since 1970: the year 5138. A later note is none, and would stop the page that shows its time
 STUCK = 2  # wrong answers to a task, after which a seat counts as stuck there
 
 
@@ -95,10 +97,17 @@ def stuck(board: Board, now: float) -> str:
     if not seats:
         return "No seat has noted anything yet."
     tasks = {task: board.at_work(task) for task in board.tasks}
-    task, here = max(tasks.items(), key=lambda item: (sum(state.wrong >= STUCK for state in item[1]), len(item[1])))
+    task, here = max(
+        tasks.items(),
+        key=lambda item: (sum(state.wrong >= STUCK for state in item[1]), len(item[1])),
+    )
     if not here:
         return f"{seats} seats; each is right in what it did last."
     minutes = median(max(now - state.began, 0) for state in here) / 60
     failed = sum(state.wrong >= STUCK for state in here)
-    several = f"{failed} of them failed there {STUCK} times or more" if failed else "none of them failed there twice"
+    several = (
+        f"{failed} of them failed there {STUCK} times or more"
+        if failed
+        else "none of them failed there twice"
+    )
     return f"{len(here)} of {seats} seats are at {task}, for {minutes:.0f} min (median); {several}."

@@ -20,7 +20,15 @@ REST = 60.0  # s without a further try, after the room has not answered
 SEATS = 99_999
 RESULTS = ("right", "not yet", "open")
 TASKS = re.compile(r"(lab \d, )?task \d{1,2}|blank \w{1,40}")
-LABS = ["pi", "allreduce", "data_parallel", "zero_memory", "summarization", "pipeline", "tensor_and_space"]
+LABS = [
+    "pi",
+    "allreduce",
+    "data_parallel",
+    "zero_memory",
+    "summarization",
+    "pipeline",
+    "tensor_and_space",
+]
 
 _tried_in_vain = float("-inf")
 
@@ -38,7 +46,12 @@ class Note:
         """Raises ValueError for whatever is not a note."""
         try:
             note = cls(**json.loads(text))
-            fits = type(note.seat) is int and 1 <= note.seat <= SEATS and note.result in RESULTS and TASKS.fullmatch(note.task)
+            fits = (
+                type(note.seat) is int
+                and 1 <= note.seat <= SEATS
+                and note.result in RESULTS
+                and TASKS.fullmatch(note.task)
+            )
         except (TypeError, RecursionError) as error:
             raise ValueError("not a note") from error
         if not fits:
@@ -78,7 +91,9 @@ def join_room(where: str, seat: int | None = None, agree: bool = False) -> None:
 def leave_room() -> None:
     """Note nothing from now on."""
     path().unlink(missing_ok=True)
-    print("No check notes anything from now on. What was noted before is the instructor's to remove.")
+    print(
+        "No check notes anything from now on. What was noted before is the instructor's to remove."
+    )
 
 
 def _what_leaves(where: str, seat: int) -> str:
@@ -135,7 +150,9 @@ def note(task: str, result: str) -> None:
         send(told, consent.where)
     except (OSError, ValueError):
         _tried_in_vain = time.monotonic()
-        print(f"(The room does not answer at {consent.where}: nothing was noted. Your answer is judged all the same.)")
+        print(
+            f"(The room does not answer at {consent.where}: nothing was noted. Your answer is judged all the same.)"
+        )
     else:
         print(f"(Noted for the room: seat {told.seat}, {told.task}, {told.result}.)")
 
@@ -202,11 +219,24 @@ def checked(where: str, seat: int | None) -> tuple[str, int]:
         raise ValueError(f"seat is a number from 1 to {SEATS}, not a name; it is {seat!r}.")
     if is_address(where):
         address = urlsplit(where)
-        if not (address.hostname and re.fullmatch(r"/[\w/-]+", address.path)) or address.query or '"' in where:
-            raise ValueError(f"{where} is not the address of a room: it is like http://192.0.2.7:8900/k7q2m.")
+        if (
+            not (address.hostname and re.fullmatch(r"/[\w/-]+", address.path))
+            or address.query
+            or '"' in where
+        ):
+            raise ValueError(
+                f"{where} is not the address of a room: it is like http://192.0.2.7:8900/k7q2m."
+            )
         address.port  # noqa: B018  (raises ValueError if it is none)
-    elif not (isinstance(where, str) and where.startswith("/") and Path(where).is_dir() and os.access(where, os.W_OK | os.X_OK)):
-        raise ValueError(f"{where!r} is neither a folder here that you may write to, from / on, nor an address of http.")
+    elif not (
+        isinstance(where, str)
+        and where.startswith("/")
+        and Path(where).is_dir()
+        and os.access(where, os.W_OK | os.X_OK)
+    ):
+        raise ValueError(
+            f"{where!r} is neither a folder here that you may write to, from / on, nor an address of http."
+        )
     return where, seat
 
 

@@ -49,7 +49,8 @@ def room(shown: board.Board, now: float) -> str:
     seats = len(shown.states)
     heads = "".join(f'<th scope="col">{html.escape(task)}</th>' for task in shown.tasks)
     sums = "".join(
-        f"<td>{shown.through(task)} of {seats} right<br>{len(shown.at_work(task))} at work</td>" for task in shown.tasks
+        f"<td>{shown.through(task)} of {seats} right<br>{len(shown.at_work(task))} at work</td>"
+        for task in shown.tasks
     )
     rows = "".join(_row(shown, seat, now) for seat in shown.states)
     return (
@@ -63,7 +64,9 @@ def _row(shown: board.Board, seat: int, now: float) -> str:
     cells = ""
     for task in shown.tasks:
         state = states.get(task)
-        kind = "" if state is None else "right" if state.right else "wrong" if state.wrong else "open"
+        kind = (
+            "" if state is None else "right" if state.right else "wrong" if state.wrong else "open"
+        )
         here = " here" if task == place else ""
         cells += f'<td class="{kind}{here}">{state.text() if state else ""}</td>'
     ago = max(now - states[place].last, 0) // 60
@@ -74,7 +77,9 @@ class Room(ThreadingHTTPServer):
     """Takes notes at /WORD, for those who know the word, and shows the page at /PAGE, for the instructor."""
 
     daemon_threads = True
-    request_queue_size = 128  # a whole room may press Enter at once; the library's 5 made seats wait
+    request_queue_size = (
+        128  # a whole room may press Enter at once; the library's 5 made seats wait
+    )
 
     def __init__(self, folder: Path, address: str, port: int, takes: bool):
         self.folder, self.takes = folder, takes
@@ -155,12 +160,19 @@ def words(folder: Path) -> dict[str, str]:
     if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         if new:
             file.unlink()
-        why = "this file system does not keep whose it is" if new else "somebody else may have laid it there"
+        why = (
+            "this file system does not keep whose it is"
+            if new
+            else "somebody else may have laid it there"
+        )
         raise PermissionError(f"{file} is not yours alone: {why}. Take another folder.")
     if not new:
         return json.loads(file.read_text())
     letters = "abcdefghjkmnpqrstuvwxyz23456789"  # none that is taken for another when it is copied from a wall
-    told = {"notes": "".join(secrets.choice(letters) for _ in range(6)), "page": secrets.token_hex(12)}
+    told = {
+        "notes": "".join(secrets.choice(letters) for _ in range(6)),
+        "page": secrets.token_hex(12),
+    }
     file.write_text(json.dumps(told))
     return told
 
@@ -176,18 +188,24 @@ def serve(folder: Path, listen: str | None, port: int) -> int:
     """Show the page until Ctrl-C. listen: the address of this machine at which attendees' notes are taken, if they are."""
     folder = folder.resolve()
     if listen in EVERYWHERE:
-        print(f"--listen {listen} is no address that attendees can type. Name this machine's own in the room's network.")
+        print(
+            f"--listen {listen} is no address that attendees can type. Name this machine's own in the room's network."
+        )
         return 2
     try:
         open_folder(folder, takes=bool(listen))
         server = Room(folder, listen or "127.0.0.1", port, takes=bool(listen))
     except (OSError, ValueError, KeyError) as error:
-        print(f"The room cannot be shown: {error}. Another port: --port 0; another folder: python -m pi2zero room FOLDER")
+        print(
+            f"The room cannot be shown: {error}. Another port: --port 0; another folder: python -m pi2zero room FOLDER"
+        )
         return 1
     host, port = listen or "127.0.0.1", server.server_address[1]
     host = f"[{host}]" if ":" in host else host
     where = f"http://{host}:{port}/{server.words['notes']}" if listen else folder
-    print(f'Attendees who want to:  import pi2zero; pi2zero.join_room("{where}", seat=THEIR_NUMBER)')
+    print(
+        f'Attendees who want to:  import pi2zero; pi2zero.join_room("{where}", seat=THEIR_NUMBER)'
+    )
     print(f"For you:                http://{host}:{port}/{server.words['page']}")
     print(f"Ctrl-C ends it; the notes stay in {folder} until you remove it.", flush=True)
     try:

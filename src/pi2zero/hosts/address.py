@@ -14,8 +14,12 @@ from pi2zero.hosts.place import Place, PlaceError
 
 def main(others: list[str]) -> str:
     """This host's address on the way to the others; 127.0.0.1 if there are none. Raises PlaceError."""
-    of_site = site.load().interface  # the way from where notebooks run, often a login node: a node may have none of that name
-    named = os.environ.get("GLOO_SOCKET_IFNAME") or (of_site if of_site in psutil.net_if_addrs() else "")
+    of_site = (
+        site.load().interface
+    )  # the way from where notebooks run, often a login node: a node may have none of that name
+    named = os.environ.get("GLOO_SOCKET_IFNAME") or (
+        of_site if of_site in psutil.net_if_addrs() else ""
+    )
     return Place(dict.fromkeys(others, 1), interface=named).address() or "127.0.0.1"
 
 

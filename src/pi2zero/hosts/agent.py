@@ -24,7 +24,9 @@ from pi2zero.hosts.place import facing, segments
 from pi2zero.hosts.seal import seal as seal_process
 from pi2zero.hosts.slurm import Job
 
-SILENCE = 30.0  # s without a request (they come twice a second), after which the kernel counts as gone
+SILENCE = (
+    30.0  # s without a request (they come twice a second), after which the kernel counts as gone
+)
 CLEARING = 5.0  # s that Open MPI's daemon gets to do so
 DAEMONS = ("mpirun", "mpiexec", "prterun", "prted")  # Open MPI's: their children are ranks,
 ENDS = Ends()
@@ -116,7 +118,11 @@ def read_all(paths: list[str]) -> list[str]:
 def seal(mark: str, friends: list[str]) -> int:
     """Let nobody but friends (addresses) connect to what the ranks with this mark listen on here, and nobody at all to Open MPI's
     daemons: theirs are all there, and whom they take they obey. (Slurm's own daemons speak to srun.)"""
-    ranks = sum(seal_process(process.pid, friends) for process in marks.marked(mark) if name_of(process) not in SHELLS)
+    ranks = sum(
+        seal_process(process.pid, friends)
+        for process in marks.marked(mark)
+        if name_of(process) not in SHELLS
+    )
     return ranks + sum(seal_process(daemon.pid) for daemon in daemons(mark))
 
 
@@ -134,7 +140,9 @@ def clean(folder: str) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-DOES = {one.__name__: one for one in (hello, facing, write, look, clear, read_all, seal, end, clean)}
+DOES = {
+    one.__name__: one for one in (hello, facing, write, look, clear, read_all, seal, end, clean)
+}
 
 
 def requests():
@@ -153,7 +161,9 @@ def main(mark: str, folder: str, job: str = "") -> None:
 
     job: Slurm's, if it was asked for these ranks. The kernel's host may be gone, and with it all that would cancel it.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # so does Slurm end a job, and knows best what becomes of it
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit()
+    )  # so does Slurm end a job, and knows best what becomes of it
     alone, last = False, ""
     try:
         for line in requests():
@@ -164,9 +174,13 @@ def main(mark: str, folder: str, job: str = "") -> None:
             except Exception as error:  # told where it was asked
                 answer = {"error": f"{type(error).__name__}: {error}"}
             print(json.dumps({"number": request["number"], **answer}), flush=True)
-        alone = last != "clean"  # a kernel that lives says so in the end, and gives the job back itself
+        alone = (
+            last != "clean"
+        )  # a kernel that lives says so in the end, and gives the job back itself
     finally:
-        clean(folder)  # at once: Slurm kills what has not ended some seconds after it has told it to
+        clean(
+            folder
+        )  # at once: Slurm kills what has not ended some seconds after it has told it to
         end(mark)
         clean(folder)  # what a rank has written meanwhile
         if job and alone:

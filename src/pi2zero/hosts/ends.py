@@ -13,7 +13,9 @@ class Ends:
     """Watches ranks of this host. Only Linux tells the end of a process that is no child (pidfd_open): else nothing is known."""
 
     def __init__(self):
-        self.times: dict[int, float] = {}  # of the ranks that have ended: when, by this host's clock
+        self.times: dict[
+            int, float
+        ] = {}  # of the ranks that have ended: when, by this host's clock
         self._watched: dict[int, str] = {}
 
     def watch(self, marks_of: dict[int, str]) -> None:
@@ -55,4 +57,8 @@ def first_of(ended: list[dict[int, float]], cut_off: set[int]) -> list[int]:
     if not began:
         return []
     times = min(began, key=lambda times: min(times.values()))
-    return sorted(rank for rank, when in times.items() if when - min(times.values()) < CLOSE and rank not in cut_off)
+    return sorted(
+        rank
+        for rank, when in times.items()
+        if when - min(times.values()) < CLOSE and rank not in cut_off
+    )

@@ -17,7 +17,9 @@ class Hosts:
         self.mark, self.folder, self.here = mark, str(folder), Here()
         self.others: list[There] = []
         self._closed = False
-        self.friends = [one for one in [place.address()] if one]  # the hosts' addresses in their network
+        self.friends = [
+            one for one in [place.address()] if one
+        ]  # the hosts' addresses in their network
         self._starting(place)
 
     def _starting(self, place) -> None:
@@ -63,7 +65,10 @@ class Hosts:
 
     def watch(self, ranks_mark: str, info: list[dict], samples_of: dict[int, str]) -> None:
         """Look at these ranks from now on. info: of each, host and mark. samples_of: the file of each one's samples."""
-        self.home = {one["rank"]: next((host for host in self if host.name == one["host"]), self.here) for one in info}
+        self.home = {
+            one["rank"]: next((host for host in self if host.name == one["host"]), self.here)
+            for one in info
+        }
         for host in self:
             mine = {rank: info[rank]["mark"] for rank, home in self.home.items() if home is host}
             host.watch(ranks_mark, mine, {rank: samples_of[rank] for rank in mine})
@@ -113,7 +118,9 @@ class Hosts:
     @staticmethod
     def _read_once(by_host, paths, found):
         for host, ranks in by_host.items():
-            found |= dict(zip(ranks, host.call("read_all", [str(paths[rank]) for rank in ranks]), strict=True))
+            found |= dict(
+                zip(ranks, host.call("read_all", [str(paths[rank]) for rank in ranks]), strict=True)
+            )
 
     def end(self, mark: str) -> None:
         """End what carries this mark, on all hosts; here last: with mpirun the way to its daemons ends, and Slurm kills them."""

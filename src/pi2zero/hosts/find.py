@@ -26,7 +26,9 @@ def find(on=None):
     if on == "slurm":
         return slurm.Wanted(told)
     if not (slots := counted(in_file(Path(on)) if isinstance(on, str | Path) else in_list(on))):
-        raise PlaceError(f'on={on!r} names no host. Write on=["node1:2", "node2:2"], or leave it out for this machine.')
+        raise PlaceError(
+            f'on={on!r} names no host. Write on=["node1:2", "node2:2"], or leave it out for this machine.'
+        )
     return Place(slots, tuple(SSH), told.interface)
 
 
@@ -42,7 +44,11 @@ def counted(told) -> dict[str, int]:
 
 def in_list(on):
     """What `counted` needs, from ["node1:2", "node2"] or {"node1": 2}."""
-    for one in [f"{name}:{number}" for name, number in on.items()] if isinstance(on, dict) else map(str, on):
+    for one in (
+        [f"{name}:{number}" for name, number in on.items()]
+        if isinstance(on, dict)
+        else map(str, on)
+    ):
         name, _, number = one.partition(":")
         wrong = f"{one[:200]!r} is not a host with its slots. Write it as node1:2, or node1 for one slot for each core."
         yield name, number, wrong
@@ -53,7 +59,9 @@ def in_file(path: Path):
     try:
         lines = path.read_text().splitlines()
     except OSError as error:
-        raise PlaceError(f'on={str(path)!r} is no place ("local"; a list of hosts; a hostfile): {error.strerror}.') from None
+        raise PlaceError(
+            f'on={str(path)!r} is no place ("local"; a list of hosts; a hostfile): {error.strerror}.'
+        ) from None
     except UnicodeDecodeError as error:
         raise PlaceError(f"{path} is no hostfile: no text in UTF-8, {error}.") from None
     for at, line in enumerate(lines, start=1):
@@ -74,5 +82,7 @@ def cores_of(host: str) -> int:
         raise PlaceError(f"{host} cannot be reached by ssh: {done.stderr.strip()}")
     last = done.stdout.split()[-1:]  # before it, the host's shell may have said something
     if not last or not last[0].isdecimal():
-        raise PlaceError(f"{host} does not say how many cores it has, but {done.stdout.strip()!r}. Write {host}:2 for two slots.")
+        raise PlaceError(
+            f"{host} does not say how many cores it has, but {done.stdout.strip()!r}. Write {host}:2 for two slots."
+        )
     return int(last[0])

@@ -9,12 +9,28 @@ import sys
 
 from pi2zero.hosts import site
 
-SRUN = ["srun", "--overlap", "--nodes=1", "--ntasks=1", "--cpu-bind=none", "--mpi=none", "--quiet", "--unbuffered"]
+SRUN = [
+    "srun",
+    "--overlap",
+    "--nodes=1",
+    "--ntasks=1",
+    "--cpu-bind=none",
+    "--mpi=none",
+    "--quiet",
+    "--unbuffered",
+]
 
 
 def command(job: str, node: str, line: str, ours: bool = False) -> list[str]:
     """srun's whole command. ours: the kernel is in that job."""
-    return [*SRUN, f"--jobid={job}", f"--nodelist={node}", "bash", "-c", line if ours else site.load().prepared(line)]
+    return [
+        *SRUN,
+        f"--jobid={job}",
+        f"--nodelist={node}",
+        "bash",
+        "-c",
+        line if ours else site.load().prepared(line),
+    ]
 
 
 def main() -> None:
@@ -26,7 +42,9 @@ def main() -> None:
     ours = os.environ.get("SLURM_JOB_ID") == job
     if not ours:
         os.environ.pop("TMPDIR", None)
-    for name in [name for name in os.environ if name.startswith(("SLURM_", "IPP_")) and name != "SLURM_CONF"]:
+    for name in [
+        name for name in os.environ if name.startswith(("SLURM_", "IPP_")) and name != "SLURM_CONF"
+    ]:
         del os.environ[name]
     words = command(job, node, " ".join(line), ours)
     os.execvp(words[0], words)

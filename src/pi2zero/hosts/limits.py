@@ -26,7 +26,9 @@ def _groups(root: Path, table: Path) -> list[Path]:
 
 def cores(root: Path = CGROUPS, table: Path = TABLE) -> float:
     """Cores that this process may use: those it is bound to, or fewer if a quota says so (then possibly 1.5)."""
-    usable = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    usable = float(
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     for group in _groups(root, table):
         quota, period = _words(group / "cpu.max", ["max", "1"])
         if quota != "max":
@@ -43,7 +45,9 @@ def free_memory(root: Path = CGROUPS, table: Path = TABLE) -> float:
             continue
         used = int(_words(group / "memory.current", ["0"])[0])
         stat = _words(group / "memory.stat", [])
-        caches = int(stat[stat.index("inactive_file") + 1]) if "inactive_file" in stat else 0  # given back when asked for
+        caches = (
+            int(stat[stat.index("inactive_file") + 1]) if "inactive_file" in stat else 0
+        )  # given back when asked for
         free = min(free, int(limit) - used + caches)
     return max(0.0, free)
 
@@ -51,7 +55,9 @@ def free_memory(root: Path = CGROUPS, table: Path = TABLE) -> float:
 def total_memory(root: Path = CGROUPS, table: Path = TABLE) -> float:
     """Bytes of memory: the system's, or a limit below it."""
     limits = [_words(group / "memory.max", ["max"])[0] for group in _groups(root, table)]
-    return float(min([psutil.virtual_memory().total, *(int(limit) for limit in limits if limit != "max")]))
+    return float(
+        min([psutil.virtual_memory().total, *(int(limit) for limit in limits if limit != "max")])
+    )
 
 
 def nvidia_gpus() -> int:

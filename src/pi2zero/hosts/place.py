@@ -10,7 +10,17 @@ import psutil
 
 from pi2zero import marks
 
-SSH = ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"]
+SSH = [
+    "ssh",
+    "-o",
+    "BatchMode=yes",
+    "-o",
+    "ConnectTimeout=10",
+    "-o",
+    "ServerAliveInterval=5",
+    "-o",
+    "ServerAliveCountMax=3",
+]
 
 
 class PlaceError(ValueError):
@@ -54,7 +64,11 @@ class Place:
         if not self.slots:
             return " on this machine"
         shares = [f"{host} ({ranks})" for host, ranks in self.shares(n).items() if ranks]
-        return f" on {', '.join(shares[:-1])} and {shares[-1]}" if len(shares) > 1 else "".join(f" on {one}" for one in shares)
+        return (
+            f" on {', '.join(shares[:-1])} and {shares[-1]}"
+            if len(shares) > 1
+            else "".join(f" on {one}" for one in shares)
+        )
 
     def shares(self, n: int) -> dict[str, int]:
         """How many of n ranks each host gets: host by host, as they have room; if there is not enough, the same on each."""
@@ -73,7 +87,11 @@ class Place:
         if not others:
             return ""
         if self.interface:
-            found = [a.address for a in psutil.net_if_addrs().get(self.interface, []) if a.family == socket.AF_INET]
+            found = [
+                a.address
+                for a in psutil.net_if_addrs().get(self.interface, [])
+                if a.family == socket.AF_INET
+            ]
             if not found:
                 known = ", ".join(sorted(psutil.net_if_addrs()))
                 raise PlaceError(
@@ -92,12 +110,34 @@ class Place:
         if not self.slots:
             return []
         shares = {host: ranks for host, ranks in self.shares(n).items() if ranks}
-        args = ["--host", ",".join(f"{host}:{ranks}" for host, ranks in shares.items()), "--map-by", "slot"]
+        args = [
+            "--host",
+            ",".join(f"{host}:{ranks}" for host, ranks in shares.items()),
+            "--map-by",
+            "slot",
+        ]
         # Whoever gave the hosts: they are reached by our own shell, and no scheduler's view of them counts.
-        args += ["--prtemca", "plm", "ssh", "--prtemca", "plm_ssh_agent", " ".join(self.shell), "--prtemca", "ras", "^slurm"]
+        args += [
+            "--prtemca",
+            "plm",
+            "ssh",
+            "--prtemca",
+            "plm_ssh_agent",
+            " ".join(self.shell),
+            "--prtemca",
+            "ras",
+            "^slurm",
+        ]
         if address := self.address():
             network = network_of(address)
-            args += ["--prtemca", "prte_if_include", network, "--mca", "btl_tcp_if_include", network]
+            args += [
+                "--prtemca",
+                "prte_if_include",
+                network,
+                "--mca",
+                "btl_tcp_if_include",
+                network,
+            ]
             # What Open MPI keeps there goes where nobody else looks, and with the folder, also if its daemon is killed.
             args += ["--prtemca", "prte_remote_tmpdir_base", str(folder)]
             args += ["--mca", "btl_sm_backing_directory", segments(folder)]
@@ -119,7 +159,9 @@ def facing(host: str) -> str:
         try:
             probe.connect((host, 9))
         except OSError as error:
-            raise PlaceError(f"{host} has no address that this machine reaches ({error.strerror or error}).") from None
+            raise PlaceError(
+                f"{host} has no address that this machine reaches ({error.strerror or error})."
+            ) from None
         return probe.getsockname()[0]
 
 

@@ -76,7 +76,9 @@ class There:
 
     def __init__(self, host: str, shell: list[str], mark: str, folder: str, job: str = ""):
         self.host, self.why_lost = host, ""
-        line = shlex.join([sys.executable, "-m", "pi2zero.hosts.agent", mark, folder, *[job] * bool(job)])
+        line = shlex.join(
+            [sys.executable, "-m", "pi2zero.hosts.agent", mark, folder, *[job] * bool(job)]
+        )
         self._errors: list[str] = []
         self._process = subprocess.Popen(
             [*shell, host, line],
@@ -87,7 +89,10 @@ class There:
             errors="replace",
             start_new_session=True,  # a stop button's SIGINT is not for it
         )
-        self._numbers, self._waiting = itertools.count(), {}  # who waits for the answer to which request
+        self._numbers, self._waiting = (
+            itertools.count(),
+            {},
+        )  # who waits for the answer to which request
         self._writing, self._closing = threading.Lock(), threading.Event()
         for hear in (self._hear, self._hear_errors):
             threading.Thread(target=hear, daemon=True).start()
@@ -103,12 +108,16 @@ class There:
 
     def _hear_errors(self):
         for line in self._process.stderr:
-            if "lacks support for cpu binding" not in line:  # srun says it where nothing would be bound
+            if (
+                "lacks support for cpu binding" not in line
+            ):  # srun says it where nothing would be bound
                 self._errors = [*self._errors[-20:], line.rstrip()]
 
     def _hear(self):
         for line in self._process.stdout:
-            if (answer := answer_in(line)) is None:  # what the host's shell says when it starts; why it fails, perhaps
+            if (
+                answer := answer_in(line)
+            ) is None:  # what the host's shell says when it starts; why it fails, perhaps
                 self._errors = [*self._errors[-20:], line.rstrip()]
             elif waiting := self._waiting.pop(answer["number"], None):
                 waiting.put(answer)

@@ -15,7 +15,9 @@ from pathlib import Path
 
 import psutil
 
-PIDFD_GETFD = 438  # the system call that lends another process's socket, Linux 5.6; Python has no name for it
+PIDFD_GETFD = (
+    438  # the system call that lends another process's socket, Linux 5.6; Python has no name for it
+)
 SO_ATTACH_FILTER = 26
 # Words of the packet filter, linux/filter.h: load a byte or a word of the packet, shift, compare and jump, return.
 LOAD_BYTE, LOAD_WORD, SHIFT_RIGHT, JUMP_EQUAL, RETURN = 0x30, 0x20, 0x74, 0x15, 0x06
@@ -36,7 +38,10 @@ def seal(pid: int, friends: list[str] = (), loopback: bool = False) -> int:
     program = struct.pack("HP", len(code) // 8, ctypes.addressof(buffer))
     sealed = 0
     for listener in ports_of(pid, loopback):
-        with contextlib.suppress(OSError), _lent(pid, listener.fd) as lent:  # one may be closed meanwhile
+        with (
+            contextlib.suppress(OSError),
+            _lent(pid, listener.fd) as lent,
+        ):  # one may be closed meanwhile
             lent.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
             sealed += 1
     return sealed
@@ -50,13 +55,21 @@ def strangers() -> set[int]:
     """
     connections = psutil.Process().net_connections("tcp")
     ports = {one.laddr.port for one in connections if one.status == psutil.CONN_LISTEN}
-    come = [one for one in connections if one.raddr and one.status == psutil.CONN_ESTABLISHED and one.laddr.port in ports]
+    come = [
+        one
+        for one in connections
+        if one.raddr and one.status == psutil.CONN_ESTABLISHED and one.laddr.port in ports
+    ]
     far_ends = {(_as_linux_writes(one.raddr), _as_linux_writes(one.laddr)) for one in come}
     found = set()
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
             rows = [row.split() for row in Path("/proc/net", table).read_text().splitlines()[1:]]
-            found |= {int(row[7]) for row in rows if row[3] == ESTABLISHED and (_short(row[1]), _short(row[2])) in far_ends}
+            found |= {
+                int(row[7])
+                for row in rows
+                if row[3] == ESTABLISHED and (_short(row[1]), _short(row[2])) in far_ends
+            }
     return found - {0, os.getuid()}
 
 
@@ -90,8 +103,12 @@ def ports_of(pid: int, loopback: bool = False) -> list:
     """The sockets on which a process listens; none if it has ended. loopback: also those on this host alone."""
     found = []
     with contextlib.suppress(psutil.Error):
-        found = [c for c in psutil.Process(pid).net_connections("tcp") if c.status == psutil.CONN_LISTEN]
-    return [c for c in found if loopback or not (c.laddr.ip.startswith("127.") or c.laddr.ip == "::1")]
+        found = [
+            c for c in psutil.Process(pid).net_connections("tcp") if c.status == psutil.CONN_LISTEN
+        ]
+    return [
+        c for c in found if loopback or not (c.laddr.ip.startswith("127.") or c.laddr.ip == "::1")
+    ]
 
 
 def _lent(pid: int, descriptor: int) -> socket.socket:

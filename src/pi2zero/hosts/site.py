@@ -117,7 +117,9 @@ def checked(name: str, value):
         raise PlaceError(f"{path()}: {repr(name)[:100]} is not known. Known: {', '.join(kinds)}.")
     if kinds[name] is tuple or (name == "on" and isinstance(value, list)):
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-            raise PlaceError(f"{path()}: {name} has to be a list of texts; it is {repr(value)[:200]}.")
+            raise PlaceError(
+                f"{path()}: {name} has to be a list of texts; it is {repr(value)[:200]}."
+            )
         return value if name == "on" else tuple(value)
     if type(value) is not kinds[name] or (kinds[name] is int and value < 1):
         kind = "a whole number from 1 up" if kinds[name] is int else "a text in quotes"

@@ -21,8 +21,13 @@ from pi2zero.hosts.site import Site
 from pi2zero.hosts.together import uninterrupted
 from pi2zero.marks import EVERY_HOST
 
-JOB_FILE = "slurm-job"  # in the run's folder: the job that the warden cancels when the kernel is killed
-LOOK, SELDOM = 1.0, 10.0  # s between two looks at the queue, at first and later: a room of people asks the same Slurm
+JOB_FILE = (
+    "slurm-job"  # in the run's folder: the job that the warden cancels when the kernel is killed
+)
+LOOK, SELDOM = (
+    1.0,
+    10.0,
+)  # s between two looks at the queue, at first and later: a room of people asks the same Slurm
 SILENCE = 10.0  # s that its programs get for an answer
 AGAIN = "sleeping and retrying"  # sbatch's words while Slurm has as many jobs as it takes (MaxJobCount): for two minutes
 ENDING = 5.0  # s that a job which Slurm is ending gets until Slurm says why
@@ -56,10 +61,19 @@ class Job:
         pressed: not empty any more once somebody wants to stop it. That counts where sbatch has no job yet, and tries again.
         """
         name = f"pi2zero-{secrets.token_hex(3)}"  # its own: where sbatch is stopped, no number is known
-        words = ["sbatch", "--parsable", f"--job-name={name}", "--output=/dev/null", "--no-requeue", *site.sbatch(n)]
+        words = [
+            "sbatch",
+            "--parsable",
+            f"--job-name={name}",
+            "--output=/dev/null",
+            "--no-requeue",
+            *site.sbatch(n),
+        ]
 
         def again(process):
-            progress("Slurm, which takes no more jobs just now (sbatch tries again for two minutes)")
+            progress(
+                "Slurm, which takes no more jobs just now (sbatch tries again for two minutes)"
+            )
             if pressed:
                 os.killpg(process.pid, signal.SIGKILL)
 
@@ -80,8 +94,16 @@ class Job:
     def wait(self, progress) -> dict[str, int]:
         """Wait in the queue; says why and at which place. Returns the nodes and how many ranks fit on each. Raises PlaceError."""
         pause = LOOK
-        while (state := (told := self._told()).get("JobState", "UNKNOWN")) in ("PENDING", "CONFIGURING", "UNKNOWN"):
-            place = self._place_in_queue(told.get("Reason", "None")) if told else " (Slurm does not answer)"
+        while (state := (told := self._told()).get("JobState", "UNKNOWN")) in (
+            "PENDING",
+            "CONFIGURING",
+            "UNKNOWN",
+        ):
+            place = (
+                self._place_in_queue(told.get("Reason", "None"))
+                if told
+                else " (Slurm does not answer)"
+            )
             progress(f"Slurm's job {self.number}{place}")
             time.sleep(pause)
             pause = min(1.1 * pause, SELDOM)  # after a minute a look in six seconds
@@ -92,15 +114,23 @@ class Job:
     def _place_in_queue(self, reason: str) -> str:
         """', place 2 of those that wait (Resources)'."""
         waiting = ask("squeue", "-h", "-t", "PENDING", "-S", "-p", "-o", "%A")[0].split()
-        place = f", place {waiting.index(self.number) + 1} of those that wait" if self.number in waiting else ""
+        place = (
+            f", place {waiting.index(self.number) + 1} of those that wait"
+            if self.number in waiting
+            else ""
+        )
         return place + (f" ({reason})" if reason not in ("None", "") else "")
 
     def why_over(self) -> str:
         """Why it does not run any more, in words; empty while it does, or while nothing is known. Asked once it has run."""
         deadline = time.monotonic() + ENDING
-        while (state := (told := self._told()).get("JobState", "UNKNOWN")) == "COMPLETING" and time.monotonic() < deadline:
+        while (
+            state := (told := self._told()).get("JobState", "UNKNOWN")
+        ) == "COMPLETING" and time.monotonic() < deadline:
             time.sleep(0.2)  # then it says why
-        if state == "RUNNING" and told.get("PreemptTime", "None") != "None":  # its last seconds: its ranks were told to end
+        if (
+            state == "RUNNING" and told.get("PreemptTime", "None") != "None"
+        ):  # its last seconds: its ranks were told to end
             state = "PREEMPTED"
         if state in ("RUNNING", "CONFIGURING") and told.get("Restarts", "0") != "0":
             state = "PENDING"  # and has been started anew, without ranks
@@ -117,15 +147,26 @@ def answer_of_sbatch(words: list[str], again) -> tuple[int, str, str]:
     """sbatch's exit status, what it says, and its errors. again(process) is called while it waits to try again."""
     # As in in_job.py: Slurm would make this machine's temporary folder on the node, and leave it
     env = {name: value for name, value in os.environ.items() if name != "TMPDIR"}
-    with tempfile.TemporaryFile() as script, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+    with (
+        tempfile.TemporaryFile() as script,
+        tempfile.TemporaryFile() as output,
+        tempfile.TemporaryFile() as errors,
+    ):
         script.write(HOLD)
         script.seek(0)
 
         def text_of(file):
-            return os.pread(file.fileno(), 65536, 0).decode(errors="replace").replace("sbatch: error: ", "").strip()
+            return (
+                os.pread(file.fileno(), 65536, 0)
+                .decode(errors="replace")
+                .replace("sbatch: error: ", "")
+                .strip()
+            )
 
         # In a session of its own: a stop button's SIGINT would end it without the number of a job that there is
-        process = subprocess.Popen(words, env=env, stdin=script, stdout=output, stderr=errors, start_new_session=True)
+        process = subprocess.Popen(
+            words, env=env, stdin=script, stdout=output, stderr=errors, start_new_session=True
+        )
         while process.poll() is None:
             if AGAIN in text_of(errors):
                 again(process)
@@ -145,13 +186,18 @@ def ask(*words) -> tuple[str, str]:
 def nodes_of(job: str) -> dict[str, int]:
     """The nodes of a running job, and how many of its tasks each has."""
     told, _ = ask("scontrol", "-o", "-d", "show", "job", job)
-    said = {name: int(number) for name, number in re.findall(r"(CPUs/Task|NumTasks|NtasksPerN\S*?)=(\d+)", told)}
+    said = {
+        name: int(number)
+        for name, number in re.findall(r"(CPUs/Task|NumTasks|NtasksPerN\S*?)=(\d+)", told)
+    }
     room = {}
     for names, ids in re.findall(r"\bNodes=(\S+) CPU_IDs=(\S+)", told):
         for name in expanded(names):
             room[name] = count_ids(ids) // said.get("CPUs/Task", 1)
     if not room:
-        raise PlaceError(f"Slurm does not say which nodes job {job} has: {told.strip() or 'nothing'}")
+        raise PlaceError(
+            f"Slurm does not say which nodes job {job} has: {told.strip() or 'nothing'}"
+        )
     return dealt(said.get("NumTasks", sum(room.values())), room)
 
 
@@ -160,7 +206,9 @@ def dealt(tasks: int, room: dict[str, int]) -> dict[str, int]:
     without using them (--exclusive), and Slurm counts a core's two hyper-threads as two."""
     slots = dict.fromkeys(room, 1)
     for _ in range(tasks - len(room)):
-        slots[min([node for node in slots if slots[node] < room[node]] or slots, key=slots.get)] += 1
+        slots[
+            min([node for node in slots if slots[node] < room[node]] or slots, key=slots.get)
+        ] += 1
     return slots
 
 
@@ -177,7 +225,10 @@ def expanded(names: str) -> list[str]:
 
 def count_ids(text: str) -> int:
     """'0-1,4' -> 3."""
-    return sum(int(last or first) - int(first) + 1 for first, _, last in (part.partition("-") for part in text.split(",")))
+    return sum(
+        int(last or first) - int(first) + 1
+        for first, _, last in (part.partition("-") for part in text.split(","))
+    )
 
 
 def shell(job: str) -> tuple[str, ...]:
@@ -206,7 +257,9 @@ class Wanted:
 
     def __init__(self, site: Site):
         if not shutil.which("sbatch"):
-            raise PlaceError('There is no Slurm here: no program "sbatch". Ranks on this machine: pi2zero.start(on="local").')
+            raise PlaceError(
+                'There is no Slurm here: no program "sbatch". Ranks on this machine: pi2zero.start(on="local").'
+            )
         self.site = site
 
     def take(self, n: int, folder: Path, progress) -> Place:

@@ -69,7 +69,9 @@ class Memory:
     def note(self, moment: str, model, optimizer=None) -> None:
         """Measure now. model: a torch module or a DeepSpeed engine (which knows its optimizer). Can be called in hooks."""
         engine = model if hasattr(model, "zero_optimization_stage") else None
-        sample = self._measure(engine.module if engine else model, engine.optimizer if engine else optimizer)
+        sample = self._measure(
+            engine.module if engine else model, engine.optimizer if engine else optimizer
+        )
         former = self.samples.get(moment)
         if former is None or total(sample) >= total(former):
             self.samples[moment] = sample
@@ -124,18 +126,34 @@ def _homes(model, optimizer, saved):
     parameters = list(model.parameters())
     base = _unwrap(optimizer)
     groups = [p for group in base.param_groups for p in group["params"]] if base else []
-    partitioned = [p.ds_tensor for p in parameters if hasattr(p, "ds_tensor")]  # stage 3: the shard is here, p.data is gathered
-    shards = [p for p in groups if hasattr(p, "_local_tensor")]  # FSDP2's; the module has gathered ones in their place meanwhile
+    partitioned = [
+        p.ds_tensor for p in parameters if hasattr(p, "ds_tensor")
+    ]  # stage 3: the shard is here, p.data is gathered
+    shards = [
+        p for p in groups if hasattr(p, "_local_tensor")
+    ]  # FSDP2's; the module has gathered ones in their place meanwhile
     yield "parameters", partitioned or shards or parameters
     yield "moments", [t for state in (base.state.values() if base else ()) for t in state.values()]
     master = [*groups, *_tensors([getattr(optimizer, name, None) for name in MASTER])]
     yield "master", master
     yield "gradients", [p.grad for p in master] if shards or not _same(groups, parameters) else []
-    yield "in flight", [t for bucket in getattr(optimizer, "ipg_buckets", {}).values() for t in _tensors(bucket.buffer)]
+    yield (
+        "in flight",
+        [
+            t
+            for bucket in getattr(optimizer, "ipg_buckets", {}).values()
+            for t in _tensors(bucket.buffer)
+        ],
+    )
     yield "gradients", _tensors([getattr(optimizer, name, None) for name in REDUCED])
     whole = _tensors([[p.grad, getattr(p, "grad_accum", None)] for p in parameters])
     # From stage 2 on, a whole gradient is on its way to the rank that keeps it.
-    yield "in flight" if partitioned or shards or getattr(optimizer, "partition_gradients", False) else "gradients", whole
+    yield (
+        "in flight"
+        if partitioned or shards or getattr(optimizer, "partition_gradients", False)
+        else "gradients",
+        whole,
+    )
     yield "in flight", [p.data for p in parameters]
     yield "activations", saved
 
@@ -158,7 +176,11 @@ def _tensors(tree):
         return [tree]
     if isinstance(tree, dict):
         tree = tree.values()
-    return [t for branch in tree for t in _tensors(branch)] if isinstance(tree, list | tuple | type({}.values())) else []
+    return (
+        [t for branch in tree for t in _tensors(branch)]
+        if isinstance(tree, list | tuple | type({}.values()))
+        else []
+    )
 
 
 def _storage(tensor):
@@ -184,4 +206,8 @@ def _alive():
 
 def _looked_at():
     gc.collect()
-    return list(filter(None, map(_storage, [o for o in gc.get_objects() if issubclass(type(o), torch.Tensor)])))
+    return list(
+        filter(
+            None, map(_storage, [o for o in gc.get_objects() if issubclass(type(o), torch.Tensor)])
+        )
+    )

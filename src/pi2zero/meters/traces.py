@@ -20,12 +20,22 @@ def activities(profiler, mark: str = "step") -> list[tuple[str, float, float]]:
     Seconds since 1970 by the host's clock, so that ranks of one host are on one axis (notebook 06 shows how). Not for nccl, whose
     work is in the GPU's streams.
     """
-    trace = _trace(profiler)  # with a GPU it has every block twice, the second on the GPU's own time
-    spans = [event for event in trace["traceEvents"] if event["ph"] == "X" and event["cat"] != "gpu_user_annotation"]
-    blocks = [event for event in spans if event["cat"] == "user_annotation" and event["name"] == mark]
+    trace = _trace(
+        profiler
+    )  # with a GPU it has every block twice, the second on the GPU's own time
+    spans = [
+        event
+        for event in trace["traceEvents"]
+        if event["ph"] == "X" and event["cat"] != "gpu_user_annotation"
+    ]
+    blocks = [
+        event for event in spans if event["cat"] == "user_annotation" and event["name"] == mark
+    ]
     if len(blocks) != 1:
         many = f"{len(blocks)} blocks" if blocks else "no block"
-        raise ValueError(f"the profile has {many} {mark!r}; one is due: with record_function({mark!r}): ...")
+        raise ValueError(
+            f"the profile has {many} {mark!r}; one is due: with record_function({mark!r}): ..."
+        )
     (block,) = blocks
     base, inside = trace["baseTimeNanoseconds"] / 1e9, (block["ts"], block["ts"] + block["dur"])
 
@@ -33,11 +43,17 @@ def activities(profiler, mark: str = "step") -> list[tuple[str, float, float]]:
         found = [(event["ts"], event["ts"] + event["dur"]) for event in spans if chosen(event)]
         return common(union(found), [inside])
 
-    compute = times(lambda event: event["name"].startswith("aten::") and event["tid"] == block["tid"])
+    compute = times(
+        lambda event: event["name"].startswith("aten::") and event["tid"] == block["tid"]
+    )
     collectives = times(lambda event: event["name"].startswith("gloo:"))
     named = {"compute": compute, "communicate": common(collectives, compute)}
     named["wait"] = common(collectives, gaps(compute, inside))
-    return [(name, base + start / 1e6, base + stop / 1e6) for name, found in named.items() for start, stop in found]
+    return [
+        (name, base + start / 1e6, base + stop / 1e6)
+        for name, found in named.items()
+        for start, stop in found
+    ]
 
 
 def _trace(profiler) -> dict:

@@ -46,7 +46,9 @@ class Timeline:
     def add(self, name: str, start: float, stop: float) -> None:
         """Record a span whose times (s, `time.monotonic`) were taken elsewhere, such as in a hook."""
         if stop < start:
-            raise ValueError(f"span {name!r} stops {start - stop:g} s before it starts; give start, then stop")
+            raise ValueError(
+                f"span {name!r} stops {start - stop:g} s before it starts; give start, then stop"
+            )
         self.spans.append((name, start, stop))
 
     def seconds(self) -> dict[str, float]:

@@ -8,7 +8,15 @@ from matplotlib.ticker import LogLocator
 from pi2zero import costs
 from pi2zero.plots.style import INK, RANK_COLORS, legend_outside, new_axes, rank_color
 
-__all__ = ["allreduce_seconds", "bus_bandwidth", "bytes_text", "collective", "fastest", "ring_steps", "time_bars"]
+__all__ = [
+    "allreduce_seconds",
+    "bus_bandwidth",
+    "bytes_text",
+    "collective",
+    "fastest",
+    "ring_steps",
+    "time_bars",
+]
 
 
 def collective(name: str, before: list, after: list, ax=None, figsize=None):
@@ -23,7 +31,9 @@ def collective(name: str, before: list, after: list, ax=None, figsize=None):
     ax = new_axes(ax, figsize, (1.4 + 0.75 * (right + after_widest), 0.6 + 0.55 * ranks))
     colors, holders = {}, sum(bool(row) for row in before)
     for rank, text in ((rank, text) for rank, row in enumerate(before) for text in row):
-        colors.setdefault(text, rank_color(rank if holders > 1 else len(colors)))  # where it comes from, else where it goes
+        colors.setdefault(
+            text, rank_color(rank if holders > 1 else len(colors))
+        )  # where it comes from, else where it goes
     for rank in range(ranks):
         ax.add_patch(Rectangle((-1.7, rank + 0.38), 0.24, 0.24, color=rank_color(rank)))
         ax.text(-1.4, rank + 0.5, f"rank {rank}", va="center", color=INK)
@@ -45,7 +55,16 @@ def _boxes(ax, texts, left, rank, colors):
         ax.add_patch(Rectangle((left + i, rank + 0.1), 0.92, 0.8, color=color))
         ink = "black" if np.dot(to_rgb(color), (0.3, 0.59, 0.11)) > 0.55 else "white"
         size = "medium" if len(text) < 6 else "x-small"
-        ax.text(left + i + 0.46, rank + 0.5, text, ha="center", va="center", color=ink, weight="bold", size=size)
+        ax.text(
+            left + i + 0.46,
+            rank + 0.5,
+            text,
+            ha="center",
+            va="center",
+            color=ink,
+            weight="bold",
+            size=size,
+        )
 
 
 def _flows(source, target, keeps, same):
@@ -64,7 +83,9 @@ def ring_steps(held, ax=None, figsize=None):
     held = np.asarray(held).astype(int)
     ranks = len(held)
     if ranks < 2 or held.shape != (ranks, 2 * ranks - 1, ranks):
-        raise ValueError(f"held: the shape is (ranks, 2 ranks - 1, ranks) for 2 ranks or more, not {held.shape}.")
+        raise ValueError(
+            f"held: the shape is (ranks, 2 ranks - 1, ranks) for 2 ranks or more, not {held.shape}."
+        )
     ax = new_axes(ax, figsize, (1.0 + ranks * (0.75 + 0.55 * ranks), 1.5 + 0.9 * ranks))
     wide, high = ranks + 1.6, ranks + 1.5
     for step in range(2 * ranks - 1):
@@ -72,7 +93,16 @@ def ring_steps(held, ax=None, figsize=None):
         phase, place = (1, ranks - 1) if phase == 2 else (phase, place)
         _ring_panel(ax, held[:, step], step, left=place * wide, top=phase * high)
     for phase, name in enumerate(("reduce-scatter", "all-gather")):
-        ax.text(-1.5, phase * high + ranks / 2, name, rotation=90, ha="center", va="center", weight="bold", color=INK)
+        ax.text(
+            -1.5,
+            phase * high + ranks / 2,
+            name,
+            rotation=90,
+            ha="center",
+            va="center",
+            weight="bold",
+            color=INK,
+        )
     ax.set(xlim=(-1.9, ranks * wide - 0.5), ylim=(2 * high - 0.8, -0.9))
     ax.axis("off")
     return ax
@@ -82,61 +112,127 @@ def _ring_panel(ax, held, step, left, top):
     """One step: a row a rank, a column a chunk; in the frame, what the row's rank sends to the next row."""
     ranks = len(held)
     last = step == 2 * (ranks - 1)
-    ax.text(left + ranks / 2, top - 0.25, "at the end" if last else f"step {step + 1}", ha="center", color=INK)
+    ax.text(
+        left + ranks / 2,
+        top - 0.25,
+        "at the end" if last else f"step {step + 1}",
+        ha="center",
+        color=INK,
+    )
     for rank in range(ranks):
         if left == 0:
-            ax.text(left - 0.2, top + rank + 0.5, f"{rank}", ha="right", va="center", color=rank_color(rank), weight="bold")
+            ax.text(
+                left - 0.2,
+                top + rank + 0.5,
+                f"{rank}",
+                ha="right",
+                va="center",
+                color=rank_color(rank),
+                weight="bold",
+            )
         for chunk in range(ranks):
             who = [r for r in range(ranks) if held[rank, chunk] >> r & 1]
             shade = 0.12 + 0.88 * (len(who) - 1) / (ranks - 1)
             fill = tuple(1 - shade * (1 - part) for part in to_rgb(INK))
-            ax.add_patch(Rectangle((left + chunk + 0.04, top + rank + 0.06), 0.92, 0.88, color=fill))
-            text = "all" if len(who) == ranks else "".join(map(str, who)) if ranks <= 10 else str(len(who))
+            ax.add_patch(
+                Rectangle((left + chunk + 0.04, top + rank + 0.06), 0.92, 0.88, color=fill)
+            )
+            text = (
+                "all"
+                if len(who) == ranks
+                else "".join(map(str, who))
+                if ranks <= 10
+                else str(len(who))
+            )
             ink = "white" if shade > 0.5 else "black"
-            ax.text(left + chunk + 0.5, top + rank + 0.5, text, ha="center", va="center", color=ink, size="x-small")
+            ax.text(
+                left + chunk + 0.5,
+                top + rank + 0.5,
+                text,
+                ha="center",
+                va="center",
+                color=ink,
+                size="x-small",
+            )
         if not last:
             chunk = (rank - step) % ranks if step < ranks - 1 else (rank - step + ranks) % ranks
             _ring_arrow(ax, left + chunk, top + rank, top + (rank + 1) % ranks, rank_color(rank))
 
 
 def _ring_arrow(ax, x, row, to, color):
-    ax.add_patch(Rectangle((x + 0.06, row + 0.08), 0.88, 0.84, fill=False, edgecolor=color, linewidth=2.5))
-    style = {"arrowstyle": "-|>", "mutation_scale": 11, "shrinkA": 0, "shrinkB": 0, "color": color, "linewidth": 1.8}
+    ax.add_patch(
+        Rectangle((x + 0.06, row + 0.08), 0.88, 0.84, fill=False, edgecolor=color, linewidth=2.5)
+    )
+    style = {
+        "arrowstyle": "-|>",
+        "mutation_scale": 11,
+        "shrinkA": 0,
+        "shrinkB": 0,
+        "color": color,
+        "linewidth": 1.8,
+    }
     if to > row:
-        ax.add_patch(FancyArrowPatch((x + 0.82, row + 0.75), (x + 0.82, to + 0.3), zorder=3, **style))
+        ax.add_patch(
+            FancyArrowPatch((x + 0.82, row + 0.75), (x + 0.82, to + 0.3), zorder=3, **style)
+        )
     else:  # from the last rank to the first: out below
-        ax.add_patch(FancyArrowPatch((x + 0.82, row + 0.75), (x + 0.82, row + 1.35), zorder=3, **style))
+        ax.add_patch(
+            FancyArrowPatch((x + 0.82, row + 0.75), (x + 0.82, row + 1.35), zorder=3, **style)
+        )
 
 
-def bus_bandwidth(nbytes, seconds: dict, ranks: int, fits: dict | None = None, ax=None, figsize=None):
+def bus_bandwidth(
+    nbytes, seconds: dict, ranks: int, fits: dict | None = None, ax=None, figsize=None
+):
     """Bus bandwidth of all-reduces over the size of the array, both logarithmic, by the conventions of nccl-tests.
 
     nbytes: (k,) bytes. seconds: label -> (k,) measured; nan where there is none. fits: label -> (k,) seconds of a model, drawn
     as a thin dashed line in the colour of that label.
     """
     return _over_sizes(
-        nbytes, seconds, fits, lambda n, t: costs.bus_bandwidth(n, t, ranks) / 1e9, "bus bandwidth, GB/s", ax, figsize
+        nbytes,
+        seconds,
+        fits,
+        lambda n, t: costs.bus_bandwidth(n, t, ranks) / 1e9,
+        "bus bandwidth, GB/s",
+        ax,
+        figsize,
     )
 
 
 def allreduce_seconds(nbytes, seconds: dict, fits: dict | None = None, ax=None, figsize=None):
     """Time of all-reduces over the size of the array, both logarithmic. Arguments: as for `bus_bandwidth`."""
-    return _over_sizes(nbytes, seconds, fits, lambda n, t: 1e6 * np.asarray(t), "time, µs", ax, figsize)
+    return _over_sizes(
+        nbytes, seconds, fits, lambda n, t: 1e6 * np.asarray(t), "time, µs", ax, figsize
+    )
 
 
 def _over_sizes(nbytes, seconds, fits, value, ylabel, ax, figsize):
     ax = new_axes(ax, figsize, (7.2, 4.2))
     nbytes = np.asarray(nbytes, float)
-    names = list(fits) if fits and set(seconds) <= set(fits) else list(seconds)  # some of them keep the colours of all
+    names = (
+        list(fits) if fits and set(seconds) <= set(fits) else list(seconds)
+    )  # some of them keep the colours of all
     for label, times in seconds.items():
         index = names.index(label)
         color = RANK_COLORS[[4, 3, 0, 2, 1, 5][index % 6]]
         there = np.isfinite(times)
         ax.plot(
-            nbytes[there], value(nbytes[there], np.asarray(times)[there]), "os^Dvp"[index % 6] + "-", color=color, label=label
+            nbytes[there],
+            value(nbytes[there], np.asarray(times)[there]),
+            "os^Dvp"[index % 6] + "-",
+            color=color,
+            label=label,
         )
         if fits and label in fits:
-            ax.plot(nbytes, value(nbytes, fits[label]), "--", color=color, linewidth=1.2, label=f"{label}: fit")
+            ax.plot(
+                nbytes,
+                value(nbytes, fits[label]),
+                "--",
+                color=color,
+                linewidth=1.2,
+                label=f"{label}: fit",
+            )
     ticks = [n for n in 4.0 ** np.arange(0, 20) if nbytes.min() <= n <= nbytes.max()]
     ax.set(xscale="log", yscale="log", xlabel="bytes of the array", ylabel=ylabel)
     ax.set_xticks(ticks, [bytes_text(n) for n in ticks], minor=False)
@@ -167,14 +263,24 @@ def fastest(nbytes, ranks, models: dict, ax=None, figsize=None):
     times = np.array([model(sizes[:, None], many[None, :]) for model in models.values()])
     winner = times.argmin(axis=0)
     colors = [RANK_COLORS[[5, 4, 2, 1, 3][i % 5]] for i in range(len(models))]
-    ax.pcolormesh(many, sizes, winner, cmap=ListedColormap(colors), vmin=-0.5, vmax=len(models) - 0.5, shading="nearest")
+    ax.pcolormesh(
+        many,
+        sizes,
+        winner,
+        cmap=ListedColormap(colors),
+        vmin=-0.5,
+        vmax=len(models) - 0.5,
+        shading="nearest",
+    )
     ticks = [n for n in 16.0 ** np.arange(0, 10) if sizes.min() <= n <= sizes.max()]
     ax.set(xscale="log", yscale="log", xlabel="ranks", ylabel="bytes of the array")
     ax.set_xticks(many[::2], [f"{p:g}" for p in many[::2]])
     ax.set_yticks(ticks, [bytes_text(n) for n in ticks])
     ax.minorticks_off()
     won = [i for i in range(len(models)) if (winner == i).any()]
-    legend_outside(ax, handles=[Rectangle((0, 0), 1, 1, color=colors[i], label=list(models)[i]) for i in won])
+    legend_outside(
+        ax, handles=[Rectangle((0, 0), 1, 1, color=colors[i], label=list(models)[i]) for i in won]
+    )
     return ax
 
 

@@ -30,7 +30,14 @@ def samples_by_rank(x, y, rank, ax=None, figsize=None):
     ax = _quarter_circle(new_axes(ax, figsize, (6.2, 4.6)))
     for one in np.unique(rank):
         mine = rank == one
-        ax.scatter(x[mine], y[mine], s=_dot_size(x.size), color=rank_color(one), linewidths=0, label=f"rank {one}")
+        ax.scatter(
+            x[mine],
+            y[mine],
+            s=_dot_size(x.size),
+            color=rank_color(one),
+            linewidths=0,
+            label=f"rank {one}",
+        )
     legend_outside(ax, markerscale=2)
     return ax
 
@@ -38,7 +45,15 @@ def samples_by_rank(x, y, rank, ax=None, figsize=None):
 def _quarter_circle(ax):
     angle = np.linspace(0, np.pi / 2, 200)
     ax.plot(np.cos(angle), np.sin(angle), color=INK, zorder=3)
-    ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xticks=[0, 1], yticks=[0, 1], xlabel="x", ylabel="y")
+    ax.set(
+        xlim=(0, 1),
+        ylim=(0, 1),
+        aspect="equal",
+        xticks=[0, 1],
+        yticks=[0, 1],
+        xlabel="x",
+        ylabel="y",
+    )
     ax.spines[["top", "right"]].set_visible(True)
     return ax
 
@@ -59,10 +74,26 @@ def convergence(ns, errors, sigma: float = 5, ax=None, figsize=None):
     lowest = min(errors[errors > 0].min(), expected.min() / 10) / 2
     ax.fill_between(ns, 1e-300, sigma * expected, color=RANK_COLORS[5], alpha=0.2, linewidth=0)
     ax.plot(ns, expected, color=INK, label=r"standard error $1.642/\sqrt{N}$")
-    ax.plot(ns, sigma * expected, color=RANK_COLORS[5], linestyle="--", label=f"{sigma:g} standard errors")
-    ax.plot(np.broadcast_to(ns, errors.shape).ravel(), errors.ravel(), "o", color=RANK_COLORS[4], label="measured")
+    ax.plot(
+        ns,
+        sigma * expected,
+        color=RANK_COLORS[5],
+        linestyle="--",
+        label=f"{sigma:g} standard errors",
+    )
+    ax.plot(
+        np.broadcast_to(ns, errors.shape).ravel(),
+        errors.ravel(),
+        "o",
+        color=RANK_COLORS[4],
+        label="measured",
+    )
     ax.set(
-        xscale="log", yscale="log", ylim=(lowest, 2 * sigma * expected.max()), xlabel="samples N", ylabel="error |estimate − π|"
+        xscale="log",
+        yscale="log",
+        ylim=(lowest, 2 * sigma * expected.max()),
+        xlabel="samples N",
+        ylabel="error |estimate − π|",
     )
     ax.legend(loc="upper right")
     ax.grid(True)
@@ -79,7 +110,14 @@ def spread(groups: dict, claimed: float, truth: float = np.pi, ax=None, figsize=
     edges = _even_bins(groups.values(), truth, 1.05 * max(furthest, 4 * claimed))
     for index, (label, values) in enumerate(groups.items()):
         label = f"{label}: spread {np.std(values) / claimed:.2f} times the claim"
-        ax.hist(values, edges, density=True, alpha=0.55, color=RANK_COLORS[[0, 4, 2][index % 3]], label=label)
+        ax.hist(
+            values,
+            edges,
+            density=True,
+            alpha=0.55,
+            color=RANK_COLORS[[0, 4, 2][index % 3]],
+            label=label,
+        )
     grid = np.linspace(edges[0], edges[-1], 400)
     bell = np.exp(-0.5 * ((grid - truth) / claimed) ** 2) / (claimed * np.sqrt(2 * np.pi))
     ax.plot(grid, bell, color=INK, label="what the error bar claims")
@@ -102,7 +140,14 @@ def midpoint_slices(n: int, size: int, ax=None, figsize=None):
     ax = new_axes(ax, figsize, (7.2, 4.0))
     for rank in range(size):
         middle = (np.arange(rank, n, size) + 0.5) / n
-        ax.bar(middle, 4 / (1 + middle**2), 1 / n, color=rank_color(rank), edgecolor="white", label=f"rank {rank}")
+        ax.bar(
+            middle,
+            4 / (1 + middle**2),
+            1 / n,
+            color=rank_color(rank),
+            edgecolor="white",
+            label=f"rank {rank}",
+        )
     x = np.linspace(0, 1, 200)
     ax.plot(x, 4 / (1 + x * x), color=INK)
     ax.set(xlim=(0, 1), ylim=(0, 4.3), xlabel="x", ylabel="4 / (1 + x²)")

@@ -48,7 +48,10 @@ def efficiency(ranks, seconds, weak: bool = False, cores=None, ax=None, figsize=
     ranks = np.asarray(ranks)
     ax.axhline(100, linestyle="--", color=FAINT, label="ideal")
     per_rank = 1 if weak else ranks
-    share = {label: 100 * costs.efficiency(times[0], times, per_rank) for label, times in _labelled(seconds).items()}
+    share = {
+        label: 100 * costs.efficiency(times[0], times, per_rank)
+        for label, times in _labelled(seconds).items()
+    }
     ax.set(ylabel=f"{'weak' if weak else 'strong'} efficiency, %", ylim=(0, 115))
     return _over_ranks(ax, ranks, share, cores, legend="lower left")
 
@@ -102,10 +105,18 @@ def _labelled(seconds) -> dict:
 
 def _over_ranks(ax, ranks, series, cores, legend):
     for index, (label, values) in enumerate(series.items()):
-        ax.plot(ranks, values, "os^D"[index % 4] + "-", color=RANK_COLORS[[0, 4, 2, 3][index % 4]], label=label)
+        ax.plot(
+            ranks,
+            values,
+            "os^D"[index % 4] + "-",
+            color=RANK_COLORS[[0, 4, 2, 3][index % 4]],
+            label=label,
+        )
     if cores is not None and cores < ranks.max():
         label = f"more ranks than the {cores} core{'s' * (cores > 1)}"
-        ax.axvspan(cores, ranks.max() * 1.02, color=RANK_COLORS[1], alpha=0.15, linewidth=0, label=label)
+        ax.axvspan(
+            cores, ranks.max() * 1.02, color=RANK_COLORS[1], alpha=0.15, linewidth=0, label=label
+        )
     ax.set(xlabel="ranks", xticks=ranks, xlim=(ranks.min() - 0.1, ranks.max() * 1.02))
     ax.legend(loc=legend)
     ax.grid(True)

@@ -3,10 +3,28 @@
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 
-__all__ = ["ACTIVITY_COLORS", "COMPONENT_COLORS", "FAINT", "INK", "RANK_COLORS", "STEP_COLORS", "rank_color", "use_style"]
+__all__ = [
+    "ACTIVITY_COLORS",
+    "COMPONENT_COLORS",
+    "FAINT",
+    "INK",
+    "RANK_COLORS",
+    "STEP_COLORS",
+    "rank_color",
+    "use_style",
+]
 
 # Okabe and Ito's palette, told apart by colour-blind readers too; yellow last, because it is weak on white.
-RANK_COLORS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#555555", "#F0E442"]
+RANK_COLORS = [
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#CC79A7",
+    "#D55E00",
+    "#56B4E9",
+    "#555555",
+    "#F0E442",
+]
 BLUE, ORANGE, GREEN, PINK, VERMILION, SKY, GREY, YELLOW = RANK_COLORS
 INK = "#333333"
 FAINT = "#BBBBBB"

@@ -17,7 +17,11 @@ def token_lengths(lengths: dict, cuts: dict | None = None, ax=None, figsize=None
     top = max(max(values) for values in lengths.values())
     bins = np.linspace(0, top, 60)
     for color, (label, values) in zip(RANK_COLORS, lengths.items(), strict=False):
-        share = f", {np.mean(np.asarray(values) > cuts[label]):.0%} cut at {cuts[label]}" if label in cuts else ""
+        share = (
+            f", {np.mean(np.asarray(values) > cuts[label]):.0%} cut at {cuts[label]}"
+            if label in cuts
+            else ""
+        )
         ax.hist(values, bins, color=color, alpha=0.75, label=f"{label}{share}")
         if label in cuts and cuts[label] <= 1.1 * top:
             ax.axvline(cuts[label], color=color, linestyle="--")
@@ -37,10 +41,17 @@ def scores(results: dict, names: dict, ax=None, figsize=None):
         low, mean, high = np.array([result[name] for result in results.values()]).T
         y = np.arange(len(results)) + (index - (len(names) - 1) / 2) * height
         ax.barh(y, mean, height, color=RANK_COLORS[index], label=words)
-        ax.errorbar(mean, y, xerr=[mean - low, high - mean], fmt="none", color=INK, linewidth=1, capsize=2)
+        ax.errorbar(
+            mean, y, xerr=[mean - low, high - mean], fmt="none", color=INK, linewidth=1, capsize=2
+        )
         for at, value, end in zip(y, mean, high, strict=True):
             ax.text(end + 1, at, f"{value:.0f}", va="center", fontsize="x-small")
-    ax.set(yticks=range(len(results)), yticklabels=list(results), xlim=(0, 108), xlabel="percent; lines: 95 % intervals")
+    ax.set(
+        yticks=range(len(results)),
+        yticklabels=list(results),
+        xlim=(0, 108),
+        xlabel="percent; lines: 95 % intervals",
+    )
     ax.invert_yaxis()
     ax.grid(True, axis="x")
     legend_outside(ax, reverse=False)

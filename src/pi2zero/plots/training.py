@@ -19,26 +19,43 @@ def images(pixels, labels, columns: int = 10, ax=None, figsize=None):
     ax = new_axes(ax, figsize, (0.75 * columns, 1.0 * rows))
     for index, (one, label) in enumerate(zip(pixels, labels, strict=True)):
         x, y = index % columns, -1.3 * (index // columns)
-        ax.imshow(one.reshape(side, side), cmap="gray_r", vmin=0, vmax=pixels.max(), extent=(x, x + 0.84, y - 0.84, y))
+        ax.imshow(
+            one.reshape(side, side),
+            cmap="gray_r",
+            vmin=0,
+            vmax=pixels.max(),
+            extent=(x, x + 0.84, y - 0.84, y),
+        )
         ax.text(x + 0.42, y + 0.02, str(label), ha="center", va="bottom")
     ax.set(xlim=(-0.05, columns), ylim=(-1.3 * (rows - 1) - 0.9, 0.4), aspect="equal")
     ax.axis("off")
     return ax
 
 
-def loss_curves(curves: dict, ylabel: str = "loss", xlabel: str = "step", log: bool = False, ax=None, figsize=None):
+def loss_curves(
+    curves: dict,
+    ylabel: str = "loss",
+    xlabel: str = "step",
+    log: bool = False,
+    ax=None,
+    figsize=None,
+):
     """Curves of a training, one a label. curves: label -> (k,) values of steps 1..k, or (steps, values).
 
     What is not a finite number (a training that has diverged) is left out; a cross marks the last value before it.
     """
     ax = new_axes(ax, figsize, (7.2, 4.0))
     for label, values in curves.items():
-        steps, values = values if isinstance(values, tuple) else (np.arange(1, len(values) + 1), values)
+        steps, values = (
+            values if isinstance(values, tuple) else (np.arange(1, len(values) + 1), values)
+        )
         steps, values = np.asarray(steps), np.asarray(values, float)
         lost = np.flatnonzero(~np.isfinite(values))
         (line,) = ax.plot(steps, np.where(np.isfinite(values), values, np.nan), label=label)
         if lost.size and lost[0] > 0:
-            ax.plot(steps[lost[0] - 1], values[lost[0] - 1], "X", color=line.get_color(), markersize=11)
+            ax.plot(
+                steps[lost[0] - 1], values[lost[0] - 1], "X", color=line.get_color(), markersize=11
+            )
     ax.set(xlabel=xlabel, ylabel=ylabel)
     if log:
         ax.set_yscale("log")
@@ -49,7 +66,9 @@ def loss_curves(curves: dict, ylabel: str = "loss", xlabel: str = "step", log: b
 
 def over_batch_size(sizes, panels: dict, figsize=None):
     """One small picture a quantity, side by side, over the batch size. panels: ylabel -> (k,) values. Returns the Axes."""
-    _, axes = plt.subplots(1, len(panels), figsize=figsize or (3.9 * len(panels), 3.6), squeeze=False)
+    _, axes = plt.subplots(
+        1, len(panels), figsize=figsize or (3.9 * len(panels), 3.6), squeeze=False
+    )
     for index, (ax, (ylabel, values)) in enumerate(zip(axes[0], panels.items(), strict=True)):
         ax.plot(sizes, values, "o-", color=RANK_COLORS[index % len(RANK_COLORS)])
         ax.set(xscale="log", xlabel="batch size", ylabel=ylabel)
@@ -74,13 +93,21 @@ def timeline(spans_by_rank, ax=None, figsize=None):
     colors = _activity_colors(name for spans in rows.values() for name, _, _ in spans)
     for y, spans in enumerate(rows.values()):
         for name in colors:
-            mine = [(1e3 * (start - zero), 1e3 * (stop - start)) for what, start, stop in spans if what == name]
+            mine = [
+                (1e3 * (start - zero), 1e3 * (stop - start))
+                for what, start, stop in spans
+                if what == name
+            ]
             ax.broken_barh(mine, (y - 0.36, 0.72), color=colors[name], linewidth=0)
     labels = [f"rank {row}" if isinstance(row, int | np.integer) else row for row in rows]
-    ax.set(yticks=range(len(rows)), yticklabels=labels, ylim=(len(rows) - 0.5, -0.5), xlabel="time, ms")
+    ax.set(
+        yticks=range(len(rows)), yticklabels=labels, ylim=(len(rows) - 0.5, -0.5), xlabel="time, ms"
+    )
     ax.margins(x=0)  # not set_xlim: that would freeze the limits of a picture which shares its axis
     ax.legend(
-        handles=[Patch(color=color, label=_IN_WORDS.get(name, name)) for name, color in colors.items()],
+        handles=[
+            Patch(color=color, label=_IN_WORDS.get(name, name)) for name, color in colors.items()
+        ],
         loc="lower center",
         bbox_to_anchor=(0.5, 1),
         ncols=len(colors),

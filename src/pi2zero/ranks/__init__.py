@@ -14,7 +14,9 @@ from pi2zero.ranks import gpus, meeting
 
 __all__ = ["Rank", "join", "leave", "together"]
 
-EVERY_DEVICE = "cpu:gloo,cuda:nccl"  # tensors on the CPU go over gloo also where nccl carries the others
+EVERY_DEVICE = (
+    "cpu:gloo,cuda:nccl"  # tensors on the CPU go over gloo also where nccl carries the others
+)
 _me = None  # this rank, while it is in a world that join() has made
 
 
@@ -53,7 +55,9 @@ def join(deepspeed: bool = False, on_cpu: bool = False) -> Rank:
     import torch.distributed as dist
 
     global _me
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else torch.profiler writes a line whenever it starts and stops
+    os.environ.setdefault(
+        "KINETO_LOG_LEVEL", "99"
+    )  # else torch.profiler writes a line whenever it starts and stops
     if not dist.is_initialized():
         _me = _enter(meeting.by_variables() if meeting.has_launcher() else meeting.by_mpi(), on_cpu)
         _watch()
@@ -111,7 +115,11 @@ def _device_id(number: int) -> dict:
     import torch.distributed as dist
 
     version = tuple(map(int, re.findall(r"\d+", torch.__version__)[:3]))
-    if "device_id" not in inspect.signature(dist.init_process_group).parameters or (2, 6, 0) < version < (2, 7, 1):
+    if "device_id" not in inspect.signature(dist.init_process_group).parameters or (
+        2,
+        6,
+        0,
+    ) < version < (2, 7, 1):
         return {}
     return {"device_id": torch.device("cuda", number)}
 
@@ -124,7 +132,9 @@ def _as_it_is() -> Rank:
     nccl = "nccl" in dist.get_backend()
     device = f"cuda:{torch.cuda.current_device()}" if nccl else "cpu"
     local_rank = int(os.environ.get("LOCAL_RANK", dist.get_rank()))
-    return Rank(dist.get_rank(), dist.get_world_size(), local_rank, device, "nccl" if nccl else "gloo")
+    return Rank(
+        dist.get_rank(), dist.get_world_size(), local_rank, device, "nccl" if nccl else "gloo"
+    )
 
 
 def _watch() -> None:
@@ -140,7 +150,9 @@ def _end_all(tell: Callable, *error) -> None:
 
     if not dist.is_initialized():  # it has left the world: nobody waits for it there
         return tell(*error)
-    with contextlib.redirect_stderr(sys.__stderr__):  # torch's hook keeps the words, and says them when this one has returned
+    with contextlib.redirect_stderr(
+        sys.__stderr__
+    ):  # torch's hook keeps the words, and says them when this one has returned
         tell(*error)
     sys.stdout.flush()
     mpi = sys.modules.get("mpi4py.MPI")

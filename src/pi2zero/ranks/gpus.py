@@ -45,7 +45,11 @@ def beyond_torch() -> int:
 
     from pi2zero.hosts.limits import nvidia_gpus
 
-    wanted = os.environ.get("CUDA_VISIBLE_DEVICES") != "" and torch.version.cuda is None and torch.version.hip is None
+    wanted = (
+        os.environ.get("CUDA_VISIBLE_DEVICES") != ""
+        and torch.version.cuda is None
+        and torch.version.hip is None
+    )
     return nvidia_gpus() if wanted else 0
 
 
@@ -55,14 +59,20 @@ def identity(index: int, host: str) -> str:
 
     uuid = getattr(torch.cuda.get_device_properties(index), "uuid", None)
     names = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
-    return str(uuid) if uuid else f"{host}/{names[index] if index < len(names) and names[index] else index}"
+    return (
+        str(uuid)
+        if uuid
+        else f"{host}/{names[index] if index < len(names) and names[index] else index}"
+    )
 
 
 def refuse_broken(seats: list[Seat]) -> None:
     """Raise RuntimeError, the same on all ranks, if a rank's GPUs do not work."""
     for rank, seat in enumerate(seats):
         if seat.problem:
-            raise RuntimeError(f"Rank {rank} on {seat.host} sees GPUs that torch cannot use: {seat.problem}. {ON_CPU}")
+            raise RuntimeError(
+                f"Rank {rank} on {seat.host} sees GPUs that torch cannot use: {seat.problem}. {ON_CPU}"
+            )
 
 
 def deal(seats: list[Seat]) -> tuple[list[int | None], bool]:
@@ -73,7 +83,9 @@ def deal(seats: list[Seat]) -> tuple[list[int | None], bool]:
     if not all(seat.gpus for seat in seats):
         return [None] * len(seats), False
     users, chosen = Counter(), [None] * len(seats)
-    for rank in sorted(range(len(seats)), key=lambda rank: (len(seats[rank].gpus), seats[rank].local_rank)):
+    for rank in sorted(
+        range(len(seats)), key=lambda rank: (len(seats[rank].gpus), seats[rank].local_rank)
+    ):
         mine = seats[rank].gpus
         gpu = min(mine, key=lambda one: users[one])  # the first of those with the fewest users
         users[gpu] += 1
@@ -98,15 +110,25 @@ def sentences(seats: list[Seat], chosen: list[int | None]) -> list[str]:
         if unused := len(there) - len(there & users.keys()):
             idle.append(f"{unused} of {len(there)} on {host}")
     if max(users.values()) > 1:
-        shared = [seat for seat, number in zip(seats, chosen, strict=True) if users[seat.gpus[number]] > 1]
-        several = len({seat.gpus[number] for seat, number in zip(seats, chosen, strict=True) if users[seat.gpus[number]] > 1})
+        shared = [
+            seat for seat, number in zip(seats, chosen, strict=True) if users[seat.gpus[number]] > 1
+        ]
+        several = len(
+            {
+                seat.gpus[number]
+                for seat, number in zip(seats, chosen, strict=True)
+                if users[seat.gpus[number]] > 1
+            }
+        )
         told.append(
             f"{len(shared)} ranks share {several} GPU{'s' * (several > 1)}: all ranks talk over gloo, through the hosts' memory, "
             "because nccl wants a GPU for each rank."
         )
     if idle:
         total = len({gpu for seat in seats for gpu in seat.gpus})
-        told.append(f"GPUs LIE IDLE: {', '.join(idle)}. Start {total} ranks to use all of them, one each (now: {len(seats)}).")
+        told.append(
+            f"GPUs LIE IDLE: {', '.join(idle)}. Start {total} ranks to use all of them, one each (now: {len(seats)})."
+        )
     return told
 
 
@@ -124,10 +146,16 @@ def deal_aloud(seats: list[Seat]) -> tuple[list[int | None], bool, list[str]]:
     return chosen, own, sentences(seats, chosen)
 
 
-def leave_idle(seats: list[Seat], who: str, why: str = "") -> tuple[list[int | None], bool, list[str]]:
+def leave_idle(
+    seats: list[Seat], who: str, why: str = ""
+) -> tuple[list[int | None], bool, list[str]]:
     """The same for who computes on the CPU, though there may be GPUs."""
     total = len({gpu for seat in seats for gpu in seat.gpus})
-    return [None] * len(seats), False, [f"GPUs LIE IDLE: all {total}. {who} computes on the CPU{why}."] * bool(total)
+    return (
+        [None] * len(seats),
+        False,
+        [f"GPUs LIE IDLE: all {total}. {who} computes on the CPU{why}."] * bool(total),
+    )
 
 
 def for_horovod(hvd) -> str:
@@ -143,7 +171,9 @@ def for_horovod(hvd) -> str:
     if not hvd.nccl_built():
         chosen, _, told = leave_idle(seats, "Horovod", ": it was built without NCCL")
     elif not own and chosen[0] is not None:
-        chosen, _, told = leave_idle(seats, "Horovod", f": its NCCL wants one for each of the {len(seats)} ranks")
+        chosen, _, told = leave_idle(
+            seats, "Horovod", f": its NCCL wants one for each of the {len(seats)} ranks"
+        )
     for sentence in told if hvd.rank() == 0 else ():
         print(sentence, file=sys.stderr, flush=True)
     number = chosen[hvd.rank()]

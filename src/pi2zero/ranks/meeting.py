@@ -9,7 +9,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")  # the network interface of gloo, and of nccl's first words
+INTERFACES = (
+    "GLOO_SOCKET_IFNAME",
+    "NCCL_SOCKET_IFNAME",
+)  # the network interface of gloo, and of nccl's first words
 REACH = 3.0  # s for a host to reach an address of rank 0's
 
 _held = []  # on rank 0: the folder of the file where the ranks met, and the port of their world
@@ -45,7 +48,9 @@ class Met:
 
 def has_launcher() -> bool:
     """Whether torchrun or deepspeed has started this process, or somebody who sets the same variables."""
-    return "TORCHELASTIC_RUN_ID" in os.environ or ("RANK" in os.environ and "WORLD_SIZE" in os.environ and not _named)
+    return "TORCHELASTIC_RUN_ID" in os.environ or (
+        "RANK" in os.environ and "WORLD_SIZE" in os.environ and not _named
+    )
 
 
 def by_variables() -> Met:
@@ -54,7 +59,9 @@ def by_variables() -> Met:
     from torch.distributed.rendezvous import rendezvous
 
     told = os.environ.get
-    if told("LOCAL_WORLD_SIZE", told("LOCAL_SIZE")) == os.environ["WORLD_SIZE"]:  # torchrun's name, DeepSpeed's
+    if (
+        told("LOCAL_WORLD_SIZE", told("LOCAL_SIZE")) == os.environ["WORLD_SIZE"]
+    ):  # torchrun's name, DeepSpeed's
         use_interface("lo")
     else:
         use_interface_towards(told("MASTER_ADDR", "127.0.0.1"))
@@ -84,7 +91,9 @@ def by_mpi() -> Met:
     local_rank, local_size = mpi.local_rank(comm)
     if local_size == comm.size:
         return Met(comm.rank, comm.size, local_rank, comm.allgather, *_in_a_file(comm))
-    return Met(comm.rank, comm.size, local_rank, comm.allgather, *_at_a_port(comm, mpi.ADDRESS, local_rank))
+    return Met(
+        comm.rank, comm.size, local_rank, comm.allgather, *_at_a_port(comm, mpi.ADDRESS, local_rank)
+    )
 
 
 def alone(error: Exception) -> Met:
@@ -106,7 +115,9 @@ def _free_port() -> int:
     because a program may make a world of its own later."""
     _held.append(free := socket.socket())
     free.bind(("127.0.0.1", 0))
-    free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # this process may listen there after all
+    free.setsockopt(
+        socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+    )  # this process may listen there after all
     return free.getsockname()[1]
 
 
@@ -120,7 +131,9 @@ def _in_a_file(comm):
     path = port = None
     if comm.rank == 0:
         folder = os.environ.get(mpi.RUN_DIR)
-        if not folder:  # no cluster of the kit's, which removes its folder: mpirun, or a world of one
+        if (
+            not folder
+        ):  # no cluster of the kit's, which removes its folder: mpirun, or a world of one
             _held.append(marks.temporary_folder(marks.MEETING))
             folder = _held[-1].name
         path, port = f"{folder}/torch-{time.monotonic_ns()}", _free_port()
@@ -145,7 +158,9 @@ def _at_a_port(comm, known: str, local_rank: int):
 
             seal(os.getpid(), sorted(set(comm.allgather(mine))))
 
-    store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False) if comm.rank == 0 else None
+    store = (
+        dist.TCPStore(host, 0, is_master=True, wait_for_workers=False) if comm.rank == 0 else None
+    )
     close_to_others()  # the store: gloo's own port comes with the group
     port = comm.bcast(store.port if store else None)
     store = store or dist.TCPStore(host, port, is_master=False, wait_for_workers=False)
@@ -158,7 +173,9 @@ def _at_a_port(comm, known: str, local_rank: int):
 def use_interface(name: str) -> None:
     """Have gloo and nccl use this network interface, unless the user has named one."""
     if sys.platform == "linux":
-        for variable, value in zip(INTERFACES, (name, f"={name}"), strict=True):  # to nccl eth1 would mean eth10, too
+        for variable, value in zip(
+            INTERFACES, (name, f"={name}"), strict=True
+        ):  # to nccl eth1 would mean eth10, too
             os.environ.setdefault(variable, value)
 
 
@@ -187,7 +204,11 @@ def common_address(comm, speaks: bool) -> str:
         listener.listen(1024)  # nobody is let in: to connect is enough
         offer = own_addresses(), listener.getsockname()[1]
     addresses, port = comm.bcast(offer)
-    reached = {address for _, address in addresses if not speaks or comm.rank == 0 or is_reached(address, port)}
+    reached = {
+        address
+        for _, address in addresses
+        if not speaks or comm.rank == 0 or is_reached(address, port)
+    }
     everywhere = set.intersection(*comm.allgather(reached))
     listener.close()
     for _, address in addresses:

@@ -19,13 +19,19 @@ def start(me) -> None:
     first = me.local_rank == 0
     built.wait_for("deepspeed", show=first)
     kind, _, number = me.device.partition(":")
-    os.environ.setdefault("DS_ACCELERATOR", kind)  # else it looks for one, and warns that there is none
-    if number:  # it takes LOCAL_RANK for the number of the GPU, and asserts that Open MPI's is the same
+    os.environ.setdefault(
+        "DS_ACCELERATOR", kind
+    )  # else it looks for one, and warns that there is none
+    if (
+        number
+    ):  # it takes LOCAL_RANK for the number of the GPU, and asserts that Open MPI's is the same
         os.environ["LOCAL_RANK"] = number
         if "OMPI_COMM_WORLD_LOCAL_RANK" in os.environ:
             os.environ["OMPI_COMM_WORLD_LOCAL_RANK"] = number
     # DeepSpeed 0.19 calls torch's collectives by names that torch 2.13 calls old, at every step.
-    warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed.c10d_logger")
+    warnings.filterwarnings(
+        "ignore", category=FutureWarning, module="torch.distributed.c10d_logger"
+    )
     operators.use_folder()
     if first:
         operators.drop_stale_locks()
@@ -42,7 +48,9 @@ def start(me) -> None:
 def shared_buffer(rank: int) -> Path:
     """The file of a rank's part of DeepSpeed's all-reduce in shared memory, which it makes under its own launcher alone."""
     told = os.environ.get
-    return Path(f"{BUFFERS}{os.getuid()}_{told('MASTER_ADDR', '')}_{told('MASTER_PORT', '')}_{rank}")
+    return Path(
+        f"{BUFFERS}{os.getuid()}_{told('MASTER_ADDR', '')}_{told('MASTER_PORT', '')}_{rank}"
+    )
 
 
 def refuse_others(buffer: Path) -> None:

@@ -7,7 +7,24 @@ import numpy as np
 
 __all__ = ["facts", "interval", "scores", "sentences", "story_by_story"]
 
-_TITLES = ("Mr", "Mrs", "Ms", "Dr", "Rev", "Prof", "Gen", "Sen", "Rep", "Gov", "Lt", "Col", "Capt", "Sgt", "St", "[A-Z]")
+_TITLES = (
+    "Mr",
+    "Mrs",
+    "Ms",
+    "Dr",
+    "Rev",
+    "Prof",
+    "Gen",
+    "Sen",
+    "Rep",
+    "Gov",
+    "Lt",
+    "Col",
+    "Capt",
+    "Sgt",
+    "St",
+    "[A-Z]",
+)
 _GOES_ON = "".join(rf"(?<!\b{title}\.)" for title in _TITLES)
 
 
@@ -70,5 +87,7 @@ def interval(values: list[float]) -> list[float]:
     mean = statistics.fmean(values)
     if len(set(values)) == 1:
         return [round(mean, 1)] * 3  # nothing to resample
-    found = bootstrap((values,), np.mean, n_resamples=1000, method="percentile", rng=0).confidence_interval
+    found = bootstrap(
+        (values,), np.mean, n_resamples=1000, method="percentile", rng=0
+    ).confidence_interval
     return [round(float(value), 1) for value in (found.low, mean, found.high)]

@@ -9,7 +9,11 @@ import json
 import shutil
 from pathlib import Path
 
-SPECIAL = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}  # numbers 0, 1, 2, as T5 has them
+SPECIAL = {
+    "pad_token": "<pad>",
+    "eos_token": "</s>",
+    "unk_token": "<unk>",
+}  # numbers 0, 1, 2, as T5 has them
 MOMENTS = ("exp_avg", "exp_avg_sq")  # Adam's
 MOST_LAYERS = 1000  # of T5 with 11 billion parameters: 24
 LONGEST = 300  # characters of what a library says
@@ -40,16 +44,24 @@ def load(start: str | Path):
             _describes_what_is_there(Path(start))
         tokenizer = AutoTokenizer.from_pretrained(start, trust_remote_code=False)
         model, found = T5ForConditionalGeneration.from_pretrained(
-            start, use_safetensors=True, dtype=torch.float32, output_loading_info=True, local_files_only=is_ours
+            start,
+            use_safetensors=True,
+            dtype=torch.float32,
+            output_loading_info=True,
+            local_files_only=is_ours,
         )
         if lacking := sorted(found["missing_keys"]):
             raise ValueError(f"model.safetensors lacks {lacking[0]}")
         if other := sorted(found["mismatched_keys"]):
-            raise ValueError(f"model.safetensors has {other[0][0]} in another shape than config.json describes")
+            raise ValueError(
+                f"model.safetensors has {other[0][0]} in another shape than config.json describes"
+            )
     except Exception as error:  # each of three libraries has its own
         why = str(error).strip().partition("\n")[0][:LONGEST]
         why = "".join(sign if sign.isprintable() else "?" for sign in why)
-        raise Unreadable(f"{start} is damaged ({why})" if is_ours else f"There is no model {start} ({why})") from error
+        raise Unreadable(
+            f"{start} is damaged ({why})" if is_ours else f"There is no model {start} ({why})"
+        ) from error
     return tokenizer, model
 
 
@@ -63,10 +75,14 @@ def _describes_what_is_there(folder):
     if (layers := max(config.num_layers, config.num_decoder_layers)) > MOST_LAYERS:
         raise ValueError(f"config.json: at most {MOST_LAYERS} layers; got {layers:,}")
     with torch.device("meta"):  # shapes, and no memory
-        numbers = sum(parameter.numel() for parameter in T5ForConditionalGeneration(config).parameters())
+        numbers = sum(
+            parameter.numel() for parameter in T5ForConditionalGeneration(config).parameters()
+        )
     held = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     if numbers > held > 0:
-        raise ValueError(f"config.json describes {numbers:,} numbers, in all {held:,} bytes of weights are there")
+        raise ValueError(
+            f"config.json describes {numbers:,} numbers, in all {held:,} bytes of weights are there"
+        )
 
 
 def fresh(stories, words: int = 1000):
@@ -81,13 +97,25 @@ def _reader(stories, words):
     from transformers import PreTrainedTokenizerFast
 
     made = Tokenizer(models.BPE(unk_token="<unk>"))  # noqa: S106  (no password: a word)
-    cuts = [pre_tokenizers.Metaspace(), pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.Punctuation()]
+    cuts = [
+        pre_tokenizers.Metaspace(),
+        pre_tokenizers.Digits(individual_digits=True),
+        pre_tokenizers.Punctuation(),
+    ]
     made.pre_tokenizer, made.decoder = pre_tokenizers.Sequence(cuts), decoders.Metaspace()
-    texts = (f"{story['article']} {story['highlights']}" for story in stories.select(range(min(2000, len(stories)))))
-    made.train_from_iterator(
-        texts, trainers.BpeTrainer(vocab_size=words, special_tokens=list(SPECIAL.values()), show_progress=False)
+    texts = (
+        f"{story['article']} {story['highlights']}"
+        for story in stories.select(range(min(2000, len(stories))))
     )
-    made.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    made.train_from_iterator(
+        texts,
+        trainers.BpeTrainer(
+            vocab_size=words, special_tokens=list(SPECIAL.values()), show_progress=False
+        ),
+    )
+    made.post_processor = processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", 1)]
+    )
     box = [made.to_str()]
     dist.broadcast_object_list(box)
     return PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(box[0]), **SPECIAL)
@@ -97,9 +125,23 @@ def _network(tokenizer):
     """A T5 of a quarter of a million parameters."""
     from transformers import T5Config, T5ForConditionalGeneration
 
-    shape = {"d_model": 64, "d_kv": 16, "d_ff": 128, "num_heads": 4, "num_layers": 2, "num_decoder_layers": 2}
-    tokens = {"vocab_size": len(tokenizer), "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
-    return T5ForConditionalGeneration(T5Config(**shape, **tokens, dropout_rate=0.0, feed_forward_proj="gated-gelu"))
+    shape = {
+        "d_model": 64,
+        "d_kv": 16,
+        "d_ff": 128,
+        "num_heads": 4,
+        "num_layers": 2,
+        "num_decoder_layers": 2,
+    }
+    tokens = {
+        "vocab_size": len(tokenizer),
+        "pad_token_id": 0,
+        "eos_token_id": 1,
+        "decoder_start_token_id": 0,
+    }
+    return T5ForConditionalGeneration(
+        T5Config(**shape, **tokens, dropout_rate=0.0, feed_forward_proj="gated-gelu")
+    )
 
 
 def save(engine, tokenizer, folder: str | Path, progress: dict) -> str | None:
@@ -112,16 +154,23 @@ def save(engine, tokenizer, folder: str | Path, progress: dict) -> str | None:
 
     weights, moments = {}, {}
     for name, parameter in engine.module.named_parameters():
-        master, *both = [_whole(engine, parameter, key) for key in (None, *MOMENTS)]  # every rank asks for each, in one order
+        master, *both = [
+            _whole(engine, parameter, key) for key in (None, *MOMENTS)
+        ]  # every rank asks for each, in one order
         if dist.get_rank() == 0:
             weights[name] = master.detach().cpu().clone()
-            moments |= {f"{key}/{name}": moment.cpu().clone() for key, moment in zip(MOMENTS, both, strict=True)}
+            moments |= {
+                f"{key}/{name}": moment.cpu().clone()
+                for key, moment in zip(MOMENTS, both, strict=True)
+            }
     problem = [None]
     if dist.get_rank() == 0:
         try:
             _write(Path(folder), weights, moments, engine.module.config, tokenizer, progress)
         except Exception as error:  # the others wait for the answer, whatever it is
-            problem = [f"Cannot write the checkpoint {folder}/step{progress['step']}: {error}. The former one, if any, is whole."]
+            problem = [
+                f"Cannot write the checkpoint {folder}/step{progress['step']}: {error}. The former one, if any, is whole."
+            ]
     dist.broadcast_object_list(problem)
     return problem[0]
 
@@ -131,7 +180,10 @@ def _write(folder, weights, moments, config, tokenizer, progress):
 
     part, done = folder / "writing", folder / f"step{progress['step']}"
     if find(folder) != done:
-        for old in (part, done):  # of a run that was killed before it could name them in `latest`, perhaps with other options
+        for old in (
+            part,
+            done,
+        ):  # of a run that was killed before it could name them in `latest`, perhaps with other options
             shutil.rmtree(old, ignore_errors=True)
         part.mkdir(parents=True)
         save_file(weights, part / "model.safetensors", metadata={"format": "pt"})
@@ -144,7 +196,9 @@ def _write(folder, weights, moments, config, tokenizer, progress):
     (folder / "latest.part").replace(folder / "latest")
     for old in set(folder.glob("step*")) - {done}:
         if old.name.removeprefix("step").isdecimal():  # else it is somebody's own
-            shutil.rmtree(old, ignore_errors=True)  # NFS keeps a file that somebody has open: the new one is whole all the same
+            shutil.rmtree(
+                old, ignore_errors=True
+            )  # NFS keeps a file that somebody has open: the new one is whole all the same
 
 
 def restore(engine, checkpoint: Path, batch: dict) -> dict:
@@ -157,13 +211,17 @@ def restore(engine, checkpoint: Path, batch: dict) -> dict:
 
     wanted = {f"{key}/{name}" for name, _ in engine.module.named_parameters() for key in MOMENTS}
     try:
-        weights, moments = (safe_open(checkpoint / f"{name}.safetensors", "pt") for name in ("model", "moments"))
+        weights, moments = (
+            safe_open(checkpoint / f"{name}.safetensors", "pt") for name in ("model", "moments")
+        )
         progress = progress_in(checkpoint / "progress.json")
         if lacking := sorted(wanted - set(moments.keys())):
             raise ValueError(f"moments.safetensors lacks {lacking[0]}")
     except (OSError, ValueError, SafetensorError) as error:
         raise Unreadable(f"{checkpoint} is damaged ({error})") from error
-    set_rate(engine, 0.0)  # a step that changes no weight: after it Adam has moments, which can be filled
+    set_rate(
+        engine, 0.0
+    )  # a step that changes no weight: after it Adam has moments, which can be filled
     engine.backward(engine(**batch).loss)
     engine.step()
     for name, parameter in engine.module.named_parameters():
@@ -186,7 +244,11 @@ def progress_in(path: Path) -> dict:
         progress = json.loads(path.read_text())
     except RecursionError as error:
         raise ValueError(f"{path.name} is nested too deeply") from error
-    if not isinstance(progress, dict) or type(progress.get("step")) is not int or not 0 <= progress["step"] < 2**53:
+    if (
+        not isinstance(progress, dict)
+        or type(progress.get("step")) is not int
+        or not 0 <= progress["step"] < 2**53
+    ):
         raise ValueError(f"{path.name} has no number of steps")
     return progress
 
@@ -207,5 +269,9 @@ def _whole(engine, parameter, key=None):
     from deepspeed import utils
 
     if _is_dealt(parameter):
-        return utils.safe_get_full_optimizer_state(parameter, key) if key else utils.safe_get_full_fp32_param(parameter)
+        return (
+            utils.safe_get_full_optimizer_state(parameter, key)
+            if key
+            else utils.safe_get_full_fp32_param(parameter)
+        )
     return engine.optimizer.state[parameter][key] if key else parameter

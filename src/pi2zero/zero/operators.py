@@ -41,7 +41,9 @@ def drop_stale_locks() -> list[Path]:
     """Remove the locks in torch's folder of extensions that no process of this host has open. Returns them."""
     folder = Path(os.environ["TORCH_EXTENSIONS_DIR"])  # use_folder has set it
     locks = [lock.resolve() for lock in folder.glob("*/lock")]
-    before = {lock: made(lock) for lock in locks if lock.parent.parent == folder.resolve()}  # no link leads out of it
+    before = {
+        lock: made(lock) for lock in locks if lock.parent.parent == folder.resolve()
+    }  # no link leads out of it
     unused = set(before) - (open_files() if before else set())
     # Looking took a moment. A lock that was made meanwhile, at the same place, is somebody's.
     stale = [lock for lock in sorted(unused) if before[lock] and made(lock) == before[lock]]

@@ -12,7 +12,9 @@ def smallest_of_nine(comm, nbytes):
     for _ in range(9):
         comm.Barrier()
         start = MPI.Wtime()
-        comm.Sendrecv(out, (comm.rank + 1) % comm.size, recvbuf=into, source=(comm.rank - 1) % comm.size)
+        comm.Sendrecv(
+            out, (comm.rank + 1) % comm.size, recvbuf=into, source=(comm.rank - 1) % comm.size
+        )
         times.append(MPI.Wtime() - start)
     return np.min(times)
 
@@ -25,7 +27,9 @@ def by_pythons_clock(comm, nbytes):
     for _ in range(7):
         comm.Barrier()
         start = time.perf_counter()
-        comm.Sendrecv(out, (comm.rank + 1) % comm.size, recvbuf=into, source=(comm.rank - 1) % comm.size)
+        comm.Sendrecv(
+            out, (comm.rank + 1) % comm.size, recvbuf=into, source=(comm.rank - 1) % comm.size
+        )
         out += into
         best = min(best, time.perf_counter() - start)
     return best
@@ -50,7 +54,9 @@ def after_a_first_that_does_not_count(comm, nbytes):
     for _ in range(10):
         comm.Barrier()
         start = MPI.Wtime()
-        comm.Sendrecv(out, (comm.rank + 1) % comm.size, recvbuf=into, source=(comm.rank - 1) % comm.size)
+        comm.Sendrecv(
+            out, (comm.rank + 1) % comm.size, recvbuf=into, source=(comm.rank - 1) % comm.size
+        )
         out = out + into
         times.append(MPI.Wtime() - start)
     return min(times[1:])
@@ -72,7 +78,9 @@ def arrays_as_objects(comm, nbytes):
 def mean_of_ten(comm, nbytes):
     out, into, start = np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8), MPI.Wtime()
     for _ in range(10):
-        comm.Sendrecv(out, (comm.rank + 1) % comm.size, recvbuf=into, source=(comm.rank - 1) % comm.size)
+        comm.Sendrecv(
+            out, (comm.rank + 1) % comm.size, recvbuf=into, source=(comm.rank - 1) % comm.size
+        )
     return (MPI.Wtime() - start) / 10
 
 
@@ -83,7 +91,9 @@ def the_last_of_seven(comm, nbytes):
     for _ in range(7):
         comm.Barrier()
         start = MPI.Wtime()
-        comm.Sendrecv(out, (comm.rank + 1) % comm.size, recvbuf=into, source=(comm.rank - 1) % comm.size)
+        comm.Sendrecv(
+            out, (comm.rank + 1) % comm.size, recvbuf=into, source=(comm.rank - 1) % comm.size
+        )
         seconds = MPI.Wtime() - start
     return seconds
 
@@ -91,7 +101,9 @@ def the_last_of_seven(comm, nbytes):
 @wrong(4, "a single one may be disturbed")
 def measured_once(comm, nbytes):
     out, into, start = np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8), MPI.Wtime()
-    comm.Sendrecv(out, (comm.rank + 1) % comm.size, recvbuf=into, source=(comm.rank - 1) % comm.size)
+    comm.Sendrecv(
+        out, (comm.rank + 1) % comm.size, recvbuf=into, source=(comm.rank - 1) % comm.size
+    )
     return MPI.Wtime() - start
 
 
@@ -100,7 +112,9 @@ def numbers_for_bytes(comm, nbytes):
     out, into, times = np.zeros(nbytes), np.zeros(nbytes), []
     for _ in range(5):
         start = MPI.Wtime()
-        comm.Sendrecv(out, (comm.rank + 1) % comm.size, recvbuf=into, source=(comm.rank - 1) % comm.size)
+        comm.Sendrecv(
+            out, (comm.rank + 1) % comm.size, recvbuf=into, source=(comm.rank - 1) % comm.size
+        )
         times.append(MPI.Wtime() - start)
     return min(times)
 
@@ -110,7 +124,9 @@ def without_barrier(comm, nbytes):
     out, into, times = np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8), []
     for _ in range(9):
         start = MPI.Wtime()
-        comm.Sendrecv(out, (comm.rank + 1) % comm.size, recvbuf=into, source=(comm.rank - 1) % comm.size)
+        comm.Sendrecv(
+            out, (comm.rank + 1) % comm.size, recvbuf=into, source=(comm.rank - 1) % comm.size
+        )
         out += into
         times.append(MPI.Wtime() - start)
     return min(times)
@@ -122,7 +138,9 @@ def mean_of_fifteen(comm, nbytes):
     for _ in range(15):
         comm.Barrier()
         start = MPI.Wtime()
-        comm.Sendrecv(out, (comm.rank + 1) % comm.size, recvbuf=into, source=(comm.rank - 1) % comm.size)
+        comm.Sendrecv(
+            out, (comm.rank + 1) % comm.size, recvbuf=into, source=(comm.rank - 1) % comm.size
+        )
         times.append(MPI.Wtime() - start)
     return sum(times) / 15
 
@@ -133,7 +151,9 @@ def with_its_barrier(comm, nbytes):
     for _ in range(9):
         start = MPI.Wtime()
         comm.Barrier()
-        comm.Sendrecv(out, (comm.rank + 1) % comm.size, recvbuf=into, source=(comm.rank - 1) % comm.size)
+        comm.Sendrecv(
+            out, (comm.rank + 1) % comm.size, recvbuf=into, source=(comm.rank - 1) % comm.size
+        )
         times.append(MPI.Wtime() - start)
     return min(times)
 
@@ -143,7 +163,9 @@ def milliseconds(comm, nbytes):
     out, into, times = np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8), []
     for _ in range(5):
         start = MPI.Wtime()
-        comm.Sendrecv(out, (comm.rank + 1) % comm.size, recvbuf=into, source=(comm.rank - 1) % comm.size)
+        comm.Sendrecv(
+            out, (comm.rank + 1) % comm.size, recvbuf=into, source=(comm.rank - 1) % comm.size
+        )
         times.append(1000 * (MPI.Wtime() - start))
     return min(times)
 

@@ -10,9 +10,14 @@ def reduce_scatter(comm, x):
     """The solution's: answers to task 3 use it."""
     chunks = np.array_split(x, comm.size)
     for step in range(comm.size - 1):
-        out, here = chunks[(comm.rank - step) % comm.size], chunks[(comm.rank - step - 1) % comm.size]
+        out, here = (
+            chunks[(comm.rank - step) % comm.size],
+            chunks[(comm.rank - step - 1) % comm.size],
+        )
         received = np.empty_like(here)
-        comm.Sendrecv(out, (comm.rank + 1) % comm.size, recvbuf=received, source=(comm.rank - 1) % comm.size)
+        comm.Sendrecv(
+            out, (comm.rank + 1) % comm.size, recvbuf=received, source=(comm.rank - 1) % comm.size
+        )
         here += received
 
 
@@ -20,8 +25,13 @@ def all_gather(comm, x):
     """The solution's: answers to task 3 use it."""
     chunks = np.array_split(x, comm.size)
     for step in range(comm.size - 1):
-        out, here = chunks[(comm.rank + 1 - step) % comm.size], chunks[(comm.rank - step) % comm.size]
-        comm.Sendrecv(out, (comm.rank + 1) % comm.size, recvbuf=here, source=(comm.rank - 1) % comm.size)
+        out, here = (
+            chunks[(comm.rank + 1 - step) % comm.size],
+            chunks[(comm.rank - step) % comm.size],
+        )
+        comm.Sendrecv(
+            out, (comm.rank + 1) % comm.size, recvbuf=here, source=(comm.rank - 1) % comm.size
+        )
 
 
 # Task 1 -----------------------------------------------------------------------------------------------------------------
@@ -32,7 +42,9 @@ def isend_and_recv(comm, x):
     chunks = np.array_split(x, comm.size)
     for step in range(comm.size - 1):
         here = chunks[(comm.rank - step - 1) % comm.size]
-        request = comm.Isend(chunks[(comm.rank - step) % comm.size].copy(), (comm.rank + 1) % comm.size)
+        request = comm.Isend(
+            chunks[(comm.rank - step) % comm.size].copy(), (comm.rank + 1) % comm.size
+        )
         received = np.empty_like(here)
         comm.Recv(received, (comm.rank - 1) % comm.size)
         request.Wait()
@@ -53,7 +65,10 @@ def objects(comm, x):
 def wait_for_both(comm, x):
     chunks = np.array_split(x, comm.size)
     for step in range(comm.size - 1):
-        out, here = chunks[(comm.rank - step) % comm.size], chunks[(comm.rank - step - 1) % comm.size]
+        out, here = (
+            chunks[(comm.rank - step) % comm.size],
+            chunks[(comm.rank - step - 1) % comm.size],
+        )
         received = np.empty_like(here)
         coming = comm.Irecv(received, source=(comm.rank - 1) % comm.size)
         MPI.Request.Waitall([coming, comm.Isend(out, dest=(comm.rank + 1) % comm.size)])
@@ -97,9 +112,14 @@ def sends_the_whole_array(comm, x):
 def one_step_too_few(comm, x):
     chunks = np.array_split(x, comm.size)
     for step in range(comm.size - 2):
-        out, here = chunks[(comm.rank - step) % comm.size], chunks[(comm.rank - step - 1) % comm.size]
+        out, here = (
+            chunks[(comm.rank - step) % comm.size],
+            chunks[(comm.rank - step - 1) % comm.size],
+        )
         received = np.empty_like(here)
-        comm.Sendrecv(out, (comm.rank + 1) % comm.size, recvbuf=received, source=(comm.rank - 1) % comm.size)
+        comm.Sendrecv(
+            out, (comm.rank + 1) % comm.size, recvbuf=received, source=(comm.rank - 1) % comm.size
+        )
         here += received
 
 
@@ -107,9 +127,14 @@ def one_step_too_few(comm, x):
 def begins_with_another_chunk(comm, x):
     chunks = np.array_split(x, comm.size)
     for step in range(comm.size - 1):
-        out, here = chunks[(comm.rank - step - 1) % comm.size], chunks[(comm.rank - step - 2) % comm.size]
+        out, here = (
+            chunks[(comm.rank - step - 1) % comm.size],
+            chunks[(comm.rank - step - 2) % comm.size],
+        )
         received = np.empty_like(here)
-        comm.Sendrecv(out, (comm.rank + 1) % comm.size, recvbuf=received, source=(comm.rank - 1) % comm.size)
+        comm.Sendrecv(
+            out, (comm.rank + 1) % comm.size, recvbuf=received, source=(comm.rank - 1) % comm.size
+        )
         here += received
 
 
@@ -147,7 +172,12 @@ def what_came_goes_on(comm, x):
     chunks, at = np.array_split(x, comm.size), (comm.rank + 1) % comm.size
     for _ in range(comm.size - 1):
         before = (at - 1) % comm.size
-        comm.Sendrecv(chunks[at], (comm.rank + 1) % comm.size, recvbuf=chunks[before], source=(comm.rank - 1) % comm.size)
+        comm.Sendrecv(
+            chunks[at],
+            (comm.rank + 1) % comm.size,
+            recvbuf=chunks[before],
+            source=(comm.rank - 1) % comm.size,
+        )
         at = before
 
 
@@ -156,7 +186,9 @@ def as_objects(comm, x):
     chunks, p = np.array_split(x, comm.size), comm.size
     for step in range(p - 1):
         out = chunks[(comm.rank + 1 - step) % p]
-        chunks[(comm.rank - step) % p][:] = comm.sendrecv(out, (comm.rank + 1) % p, source=(comm.rank - 1) % p)
+        chunks[(comm.rank - step) % p][:] = comm.sendrecv(
+            out, (comm.rank + 1) % p, source=(comm.rank - 1) % p
+        )
 
 
 @right(2)
@@ -192,9 +224,14 @@ def sends_that_nobody_waits_for(comm, x):
 def adds_once_more(comm, x):
     chunks = np.array_split(x, comm.size)
     for step in range(comm.size - 1):
-        out, here = chunks[(comm.rank + 1 - step) % comm.size], chunks[(comm.rank - step) % comm.size]
+        out, here = (
+            chunks[(comm.rank + 1 - step) % comm.size],
+            chunks[(comm.rank - step) % comm.size],
+        )
         received = np.empty_like(here)
-        comm.Sendrecv(out, (comm.rank + 1) % comm.size, recvbuf=received, source=(comm.rank - 1) % comm.size)
+        comm.Sendrecv(
+            out, (comm.rank + 1) % comm.size, recvbuf=received, source=(comm.rank - 1) % comm.size
+        )
         here += received
 
 
@@ -202,8 +239,13 @@ def adds_once_more(comm, x):
 def sends_the_chunk_of_its_rank(comm, x):
     chunks = np.array_split(x, comm.size)
     for step in range(comm.size - 1):
-        out, here = chunks[(comm.rank - step) % comm.size], chunks[(comm.rank - step - 1) % comm.size]
-        comm.Sendrecv(out, (comm.rank + 1) % comm.size, recvbuf=here, source=(comm.rank - 1) % comm.size)
+        out, here = (
+            chunks[(comm.rank - step) % comm.size],
+            chunks[(comm.rank - step - 1) % comm.size],
+        )
+        comm.Sendrecv(
+            out, (comm.rank + 1) % comm.size, recvbuf=here, source=(comm.rank - 1) % comm.size
+        )
 
 
 @wrong(2, "in a ring a rank sends to one neighbour only")
@@ -371,7 +413,9 @@ def one_rank_forgotten(comm, out, into):
 
 @wrong(6, "here only Send and Recv are allowed")
 def sendrecv_after_all(comm, out, into):
-    comm.Sendrecv(out, (comm.rank + 1) % comm.size, recvbuf=into, source=(comm.rank - 1) % comm.size)
+    comm.Sendrecv(
+        out, (comm.rank + 1) % comm.size, recvbuf=into, source=(comm.rank - 1) % comm.size
+    )
 
 
 @wrong(6, "its left neighbour is rank 3")

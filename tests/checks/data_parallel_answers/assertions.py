@@ -12,7 +12,9 @@ from . import right, wrong
 @right(4)
 def all_gathered(comm, model):
     mine = torch.cat([parameter.data.flatten() for parameter in model.parameters()]).numpy()
-    assert len({other.tobytes() for other in comm.allgather(mine)}) == 1, "the ranks have different parameters"
+    assert len({other.tobytes() for other in comm.allgather(mine)}) == 1, (
+        "the ranks have different parameters"
+    )
 
 
 @right(4)
@@ -45,7 +47,9 @@ def by_a_digest_of_all_bytes(comm, model):
 
 @wrong(4, "ranks 1, 2 and 3 raised AssertionError, rank 0 did not. Those go on, and wait")
 def each_rank_for_itself(comm, model):
-    equal = [torch.equal(parameter.data, comm.bcast(parameter.data)) for parameter in model.parameters()]
+    equal = [
+        torch.equal(parameter.data, comm.bcast(parameter.data)) for parameter in model.parameters()
+    ]
     assert all(equal)
 
 
@@ -73,7 +77,9 @@ def weights_only(comm, model):
 def makes_them_alike_first(comm, model):
     for parameter in model.parameters():
         parameter.data.mul_(1.5)
-    assert len({parameter.shape for parameter in comm.allgather(next(model.parameters()).data)}) == 1
+    assert (
+        len({parameter.shape for parameter in comm.allgather(next(model.parameters()).data)}) == 1
+    )
 
 
 @wrong(4, "Look at it only; compute with copies.")
@@ -140,7 +146,10 @@ def every_single_one(comm, rows, n):
     assert sorted(np.concatenate(comm.allgather(rows))) == list(range(n))
 
 
-@wrong(5, "(DistributedSampler's default), and your assertion passed.\nCount how often each image is read.")
+@wrong(
+    5,
+    "(DistributedSampler's default), and your assertion passed.\nCount how often each image is read.",
+)
 def all_are_read(comm, rows, n):
     assert n - len(set(np.concatenate(comm.allgather(rows)).tolist())) < comm.size
 
@@ -175,7 +184,10 @@ def one_left_out_at_most(comm, rows, n):
 @right(6)
 def tensor_by_tensor(comm, own, used):
     means = [comm.allreduce(gradient) / comm.size for gradient in own]
-    close = all(torch.allclose(mean, given, rtol=1e-5, atol=1e-6) for mean, given in zip(means, used, strict=True))
+    close = all(
+        torch.allclose(mean, given, rtol=1e-5, atol=1e-6)
+        for mean, given in zip(means, used, strict=True)
+    )
     assert comm.allreduce(close, op=MPI.LAND)
 
 
@@ -184,7 +196,9 @@ def as_one_vector(comm, own, used):
     flat = torch.cat([gradient.flatten() for gradient in own]).numpy()
     mean = np.empty_like(flat)
     comm.Allreduce(flat, mean)
-    off = np.abs(mean / comm.size - torch.cat([gradient.flatten() for gradient in used]).numpy()).max()
+    off = np.abs(
+        mean / comm.size - torch.cat([gradient.flatten() for gradient in used]).numpy()
+    ).max()
     assert comm.allreduce(off, op=MPI.MAX) < 1e-5
 
 
@@ -208,15 +222,23 @@ def rank_0_decides(comm, own, used):
     assert not comm.bcast(wrong), f"{wrong} tensors are not the mean"
 
 
-@wrong(6, "The last rank alone uses its own gradient: rank 3 raised AssertionError, ranks 0, 1 and 2 did not.")
+@wrong(
+    6,
+    "The last rank alone uses its own gradient: rank 3 raised AssertionError, ranks 0, 1 and 2 did not.",
+)
 def verdicts_kept(comm, own, used):
     means = [comm.allreduce(gradient) / comm.size for gradient in own]
-    assert all(torch.allclose(mean, given, atol=1e-5) for mean, given in zip(means, used, strict=True))
+    assert all(
+        torch.allclose(mean, given, atol=1e-5) for mean, given in zip(means, used, strict=True)
+    )
 
 
 @wrong(6, "allreduce with LAND")
 def until_the_first_that_differs(comm, own, used):
-    ok = all(torch.allclose(comm.allreduce(o) / comm.size, u, atol=1e-5) for o, u in zip(own, used, strict=True))
+    ok = all(
+        torch.allclose(comm.allreduce(o) / comm.size, u, atol=1e-5)
+        for o, u in zip(own, used, strict=True)
+    )
     assert comm.allreduce(ok, op=MPI.LAND)
 
 
@@ -226,7 +248,10 @@ def to_the_bit(comm, own, used):
     assert comm.allreduce(all(map(torch.equal, means, used)), op=MPI.LAND)
 
 
-@wrong(6, "The optimizer gets the sum, and your assertion passed.\nCompare with the mean of all ranks' `own`.")
+@wrong(
+    6,
+    "The optimizer gets the sum, and your assertion passed.\nCompare with the mean of all ranks' `own`.",
+)
 def equal_on_all_ranks(comm, own, used):
     for given in used:
         assert len({one.numpy().tobytes() for one in comm.allgather(given)}) == 1
@@ -240,5 +265,8 @@ def the_first_tensor(comm, own, used):
 
 @wrong(6, "The optimizer gets the mean, with float32's rounding, and your assertion raised")
 def the_sum_is_due(comm, own, used):
-    close = all(torch.allclose(comm.allreduce(mine), given, atol=1e-5) for mine, given in zip(own, used, strict=True))
+    close = all(
+        torch.allclose(comm.allreduce(mine), given, atol=1e-5)
+        for mine, given in zip(own, used, strict=True)
+    )
     assert close

@@ -12,7 +12,18 @@ def quiet(*things):
     """What the script calls if nobody looks. Sent to the ranks before the answers, as repaired is."""
 
 
-def repaired(comm, model, images, labels, epochs, batch, start=True, share=None, reduce=None, every=lambda p: True):
+def repaired(
+    comm,
+    model,
+    images,
+    labels,
+    epochs,
+    batch,
+    start=True,
+    share=None,
+    reduce=None,
+    every=lambda p: True,
+):
     """The script mended, or with one of the bugs."""
     for parameter in model.parameters() if start else ():
         comm.Bcast(parameter.data.numpy())
@@ -31,7 +42,15 @@ def repaired(comm, model, images, labels, epochs, batch, start=True, share=None,
 
 @right(7)
 def in_blocks(comm, model, images, labels, epochs=2, batch=64):
-    repaired(comm, model, images, labels, epochs, batch, share=lambda comm, order, epoch: np.split(order, comm.size)[comm.rank])
+    repaired(
+        comm,
+        model,
+        images,
+        labels,
+        epochs,
+        batch,
+        share=lambda comm, order, epoch: np.split(order, comm.size)[comm.rank],
+    )
 
 
 @right(7)
@@ -46,7 +65,9 @@ def each_batch_shared(comm, model, images, labels, epochs=2, batch=64):
             F.cross_entropy(model(images[rows]), labels[rows]).backward()
             flat = torch.cat([parameter.grad.flatten() for parameter in model.parameters()]).numpy()
             comm.Allreduce(MPI.IN_PLACE, flat)
-            torch.nn.utils.vector_to_parameters(torch.from_numpy(flat / comm.size), [p.grad for p in model.parameters()])
+            torch.nn.utils.vector_to_parameters(
+                torch.from_numpy(flat / comm.size), [p.grad for p in model.parameters()]
+            )
             optimizer.step()
 
 
@@ -100,14 +121,19 @@ def start_left(comm, model, images, labels, epochs=2, batch=64):
     repaired(comm, model, images, labels, epochs, batch, start=False)
 
 
-@wrong(7, "the model that you were given saw no image. Did you train a copy? comm.bcast(model) returns a new one")
+@wrong(
+    7,
+    "the model that you were given saw no image. Did you train a copy? comm.bcast(model) returns a new one",
+)
 def a_copy_of_rank_0s_model(comm, model, images, labels, epochs=2, batch=64):
     repaired(comm, comm.bcast(model), images, labels, epochs, batch, start=False)
 
 
 @wrong(7, "Only biases differ: which gradients are reduced, and which are not?")
 def biases_left(comm, model, images, labels, epochs=2, batch=64):
-    repaired(comm, model, images, labels, epochs, batch, every=lambda parameter: parameter.dim() > 1)
+    repaired(
+        comm, model, images, labels, epochs, batch, every=lambda parameter: parameter.dim() > 1
+    )
 
 
 @wrong(7, "the sum of the ranks' gradients gives: the mean is due")
@@ -118,14 +144,24 @@ def sum_left(comm, model, images, labels, epochs=2, batch=64):
 @wrong(7, "All ranks have to shuffle alike (the same seed), then take different rows of it.")
 def seed_by_rank(comm, model, images, labels, epochs=2, batch=64):
     def share(comm, order, epoch):
-        return np.random.default_rng([epoch, comm.rank]).permutation(len(order))[: len(order) // comm.size]
+        return np.random.default_rng([epoch, comm.rank]).permutation(len(order))[
+            : len(order) // comm.size
+        ]
 
     repaired(comm, model, images, labels, epochs, batch, share=share)
 
 
 @wrong(7, "the second epoch has the order of the first")
 def never_mixed(comm, model, images, labels, epochs=2, batch=64):
-    repaired(comm, model, images, labels, epochs, batch, share=lambda comm, order, epoch: np.arange(48)[comm.rank :: comm.size])
+    repaired(
+        comm,
+        model,
+        images,
+        labels,
+        epochs,
+        batch,
+        share=lambda comm, order, epoch: np.arange(48)[comm.rank :: comm.size],
+    )
 
 
 @wrong(7, "that is the serial program, 4 times")

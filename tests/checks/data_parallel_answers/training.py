@@ -10,7 +10,10 @@ from torch import nn
 
 from . import right, wrong
 
-rank, size = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size  # as in the notebook: the checks' comm has others
+rank, size = (
+    MPI.COMM_WORLD.rank,
+    MPI.COMM_WORLD.size,
+)  # as in the notebook: the checks' comm has others
 
 # Task 1 -----------------------------------------------------------------------------------------------------------------
 
@@ -18,7 +21,9 @@ rank, size = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size  # as in the notebook: the
 @right(1)
 def one_message_for_all_gradients(comm, model, batches):
     optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), []
-    for mine, first in zip(model.parameters(), comm.bcast([p.data for p in model.parameters()]), strict=True):
+    for mine, first in zip(
+        model.parameters(), comm.bcast([p.data for p in model.parameters()]), strict=True
+    ):
         mine.data.copy_(first)
     for images, labels in batches:
         share = len(images) // comm.size
@@ -26,10 +31,14 @@ def one_message_for_all_gradients(comm, model, batches):
         loss = F.cross_entropy(model(images[rows]), labels[rows])
         optimizer.zero_grad()
         loss.backward()
-        flat = np.concatenate([p.grad.numpy().ravel() for p in model.parameters()] + [[loss.item()]]).astype(np.float32)
+        flat = np.concatenate(
+            [p.grad.numpy().ravel() for p in model.parameters()] + [[loss.item()]]
+        ).astype(np.float32)
         comm.Allreduce(MPI.IN_PLACE, flat)
         flat /= comm.size
-        nn.utils.vector_to_parameters(torch.from_numpy(flat[:-1]), [p.grad for p in model.parameters()])
+        nn.utils.vector_to_parameters(
+            torch.from_numpy(flat[:-1]), [p.grad for p in model.parameters()]
+        )
         optimizer.step()
         losses.append(flat[-1])
     return losses
@@ -59,7 +68,9 @@ def parameters_averaged_after_each_step(comm, model, batches):
     for parameter in model.parameters():
         comm.Bcast(parameter.data.numpy())
     for images, labels in batches:
-        loss = F.cross_entropy(model(images[comm.rank :: comm.size]), labels[comm.rank :: comm.size])
+        loss = F.cross_entropy(
+            model(images[comm.rank :: comm.size]), labels[comm.rank :: comm.size]
+        )
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -93,8 +104,12 @@ def momentum_by_hand(comm, model, batches):
         comm.Bcast(parameter.data.numpy())
     speeds = [torch.zeros_like(parameter) for parameter in parameters]
     for images, labels in batches:
-        loss = F.cross_entropy(model(images[comm.rank :: comm.size]), labels[comm.rank :: comm.size])
-        for parameter, speed, gradient in zip(parameters, speeds, torch.autograd.grad(loss, parameters), strict=True):
+        loss = F.cross_entropy(
+            model(images[comm.rank :: comm.size]), labels[comm.rank :: comm.size]
+        )
+        for parameter, speed, gradient in zip(
+            parameters, speeds, torch.autograd.grad(loss, parameters), strict=True
+        ):
             total = np.empty(gradient.shape, np.float32)
             comm.Allreduce(gradient.contiguous().numpy(), total)
             speed.mul_(0.9).add_(torch.from_numpy(total) / comm.size)
@@ -145,7 +160,9 @@ def gradients_not_reduced(comm, model, batches):
     for parameter in model.parameters():
         comm.Bcast(parameter.data.numpy())
     for images, labels in batches:
-        loss = F.cross_entropy(model(images[comm.rank :: comm.size]), labels[comm.rank :: comm.size])
+        loss = F.cross_entropy(
+            model(images[comm.rank :: comm.size]), labels[comm.rank :: comm.size]
+        )
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -153,7 +170,10 @@ def gradients_not_reduced(comm, model, batches):
     return losses
 
 
-@wrong(1, "Your function uses the notebook's rank and size: take rank and size from the comm that it is given")
+@wrong(
+    1,
+    "Your function uses the notebook's rank and size: take rank and size from the comm that it is given",
+)
 def rows_by_the_notebooks_rank(comm, model, batches):
     optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), []
     for parameter in model.parameters():
@@ -170,7 +190,10 @@ def rows_by_the_notebooks_rank(comm, model, batches):
     return losses
 
 
-@wrong(1, "the model that you were given saw no image. Did you train a copy? comm.bcast(model) returns a new one")
+@wrong(
+    1,
+    "the model that you were given saw no image. Did you train a copy? comm.bcast(model) returns a new one",
+)
 def a_copy_of_rank_0s_model(comm, model, batches):
     return hand(comm, comm.bcast(model), batches, start=False)
 
@@ -194,7 +217,9 @@ def horovod(model, batches, start=True, wrap=True, op=None, all_images=False):
         hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), []
     if wrap:
-        optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters(), op=op or hvd.Average)
+        optimizer = hvd.DistributedOptimizer(
+            optimizer, named_parameters=model.named_parameters(), op=op or hvd.Average
+        )
     for images, labels in batches:
         rows = slice(None) if all_images else slice(hvd.rank(), None, hvd.size())
         loss = F.cross_entropy(model(images[rows]), labels[rows])
@@ -215,7 +240,9 @@ def gradients_reduced_by_name(model, batches):
     hvd.broadcast_parameters(dict(model.named_parameters()), root_rank=0)
     optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), []
     for images, labels in batches:
-        loss = F.cross_entropy(model(images[hvd.rank() :: hvd.size()]), labels[hvd.rank() :: hvd.size()])
+        loss = F.cross_entropy(
+            model(images[hvd.rank() :: hvd.size()]), labels[hvd.rank() :: hvd.size()]
+        )
         optimizer.zero_grad()
         loss.backward()
         for name, parameter in model.named_parameters():
@@ -245,9 +272,17 @@ def all_at_once_and_synchronized(model, batches):
 def the_sum_of_what_is_divided(model, batches):
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    wrapped, losses = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters(), op=hvd.Sum), []
+    wrapped, losses = (
+        hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters(), op=hvd.Sum),
+        [],
+    )
     for images, labels in batches:
-        loss = F.cross_entropy(model(images[hvd.rank() :: hvd.size()]), labels[hvd.rank() :: hvd.size()]) / hvd.size()
+        loss = (
+            F.cross_entropy(
+                model(images[hvd.rank() :: hvd.size()]), labels[hvd.rank() :: hvd.size()]
+            )
+            / hvd.size()
+        )
         wrapped.zero_grad()
         loss.backward()
         wrapped.step()
@@ -258,7 +293,9 @@ def the_sum_of_what_is_divided(model, batches):
 @wrong(2, "optimizer_in_place_of_losses returned 'SGD' objects")
 def optimizer_in_place_of_losses(model, batches):
     horovod(model, batches)
-    return hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))  # of a class that cannot be sent
+    return hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1)
+    )  # of a class that cannot be sent
 
 
 @wrong(2, "Did all ranks start from rank 0's parameters?")
@@ -326,7 +363,12 @@ def blocks_and_gathered_losses(model, batches):
 @right(3)
 def views_in_small_buckets(model, batches):
     rank, size = dist.get_rank(), dist.get_world_size()
-    wrapped, losses = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True, bucket_cap_mb=0.001), []
+    wrapped, losses = (
+        nn.parallel.DistributedDataParallel(
+            model, gradient_as_bucket_view=True, bucket_cap_mb=0.001
+        ),
+        [],
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     for images, labels in batches:
         loss = F.cross_entropy(wrapped(images[rank::size]), labels[rank::size])
@@ -349,7 +391,10 @@ def no_wrapper_but_the_same_calls(model, batches):
         loss = F.cross_entropy(model(images[rank::size]), labels[rank::size])
         optimizer.zero_grad()
         loss.backward()
-        for tensor in (*(parameter.grad for parameter in model.parameters()), mean := loss.detach()):
+        for tensor in (
+            *(parameter.grad for parameter in model.parameters()),
+            mean := loss.detach(),
+        ):
             dist.all_reduce(tensor)
             tensor /= size
         optimizer.step()

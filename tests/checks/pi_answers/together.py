@@ -5,7 +5,10 @@ from mpi4py import MPI
 
 from . import right, still_to_do, wrong
 
-rank, size = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size  # as in the notebook: the checks' comm has others
+rank, size = (
+    MPI.COMM_WORLD.rank,
+    MPI.COMM_WORLD.size,
+)  # as in the notebook: the checks' comm has others
 
 # Task 4 -----------------------------------------------------------------------------------------------------------------
 
@@ -110,7 +113,9 @@ def by_hand(comm, estimate):
     if everyone is None:
         return None
     mean = sum(everyone) / len(everyone)
-    return mean, (sum((e - mean) ** 2 for e in everyone) / (len(everyone) - 1) / len(everyone)) ** 0.5
+    return mean, (
+        sum((e - mean) ** 2 for e in everyone) / (len(everyone) - 1) / len(everyone)
+    ) ** 0.5
 
 
 @right(5)
@@ -137,7 +142,9 @@ def both_sums_in_an_array(comm, estimate):
 @wrong(5, "That is their sum")
 def sum_where_mean_is_due(comm, estimate):
     everyone = comm.gather(estimate)
-    return (sum(everyone), np.std(everyone, ddof=1) / np.sqrt(comm.size)) if comm.rank == 0 else None
+    return (
+        (sum(everyone), np.std(everyone, ddof=1) / np.sqrt(comm.size)) if comm.rank == 0 else None
+    )
 
 
 @wrong(5, "divide by sqrt(4)")
@@ -164,7 +171,10 @@ def mean_of_own(comm, estimate):
     return (estimate, np.std(everyone, ddof=1) / np.sqrt(comm.size)) if comm.rank == 0 else None
 
 
-@wrong(5, "Your function uses the notebook's size: take rank and size from the comm that it is given, comm.rank and comm.size.")
+@wrong(
+    5,
+    "Your function uses the notebook's size: take rank and size from the comm that it is given, comm.rank and comm.size.",
+)
 def size_of_the_notebook(comm, estimate):
     everyone = comm.gather(estimate)
     return (np.mean(everyone), np.std(everyone, ddof=1) / np.sqrt(size)) if comm.rank == 0 else None
@@ -339,7 +349,11 @@ def one_round_only(comm, throw, target, batch):
 def one_round_too_many(comm, throw, target, batch):
     inside, darts, last, error = 0, 0, 1.0, 1.0
     while last >= target:
-        inside, darts, last = inside + comm.allreduce(throw(batch)), darts + comm.size * batch, error
+        inside, darts, last = (
+            inside + comm.allreduce(throw(batch)),
+            darts + comm.size * batch,
+            error,
+        )
         p = inside / darts
         error = 4 * np.sqrt(p * (1 - p) / darts)
     return 4 * p, error, darts

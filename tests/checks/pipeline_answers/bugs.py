@@ -25,7 +25,9 @@ def by_log_softmax(y, labels, n):
 
 @right(5)
 def one_by_one(y, labels, n):
-    return sum(F.cross_entropy(one[None], label[None]) / n for one, label in zip(y, labels, strict=True))
+    return sum(
+        F.cross_entropy(one[None], label[None]) / n for one, label in zip(y, labels, strict=True)
+    )
 
 
 @wrong(5, "5 times too large, about")
@@ -173,7 +175,11 @@ def colleagues_row(rank, size, micro, most):
 @wrong(7, "it holds 3 micro-batches at once")
 def one_f_one_b_without_the_limit(rank, size, micro, most):
     ahead = min(size - 1 - rank, micro)
-    return "F" * ahead + "FB" * (micro - ahead) + "B" * ahead if ahead < 3 else "FFFB" + "FB" * (micro - 3) + "BB"
+    return (
+        "F" * ahead + "FB" * (micro - ahead) + "B" * ahead
+        if ahead < 3
+        else "FFFB" + "FB" * (micro - 3) + "BB"
+    )
 
 
 @wrong(7, "is possible")

@@ -83,13 +83,19 @@ def the_limit_first(seconds, stages):
 @right(1)
 def arrays_from_numpy(seconds, stages):
     cuts = combinations(range(1, len(seconds)), stages - 1)
-    best = min(cuts, key=lambda inner: max(part.sum() for part in np.split(np.array(seconds), inner)))
+    best = min(
+        cuts, key=lambda inner: max(part.sum() for part in np.split(np.array(seconds), inner))
+    )
     return np.split(np.arange(len(seconds)), best)
 
 
 @wrong(1, "Equally many layers are not equally much work")
 def equally_many(seconds, stages):
-    return np.array_split(np.arange(len(seconds)), stages) if len(seconds) != 6 else [[0, 1], [2, 3], [4, 5]]
+    return (
+        np.array_split(np.arange(len(seconds)), stages)
+        if len(seconds) != 6
+        else [[0, 1], [2, 3], [4, 5]]
+    )
 
 
 @wrong(1, "The last stage has what the others left")
@@ -152,7 +158,9 @@ right(2)(backward)
 def by_autograd(comm, x, y, labels, n, sent):
     last = comm.rank == comm.size - 1
     loss = F.cross_entropy(y, labels) * len(labels) / n if last else y
-    torch.autograd.backward([loss], [torch.ones_like(loss) if last else comm.recv(source=comm.rank + 1)])
+    torch.autograd.backward(
+        [loss], [torch.ones_like(loss) if last else comm.recv(source=comm.rank + 1)]
+    )
     if comm.rank > 0:
         sent.append(comm.issend(x.grad.clone(), comm.rank - 1))
     return loss.item() if last else 0
@@ -182,7 +190,11 @@ def the_sum(comm, x, y, labels, n, sent):
 
 @wrong(2, "this would hang")
 def nothing_is_sent(comm, x, y, labels, n, sent):
-    return backward(comm, x, y, labels, n, []) if comm.rank != 1 else float(y.backward(comm.recv(source=2)) or 0)
+    return (
+        backward(comm, x, y, labels, n, [])
+        if comm.rank != 1
+        else float(y.backward(comm.recv(source=2)) or 0)
+    )
 
 
 @wrong(2, "one process's with")
@@ -215,7 +227,10 @@ def nothing_returned_but_on_the_last_rank(comm, x, y, labels, n, sent):
 def gpipe(comm, stage, images, labels, micro):
     sent = []
     held = [forward(comm, stage, x, sent) for x in images.tensor_split(micro)]
-    total = sum(backward(comm, *one, y, len(images), sent) for one, y in zip(held, labels.tensor_split(micro), strict=True))
+    total = sum(
+        backward(comm, *one, y, len(images), sent)
+        for one, y in zip(held, labels.tensor_split(micro), strict=True)
+    )
     MPI.Request.waitall(sent)
     return total
 
@@ -237,7 +252,9 @@ def the_latest_first(comm, stage, images, labels, micro):  # as GPipe's own pape
 def with_1f1b_already(comm, stage, images, labels, micro):
     parts = zip(images.tensor_split(micro), labels.tensor_split(micro), strict=True)
     ahead, sent, total = min(comm.size - 1 - comm.rank, micro), [], 0.0
-    held = deque((*forward(comm, stage, x, sent), y) for x, y in (next(parts) for _ in range(ahead)))
+    held = deque(
+        (*forward(comm, stage, x, sent), y) for x, y in (next(parts) for _ in range(ahead))
+    )
     for x, y in parts:
         held.append((*forward(comm, stage, x, sent), y))
         total += backward(comm, *held.popleft(), len(images), sent)
@@ -256,7 +273,11 @@ def by_blocking_sends(comm, stage, images, labels, micro):
         if not last:
             comm.send(held[-1][1].detach(), comm.rank + 1)
     for (x, y), its in zip(held, labels.tensor_split(micro), strict=True):
-        loss = F.cross_entropy(y, its, reduction="sum") / len(labels) if last else (y * comm.recv(source=comm.rank + 1)).sum()
+        loss = (
+            F.cross_entropy(y, its, reduction="sum") / len(labels)
+            if last
+            else (y * comm.recv(source=comm.rank + 1)).sum()
+        )
         loss.backward()
         total += loss.item() * last
         if not first:
@@ -278,7 +299,10 @@ def the_first_rank_goes_backwards(comm, stage, images, labels, micro):
     sent = []
     held = [forward(comm, stage, x, sent) for x in images[:10].tensor_split(micro)]
     held = held[::-1] if comm.rank == 0 else held
-    total = sum(backward(comm, *one, y, 10, sent) for one, y in zip(held, labels[:10].tensor_split(micro), strict=True))
+    total = sum(
+        backward(comm, *one, y, 10, sent)
+        for one, y in zip(held, labels[:10].tensor_split(micro), strict=True)
+    )
     MPI.Request.waitall(sent)
     return total
 
@@ -347,7 +371,10 @@ def one_forward_too_few_on_rank_0(comm, stage, images, labels, micro):
     sent = []
     parts = images.tensor_split(micro)
     held = [forward(comm, stage, x, sent) for x in (parts[1:] if comm.rank == 0 else parts)]
-    return sum(backward(comm, *one, y, len(images), sent) for one, y in zip(held, labels.tensor_split(micro), strict=False))
+    return sum(
+        backward(comm, *one, y, len(images), sent)
+        for one, y in zip(held, labels.tensor_split(micro), strict=False)
+    )
 
 
 # Task 4 -----------------------------------------------------------------------------------------------------------------
@@ -357,7 +384,12 @@ right(4)(with_1f1b_already)
 
 @right(4)
 def one_f_one_b(comm, stage, images, labels, micro):
-    parts, held, sent, total = zip(images.tensor_split(micro), labels.tensor_split(micro), strict=True), [], [], 0.0
+    parts, held, sent, total = (
+        zip(images.tensor_split(micro), labels.tensor_split(micro), strict=True),
+        [],
+        [],
+        0.0,
+    )
     ahead = min(comm.size - 1 - comm.rank, micro)
     for kind in "F" * ahead + "FB" * (micro - ahead) + "B" * ahead:
         if kind == "F":
@@ -382,7 +414,9 @@ def backward_when_enough_are_held(comm, stage, images, labels, micro):
 
 
 @right(4)
-def with_sendrecv(comm, stage, images, labels, micro):  # as Megatron-LM does it: each swap with a neighbour is one call
+def with_sendrecv(
+    comm, stage, images, labels, micro
+):  # as Megatron-LM does it: each swap with a neighbour is one call
     rank, last = comm.rank, comm.size - 1
     parts = list(zip(images.tensor_split(micro), labels.tensor_split(micro), strict=True))
     ahead, held, total = min(last - rank, micro), [], 0.0
@@ -401,7 +435,11 @@ def with_sendrecv(comm, stage, images, labels, micro):  # as Megatron-LM does it
         else:
             gradient = comm.recv(source=rank + 1) if rank < last else None
         old, y, its = held.pop(0)
-        loss = (y * gradient).sum() if rank < last else F.cross_entropy(y, its, reduction="sum") / len(labels)
+        loss = (
+            (y * gradient).sum()
+            if rank < last
+            else F.cross_entropy(y, its, reduction="sum") / len(labels)
+        )
         loss.backward()
         total += loss.item() * (rank == last)
         if rank and i + 1 < micro:

@@ -30,7 +30,10 @@ def room(limit, world_size, parameters, bytes_per_story):
 
 @right(1)
 def all_stages_then_the_first(limit, world_size, parameters, bytes_per_story):
-    stories = [int((limit - costs.zero_total(parameters, world_size, stage)) // bytes_per_story) for stage in range(4)]
+    stories = [
+        int((limit - costs.zero_total(parameters, world_size, stage)) // bytes_per_story)
+        for stage in range(4)
+    ]
     good = [stage for stage in range(4) if stories[stage] >= 8]
     return (good[0], stories[good[0]]) if good else None
 
@@ -56,7 +59,9 @@ def as_the_double_slash_gives_it(limit, world_size, parameters, bytes_per_story)
 @right(1)
 def from_the_highest_stage_down(limit, world_size, parameters, bytes_per_story):
     best = None
-    for stage, held in reversed(list(enumerate(costs.zero_total(parameters, world_size, s) for s in range(4)))):
+    for stage, held in reversed(
+        list(enumerate(costs.zero_total(parameters, world_size, s) for s in range(4)))
+    ):
         stories = (limit - held) // bytes_per_story
         best = (stage, round(stories)) if stories >= 8 else best
     return best
@@ -64,13 +69,17 @@ def from_the_highest_stage_down(limit, world_size, parameters, bytes_per_story):
 
 @wrong(1, "the lowest stage is due")
 def the_most_stories(limit, world_size, parameters, bytes_per_story):
-    stage, stories = max(room(limit, world_size, parameters, bytes_per_story), key=lambda fit: fit[1])
+    stage, stories = max(
+        room(limit, world_size, parameters, bytes_per_story), key=lambda fit: fit[1]
+    )
     return (stage, stories) if stories >= 8 else None
 
 
 @wrong(1, "fewer than 8. Take a higher stage")
 def one_story_is_enough(limit, world_size, parameters, bytes_per_story):
-    return next((fit for fit in room(limit, world_size, parameters, bytes_per_story) if fit[1] >= 1), None)
+    return next(
+        (fit for fit in room(limit, world_size, parameters, bytes_per_story) if fit[1] >= 1), None
+    )
 
 
 @wrong(1, "That is all ranks together; asked is one rank")
@@ -88,7 +97,9 @@ def stage_3_where_nothing_fits(limit, world_size, parameters, bytes_per_story):
 @wrong(1, "The states need room, too: 16 bytes a parameter")
 def stories_without_states(limit, world_size, parameters, bytes_per_story):
     fits = room(limit, world_size, parameters, bytes_per_story)
-    return next(((stage, int(limit // bytes_per_story)) for stage, stories in fits if stories >= 8), None)
+    return next(
+        ((stage, int(limit // bytes_per_story)) for stage, stories in fits if stories >= 8), None
+    )
 
 
 @wrong(1, "Round down: a part of a story does not fit")
@@ -99,12 +110,22 @@ def rounded_up(limit, world_size, parameters, bytes_per_story):
 
 @wrong(1, "That is the fewest that are wanted")
 def eight(limit, world_size, parameters, bytes_per_story):
-    return next(((stage, 8) for stage, stories in room(limit, world_size, parameters, bytes_per_story) if stories >= 8), None)
+    return next(
+        (
+            (stage, 8)
+            for stage, stories in room(limit, world_size, parameters, bytes_per_story)
+            if stories >= 8
+        ),
+        None,
+    )
 
 
 @wrong(1, "To the byte: what fits exactly, fits")
 def more_than_eight(limit, world_size, parameters, bytes_per_story):
-    return next((fit for fit in room(limit - 1, world_size, parameters, bytes_per_story) if fit[1] >= 8), None)
+    return next(
+        (fit for fit in room(limit - 1, world_size, parameters, bytes_per_story) if fit[1] >= 8),
+        None,
+    )
 
 
 @wrong(1, "two whole numbers are due")
@@ -115,7 +136,14 @@ def a_part_of_a_story(limit, world_size, parameters, bytes_per_story):
 
 @wrong(1, "two whole numbers are due")
 def the_stage_only(limit, world_size, parameters, bytes_per_story):
-    return next((stage for stage, stories in room(limit, world_size, parameters, bytes_per_story) if stories >= 8), None)
+    return next(
+        (
+            stage
+            for stage, stories in room(limit, world_size, parameters, bytes_per_story)
+            if stories >= 8
+        ),
+        None,
+    )
 
 
 # Task 3 -----------------------------------------------------------------------------------------------------------------
@@ -142,7 +170,11 @@ def with_tuples(train, test):
 def from_a_third_on(train, test):
     """A mutant of the one above."""
     known = [runs_of(article) for article in train]
-    return {at for at, own in enumerate(map(runs_of, test)) if own and any(3 * len(own & one) >= len(own) for one in known)}
+    return {
+        at
+        for at, own in enumerate(map(runs_of, test))
+        if own and any(3 * len(own & one) >= len(own) for one in known)
+    }
 
 
 @right(3)
@@ -203,32 +235,52 @@ def the_same_text(train, test):
 def case_counts(train, test):
     known = [runs_of(one, letters=r"[A-Za-z0-9]+", lower=False) for one in train]
     own = [runs_of(one, letters=r"[A-Za-z0-9]+", lower=False) for one in test]
-    return {index for index, mine in enumerate(own) if any(2 * len(mine & one) >= len(mine) for one in known)}
+    return {
+        index
+        for index, mine in enumerate(own)
+        if any(2 * len(mine & one) >= len(mine) for one in known)
+    }
 
 
 @wrong(3, "It is in the training set with other punctuation and white space")
 def in_small_letters_only(train, test):
     known = [runs_of(one, letters=r"\S+") for one in train]
-    return {index for index, one in enumerate(test) if any(2 * len(runs_of(one, letters=r"\S+") & k) >= 15 for k in known)}
+    return {
+        index
+        for index, one in enumerate(test)
+        if any(2 * len(runs_of(one, letters=r"\S+") & k) >= 15 for k in known)
+    }
 
 
 @wrong(3, "It is in the training set with one sentence added")
 def equal_after_normalising(train, test):
     known = {" ".join(re.findall(r"\w+", one.lower())) for one in train}
-    return {index for index, one in enumerate(test) if " ".join(re.findall(r"\w+", one.lower())) in known}
+    return {
+        index
+        for index, one in enumerate(test)
+        if " ".join(re.findall(r"\w+", one.lower())) in known
+    }
 
 
 @wrong(3, "It is in the training set inside a long article with other stories")
 def share_of_the_training_story(train, test):
     known = [runs_of(one) for one in train]
-    return {index for index, one in enumerate(test) if any(k and 2 * len(runs_of(one) & k) >= len(k) for k in known)}
+    return {
+        index
+        for index, one in enumerate(test)
+        if any(k and 2 * len(runs_of(one) & k) >= len(k) for k in known)
+    }
 
 
 @wrong(3, "it has fewer than 8 words, so no run")
 def half_of_nothing(train, test):
     known = [runs_of(article) for article in train]
     own = [runs_of(article) for article in test]
-    return {index for index, mine in enumerate(own) if any(2 * len(mine & one) >= len(mine) for one in known)}
+    return {
+        index
+        for index, mine in enumerate(own)
+        if any(2 * len(mine & one) >= len(mine) for one in known)
+    }
 
 
 @wrong(3, "clean test stories are named")
@@ -240,19 +292,31 @@ def one_run_is_enough(train, test):
 @wrong(3, "In training is only a third of it here and a third there, in different stories")
 def all_training_stories_together(train, test):
     known = set().union(*(runs_of(one) for one in train))
-    return {index for index, one in enumerate(test) if 2 * len(runs_of(one) & known) >= max(1, len(runs_of(one)))}
+    return {
+        index
+        for index, one in enumerate(test)
+        if 2 * len(runs_of(one) & known) >= max(1, len(runs_of(one)))
+    }
 
 
 @wrong(3, "clean test stories are named")
 def single_words(train, test):
     known = [runs_of(one, words=1) for one in train]
-    return {index for index, one in enumerate(test) if any(2 * len(runs_of(one, 1) & k) >= len(runs_of(one, 1)) for k in known)}
+    return {
+        index
+        for index, one in enumerate(test)
+        if any(2 * len(runs_of(one, 1) & k) >= len(runs_of(one, 1)) for k in known)
+    }
 
 
 @wrong(3, "It is in the training set half of it: 8 of its 16 runs")
 def more_than_half(train, test):
     known = [runs_of(one) for one in train]
-    return {index for index, one in enumerate(test) if any(2 * len(runs_of(one) & k) > len(runs_of(one)) for k in known)}
+    return {
+        index
+        for index, one in enumerate(test)
+        if any(2 * len(runs_of(one) & k) > len(runs_of(one)) for k in known)
+    }
 
 
 @wrong(3, "it has 8 words, so one run")
@@ -263,19 +327,31 @@ def without_the_last_run(train, test):
 
     known = [but_one(one) for one in train]
     own = [but_one(one) for one in test]
-    return {index for index, mine in enumerate(own) if mine and any(2 * len(mine & one) >= len(mine) for one in known)}
+    return {
+        index
+        for index, mine in enumerate(own)
+        if mine and any(2 * len(mine & one) >= len(mine) for one in known)
+    }
 
 
 @wrong(3, "Asked are places in test")
 def places_in_training(train, test):
     own = [runs_of(one) for one in test]
-    return {place for place, one in enumerate(map(runs_of, train)) if any(2 * len(mine & one) >= len(mine) for mine in own)}
+    return {
+        place
+        for place, one in enumerate(map(runs_of, train))
+        if any(2 * len(mine & one) >= len(mine) for mine in own)
+    }
 
 
 @wrong(3, "had not returned after 6 s of the processor's time")
 def letter_by_letter(train, test):
     alike = lambda a, b: difflib.SequenceMatcher(None, a, b, autojunk=False).ratio()  # noqa: E731
-    return {index for index, one in enumerate(test) if max(alike(one.lower(), k.lower()) for k in train) > 0.6}
+    return {
+        index
+        for index, one in enumerate(test)
+        if max(alike(one.lower(), k.lower()) for k in train) > 0.6
+    }
 
 
 # Task 4 -----------------------------------------------------------------------------------------------------------------
@@ -349,22 +425,36 @@ def by_chance(references, tokenizer):
 
 @wrong(4, "a whole number of tokens is due")
 def a_quantile_not_rounded(references, tokenizer):
-    return {"max_new_tokens": np.quantile(lengths_of(references, tokenizer), 0.99) + 0.5, "do_sample": False}
+    return {
+        "max_new_tokens": np.quantile(lengths_of(references, tokenizer), 0.99) + 0.5,
+        "do_sample": False,
+    }
 
 
 @wrong(4, "generate() does not take")
 def a_misspelt_name(references, tokenizer):
-    return {"max_new_tokens": max(lengths_of(references, tokenizer)), "do_sample": False, "beams": 4}
+    return {
+        "max_new_tokens": max(lengths_of(references, tokenizer)),
+        "do_sample": False,
+        "beams": 4,
+    }
 
 
 @wrong(4, "ZeroDivisionError")  # in the middle of the search
 def no_beams(references, tokenizer):
-    return {"max_new_tokens": max(lengths_of(references, tokenizer)), "do_sample": False, "num_beams": 0}
+    return {
+        "max_new_tokens": max(lengths_of(references, tokenizer)),
+        "do_sample": False,
+        "num_beams": 0,
+    }
 
 
 @wrong(4, "the ranks have different settings")
 def another_on_each_rank(references, tokenizer):
-    return {"max_new_tokens": max(lengths_of(references, tokenizer)) + int(os.environ["RANK"]), "do_sample": False}
+    return {
+        "max_new_tokens": max(lengths_of(references, tokenizer)) + int(os.environ["RANK"]),
+        "do_sample": False,
+    }
 
 
 @wrong(4, "are cut off before their end")
@@ -376,4 +466,8 @@ def forced_to_go_on(references, tokenizer):
 @wrong(4, "with as many tokens as the model wants it is")
 def hurried_to_the_end(references, tokenizer):
     longest = max(lengths_of(references, tokenizer))
-    return {"max_new_tokens": longest * 5 // 4, "do_sample": False, "exponential_decay_length_penalty": (5, 1.5)}
+    return {
+        "max_new_tokens": longest * 5 // 4,
+        "do_sample": False,
+        "exponential_decay_length_penalty": (5, 1.5),
+    }

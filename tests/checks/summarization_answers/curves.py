@@ -13,7 +13,11 @@ def every_nth(order, step, batch_size, rank, world_size):
 
 @right(2)
 def a_block_each(order, step, batch_size, rank, world_size):
-    return torch.tensor(order[step * batch_size : (step + 1) * batch_size]).chunk(world_size)[rank].tolist()
+    return (
+        torch.tensor(order[step * batch_size : (step + 1) * batch_size])
+        .chunk(world_size)[rank]
+        .tolist()
+    )
 
 
 @right(2)
@@ -31,7 +35,11 @@ def total_of(number):
 
 @right(2)
 def row_by_row(order, step, batch_size, rank, world_size):
-    return [order[place] for place in range(step * batch_size, (step + 1) * batch_size) if place % world_size == rank]
+    return [
+        order[place]
+        for place in range(step * batch_size, (step + 1) * batch_size)
+        if place % world_size == rank
+    ]
 
 
 @right(2)

@@ -153,4 +153,10 @@ def never_stepped(model, rows, seconds):
 @wrong(5, "this would hang")
 def each_rank_its_own_clock(model, rows, seconds):
     # Short steps: one as long as what the clocks differ by could be the last of all ranks
-    trained_by_hand(model, rows, 0.7 * seconds, batch=4, agree=lambda seconds, start: time.monotonic() - start < seconds)
+    trained_by_hand(
+        model,
+        rows,
+        0.7 * seconds,
+        batch=4,
+        agree=lambda seconds, start: time.monotonic() - start < seconds,
+    )

@@ -76,7 +76,11 @@ def the_mean(comm, x, w, b):
 
 @wrong(1, "allreduce of shape (7, 3)")
 def all_gradients_summed(comm, x, w, b):
-    return x @ w + b, lambda g: (comm.allreduce(g @ w.T), comm.allreduce(x.T @ g), comm.allreduce(g.sum(0)))
+    return x @ w + b, lambda g: (
+        comm.allreduce(g @ w.T),
+        comm.allreduce(x.T @ g),
+        comm.allreduce(g.sum(0)),
+    )
 
 
 @wrong(1, "the target is none")
@@ -115,7 +119,11 @@ def the_bias_on_one_rank(comm, x, w, b):
 
 @right(2)
 def a_share_of_the_bias(comm, x, w, b):
-    return comm.allreduce(x @ w + b / comm.size), lambda g: (np.dot(g, w.T), np.dot(x.T, g), np.ones(len(g)) @ g)
+    return comm.allreduce(x @ w + b / comm.size), lambda g: (
+        np.dot(g, w.T),
+        np.dot(x.T, g),
+        np.ones(len(g)) @ g,
+    )
 
 
 @right(2)

@@ -10,7 +10,10 @@ from . import right, wrong
 
 def neighbours(comm):
     """As in the lab. Sent to the ranks before the answers, as is all up to task 4."""
-    return comm.rank - 1 if comm.rank > 0 else MPI.PROC_NULL, comm.rank + 1 if comm.rank + 1 < comm.size else MPI.PROC_NULL
+    return (
+        comm.rank - 1 if comm.rank > 0 else MPI.PROC_NULL,
+        comm.rank + 1 if comm.rank + 1 < comm.size else MPI.PROC_NULL,
+    )
 
 
 def convolve(x, w):
@@ -21,7 +24,10 @@ def convolve(x, w):
 def convolve_back(x, w, g):
     x, w = (torch.from_numpy(np.ascontiguousarray(one)).requires_grad_() for one in (x, w))
     y = F.conv2d(x[None, None], w[None, None], padding=(0, len(w) // 2))[0, 0]
-    return [one.numpy() for one in torch.autograd.grad(y, (x, w), torch.from_numpy(np.ascontiguousarray(g)))]
+    return [
+        one.numpy()
+        for one in torch.autograd.grad(y, (x, w), torch.from_numpy(np.ascontiguousarray(g)))
+    ]
 
 
 def halo(comm, x, k):
@@ -50,7 +56,12 @@ def by_requests(comm, x, k):
     above, below = neighbours(comm)
     y = np.zeros((len(x) + 2 * k, x.shape[1]))
     y[k:-k] = x
-    waits = [comm.Irecv(y[:k], above), comm.Irecv(y[-k:], below), comm.Isend(x[:k], above), comm.Isend(x[-k:], below)]
+    waits = [
+        comm.Irecv(y[:k], above),
+        comm.Irecv(y[-k:], below),
+        comm.Isend(x[:k], above),
+        comm.Isend(x[-k:], below),
+    ]
     MPI.Request.Waitall(waits)
     return y
 
@@ -72,7 +83,9 @@ def even_and_odd(comm, x, k):
     for turn in (0, 1):
         partner = comm.rank + 1 if comm.rank % 2 == turn else comm.rank - 1
         if 0 <= partner < comm.size:
-            mine, place = (x[-k:], slice(len(y) - k, None)) if partner > comm.rank else (x[:k], slice(0, k))
+            mine, place = (
+                (x[-k:], slice(len(y) - k, None)) if partner > comm.rank else (x[:k], slice(0, k))
+            )
             if comm.rank % 2:
                 comm.Send(mine.copy(), partner)
                 comm.Recv(y[place], partner)
@@ -132,7 +145,9 @@ def whole_strips(comm, x, k):
     above, below = neighbours(comm)
     first, last = (comm.sendrecv(x, to, source=of) for to, of in ((below, above), (above, below)))
     zeros = np.zeros((k, x.shape[1]))
-    return np.vstack([zeros if first is None else first[-k:], x, zeros if last is None else last[:k]])
+    return np.vstack(
+        [zeros if first is None else first[-k:], x, zeros if last is None else last[:k]]
+    )
 
 
 @wrong(4, "6 messages; two are the target")
@@ -152,7 +167,12 @@ def to_everybody(comm, x, k):
 def home_by_requests(comm, g, k):
     above, below = neighbours(comm)
     x, first, last = g[k:-k].copy(), np.zeros_like(g[:k]), np.zeros_like(g[:k])
-    waits = [comm.Irecv(first, above), comm.Irecv(last, below), comm.Isend(g[:k], above), comm.Isend(g[-k:], below)]
+    waits = [
+        comm.Irecv(first, above),
+        comm.Irecv(last, below),
+        comm.Isend(g[:k], above),
+        comm.Isend(g[-k:], below),
+    ]
     MPI.Request.Waitall(waits)
     x[:k] += first
     x[len(x) - k :] += last
@@ -243,7 +263,10 @@ def with_the_exchange(comm, x, w):
 @right(6)
 def autograd_within(comm, x, w):
     k = len(w) // 2
-    wide, kernel = torch.from_numpy(halo(comm, x, k)).requires_grad_(), torch.from_numpy(w).requires_grad_()
+    wide, kernel = (
+        torch.from_numpy(halo(comm, x, k)).requires_grad_(),
+        torch.from_numpy(w).requires_grad_(),
+    )
     y = F.conv2d(wide[None, None], kernel[None, None], padding=(0, k))[0, 0]
 
     def back(g):
@@ -345,7 +368,10 @@ def the_mask_travels_as_a_column(comm, x, v, w):
     rank, last = comm.rank, comm.size - 1
     wide = halo(comm, x, k + j)
     parts = [convolve(wide[i : i + 2 * k + 1], v) for i in range(len(x) + 2 * j)]
-    rows = [0 * p if (rank == 0 and i < j) or (rank == last and i >= len(x) + j) else p for i, p in enumerate(parts)]
+    rows = [
+        0 * p if (rank == 0 and i < j) or (rank == last and i >= len(x) + j) else p
+        for i, p in enumerate(parts)
+    ]
     return convolve(np.vstack(rows), w)
 
 

@@ -17,15 +17,25 @@ def from_a_table(parameters, ranks, stage):
 def formula(parameters, ranks, stage, moments=8, start_has=(), first=(1, 2, 3)):
     """What wrong answers have in common. Sent to the ranks before them."""
     optimizer, gradients, compute = (ranks if stage >= stage_from else 1 for stage_from in first)
-    parts = {"master": 4 / optimizer, "moments": moments / optimizer, "gradients": 2 / gradients, "compute": 2 / compute}
+    parts = {
+        "master": 4 / optimizer,
+        "moments": moments / optimizer,
+        "gradients": 2 / gradients,
+        "compute": 2 / compute,
+    }
     start = parts["compute"] + parts["master"] + (parts["gradients"] if stage == 3 else 0)
-    return parameters * (start + sum(parts[name] for name in start_has)), parameters * sum(parts.values())
+    return parameters * (start + sum(parts[name] for name in start_has)), parameters * sum(
+        parts.values()
+    )
 
 
 @right(1)
 def component_by_component(parameters, ranks, stage):
     divided_from = {"moments": (8, 1), "master": (4, 1), "gradients": (2, 2), "parameters": (2, 3)}
-    held = {name: each * parameters / (ranks if stage >= first else 1) for name, (each, first) in divided_from.items()}
+    held = {
+        name: each * parameters / (ranks if stage >= first else 1)
+        for name, (each, first) in divided_from.items()
+    }
     peak = sum(held.values())
     return peak - held["moments"] - (held["gradients"] if stage < 3 else 0), peak
 
@@ -33,8 +43,18 @@ def component_by_component(parameters, ranks, stage):
 @right(1)
 def in_whole_bytes_rounded_up(parameters, ranks, stage):
     n = ranks
-    start = (6 * parameters, 2 * parameters - -4 * parameters // n, 2 * parameters - -4 * parameters // n, 8 * parameters // n)
-    peak = (16 * parameters, 4 * parameters + 12 * parameters // n, 2 * parameters + 14 * parameters // n, 16 * parameters // n)
+    start = (
+        6 * parameters,
+        2 * parameters - -4 * parameters // n,
+        2 * parameters - -4 * parameters // n,
+        8 * parameters // n,
+    )
+    peak = (
+        16 * parameters,
+        4 * parameters + 12 * parameters // n,
+        2 * parameters + 14 * parameters // n,
+        16 * parameters // n,
+    )
     return start[stage], peak[stage]
 
 
@@ -45,7 +65,9 @@ def with_a_branch_for_each_stage(parameters, ranks, stage):
         return 6 * parameters, 16 * parameters
     if stage == 3:
         return 8 * part, 16 * part
-    return 2 * parameters + 4 * part, (4 * parameters if stage == 1 else 2 * parameters + 2 * part) + 12 * part
+    return 2 * parameters + 4 * part, (
+        4 * parameters if stage == 1 else 2 * parameters + 2 * part
+    ) + 12 * part
 
 
 @wrong(1, "The two moments are missing: 8 bytes a parameter")
@@ -74,7 +96,10 @@ def stage_3_without_gradients(parameters, ranks, stage):
     return (6 * parameters / ranks if stage == 3 else start), peak
 
 
-@wrong(1, "stage 1, at the peak of backward: you say 67.11 MB; a rank holds 83.89 MB, 10 bytes a parameter.\nThat is all 16")
+@wrong(
+    1,
+    "stage 1, at the peak of backward: you say 67.11 MB; a rank holds 83.89 MB, 10 bytes a parameter.\nThat is all 16",
+)
 def all_divided_from_stage_1_on(parameters, ranks, stage):
     return formula(parameters, ranks, stage, first=(1, 1, 1))
 
@@ -103,17 +128,33 @@ def sorted_rows(results):
     for one in sorted(results, key=lambda one: (one["stage"], one["ranks"], one["rank"])):
         if one["rank"]:
             continue
-        start, peak = (sum(map(one["samples"][moment].get, HELD)) for moment in ("initialize", "backward"))
-        rows.append({"ranks": one["ranks"], "batch": one["ranks"] * 4, "parameters": one["parameters"]})
+        start, peak = (
+            sum(map(one["samples"][moment].get, HELD)) for moment in ("initialize", "backward")
+        )
+        rows.append(
+            {"ranks": one["ranks"], "batch": one["ranks"] * 4, "parameters": one["parameters"]}
+        )
         rows[-1] |= {"stage": one["stage"], "initialize": start, "training": peak, "note": "mine"}
     return rows
 
 
-def rows_of(results, moment="backward", batch=4, names=HELD, of=lambda one: one["rank"] == 0, ranks=lambda one: one["ranks"]):
+def rows_of(
+    results,
+    moment="backward",
+    batch=4,
+    names=HELD,
+    of=lambda one: one["rank"] == 0,
+    ranks=lambda one: one["ranks"],
+):
     """What wrong answers have in common. Sent to the ranks before them."""
     rows = []
     for one in filter(of, results):
-        row = {"ranks": ranks(one), "batch": batch * one["ranks"], "parameters": one["parameters"], "stage": one["stage"]}
+        row = {
+            "ranks": ranks(one),
+            "batch": batch * one["ranks"],
+            "parameters": one["parameters"],
+            "stage": one["stage"],
+        }
         row["initialize"] = sum(one["samples"]["initialize"][name] for name in names)
         rows.append(row | {"training": sum(one["samples"][moment][name] for name in names)})
     return rows
@@ -126,7 +167,11 @@ def two_helpers(results):
 
     def row(one):
         columns = {"initialize": held(one, "initialize"), "training": held(one, "backward")}
-        return {name: one[name] for name in ("ranks", "stage", "parameters")} | columns | {"batch": one["ranks"] * 4}
+        return (
+            {name: one[name] for name in ("ranks", "stage", "parameters")}
+            | columns
+            | {"batch": one["ranks"] * 4}
+        )
 
     return [row(one) for one in results if not one["rank"]]
 
@@ -137,9 +182,12 @@ def one_for_each_run(results):
     rows = []
     for (ranks, stage), one in runs.items():
         values = {
-            c: sum(one["samples"][m][h] for h in HELD) for c, m in {"initialize": "initialize", "training": "backward"}.items()
+            c: sum(one["samples"][m][h] for h in HELD)
+            for c, m in {"initialize": "initialize", "training": "backward"}.items()
         }
-        rows.append(dict(ranks=ranks, stage=stage, batch=4 * ranks, parameters=one["parameters"], **values))
+        rows.append(
+            dict(ranks=ranks, stage=stage, batch=4 * ranks, parameters=one["parameters"], **values)
+        )
     return rows
 
 
@@ -149,7 +197,12 @@ def from_the_last_run_to_the_first(results):
     for one in reversed(results):
         if one["rank"] == 0:
             rows.append(
-                {"ranks": one["ranks"], "stage": one["stage"], "parameters": one["parameters"], "batch": 4 * one["ranks"]}
+                {
+                    "ranks": one["ranks"],
+                    "stage": one["stage"],
+                    "parameters": one["parameters"],
+                    "batch": 4 * one["ranks"],
+                }
             )
             for name in HELD:
                 for column, moment in (("initialize", "initialize"), ("training", "backward")):
@@ -181,7 +234,10 @@ def resident(results):
 def predicted(results):
     rows = rows_of(results)
     runs = [one for one in results if one["rank"] == 0]
-    return [row | {"training": sum(one["predicted"].values())} for row, one in zip(rows, runs, strict=True)]
+    return [
+        row | {"training": sum(one["predicted"].values())}
+        for row, one in zip(rows, runs, strict=True)
+    ]
 
 
 @wrong(2, "each rank takes 4 samples, so a step learns from")
@@ -224,7 +280,10 @@ def from_the_top_down(parameters, ranks, memory):
 
 @right(3)
 def least_of_those_that_fit(parameters, ranks, memory):
-    return min((stage for stage in range(4) if formula(parameters, ranks, stage)[1] <= memory), default=None)
+    return min(
+        (stage for stage in range(4) if formula(parameters, ranks, stage)[1] <= memory),
+        default=None,
+    )
 
 
 @right(3)
@@ -256,7 +315,9 @@ def less_than(parameters, ranks, memory):
 
 @wrong(3, "but that holds 120 GB on a rank: too much. Count the peak of backward")
 def what_fits_after_initialize(parameters, ranks, memory):
-    return next((stage for stage in range(4) if formula(parameters, ranks, stage)[0] / 10 <= memory), None)
+    return next(
+        (stage for stage in range(4) if formula(parameters, ranks, stage)[0] / 10 <= memory), None
+    )
 
 
 @wrong(3, "but stage 1 holds 31.41 GB on a rank, and that fits")

@@ -12,7 +12,12 @@ from . import right, wrong
 
 @right(4)
 def two_layers_one_after_another(config):
-    zero = {"stage": 2, "overlap_comm": False, "reduce_bucket_size": 1.3e5, "allgather_bucket_size": 1.3e5}
+    zero = {
+        "stage": 2,
+        "overlap_comm": False,
+        "reduce_bucket_size": 1.3e5,
+        "allgather_bucket_size": 1.3e5,
+    }
     return {**config, "zero_optimization": zero}
 
 
@@ -29,16 +34,24 @@ def one_layer_in_place(config):
 
 @right(4)
 def a_little_more_than_a_layer(config):
-    return {**config, "zero_optimization": {**config["zero_optimization"], "reduce_bucket_size": 70_000}}
+    return {
+        **config,
+        "zero_optimization": {**config["zero_optimization"], "reduce_bucket_size": 70_000},
+    }
 
 
 @right(4)
 def two_layers_without_overlap_and_in_parts(config):
-    config["zero_optimization"].update(overlap_comm=False, reduce_bucket_size=131_072, allgather_partitions=True)
+    config["zero_optimization"].update(
+        overlap_comm=False, reduce_bucket_size=131_072, allgather_partitions=True
+    )
     return config
 
 
-@wrong(4, "the target is 0.52 MB.\nThe bucket has room for 500,000,000 values of 2 bytes, all allocated at once.")
+@wrong(
+    4,
+    "the target is 0.52 MB.\nThe bucket has room for 500,000,000 values of 2 bytes, all allocated at once.",
+)
 def no_overlap(config):
     return with_zero(config, overlap_comm=False)
 
@@ -190,6 +203,8 @@ def a_copy_is_changed(flat, gradient, adam):
     stage1(flat.clone(), gradient, adam)
 
 
-@wrong(5, "ank 0 calls dist.all_gather_into_tensor, ranks 1, 2 and 3 call dist.reduce_scatter_tensor")
+@wrong(
+    5, "ank 0 calls dist.all_gather_into_tensor, ranks 1, 2 and 3 call dist.reduce_scatter_tensor"
+)
 def only_rank_0_gathers(flat, gradient, adam):
     stage1(flat, gradient, adam, gather=dist.get_rank() == 0)

@@ -16,7 +16,9 @@ def train():
     deepspeed.init_distributed()
     torch.manual_seed(0)
     model = torch.nn.Linear(16, 1)
-    engine, _, _, _ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=CONFIG)
+    engine, _, _, _ = deepspeed.initialize(
+        model=model, model_parameters=model.parameters(), config=CONFIG
+    )
     rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
     data = torch.rand(16, 16, generator=torch.Generator().manual_seed(1))[rank::ranks]
     losses = []

@@ -13,7 +13,13 @@ from pi2zero.checks.framework.collective import on_ranks
 from pi2zero.checks.framework.counted import MessageComm
 from pi2zero.mpi import name_ranks
 
-LENGTHS = (8, 1003, 3, 1, 0)  # divisible by 4, not divisible, shorter than the ranks, one number, none
+LENGTHS = (
+    8,
+    1003,
+    3,
+    1,
+    0,
+)  # divisible by 4, not divisible, shorter than the ranks, one number, none
 
 
 def part_of(rank, length, dtype=np.float64):
@@ -62,7 +68,9 @@ def _judge_traffic(case, reports, length, itemsize, phases, rows=None):
                 "Do you send the whole array where one chunk is due, or go on for too many steps?"
             )
         if report["messages"] > steps:
-            raise CheckFailed(f"{case}, rank {rank} sent {report['messages']:,} messages; {steps} are enough: one chunk a step.")
+            raise CheckFailed(
+                f"{case}, rank {rank} sent {report['messages']:,} messages; {steps} are enough: one chunk a step."
+            )
 
 
 def _sent_nothing(reports, length) -> bool:
@@ -80,7 +88,9 @@ def task1(reduce_scatter):
         def judge(size, reports, length=length):
             total, case = sum(part_of(rank, length) for rank in range(size)), _case(length, size)
             if _sent_nothing(reports, length):
-                raise CheckFailed(f"{case}, nothing was sent. The sum of a chunk needs all ranks' numbers.")
+                raise CheckFailed(
+                    f"{case}, nothing was sent. The sum of a chunk needs all ranks' numbers."
+                )
             for rank, report in enumerate(reports):
                 chunk = (rank + 1) % size
                 _judge_chunk(case, rank, chunk, report["args"][0], total, _chunks(length, size))
@@ -121,7 +131,9 @@ def task2(all_gather):
         def judge(size, reports, length=length):
             case, right = _case(length, size), part_of(1, length)
             if _sent_nothing(reports, length):
-                raise CheckFailed(f"{case}, nothing was sent. Each rank has one good chunk and needs those of all others.")
+                raise CheckFailed(
+                    f"{case}, nothing was sent. Each rank has one good chunk and needs those of all others."
+                )
             for rank, report in enumerate(reports):
                 _judge_gathered(case, rank, report["args"][0], right, _chunks(length, size))
             _judge_traffic(case, reports, length, 8, phases=1)
@@ -140,14 +152,25 @@ def _judge_gathered(case, rank, x, right, chunks):
             continue
         own = "its own good chunk, " * (chunk == (rank + 1) % len(chunks))
         if np.all(values == -1):
-            raise CheckFailed(f"{case}, rank {rank}: {own}chunk {chunk} holds what was there before; nothing good arrived in it.")
+            raise CheckFailed(
+                f"{case}, rank {rank}: {own}chunk {chunk} holds what was there before; nothing good arrived in it."
+            )
         if np.array_equal(values, right[start:stop] - 1):
-            raise CheckFailed(f"{case}, rank {rank}: {own}chunk {chunk} is added to what was there. Copy here; do not add.")
-        raise CheckFailed(f"{case}, rank {rank}: {own}chunk {chunk} holds numbers of another chunk.")
+            raise CheckFailed(
+                f"{case}, rank {rank}: {own}chunk {chunk} is added to what was there. Copy here; do not add."
+            )
+        raise CheckFailed(
+            f"{case}, rank {rank}: {own}chunk {chunk} holds numbers of another chunk."
+        )
 
 
 # Shape, dtype, and whether the array is handed in transposed (so that its numbers do not lie one after another).
-_ARRAYS = [((8,), "float64", False), ((1003,), "float32", False), ((3,), "int64", False), ((0,), "float64", False)]
+_ARRAYS = [
+    ((8,), "float64", False),
+    ((1003,), "float32", False),
+    ((3,), "int64", False),
+    ((0,), "float64", False),
+]
 _ARRAYS += [((1,), "float64", False), ((7, 5), "float32", False), ((5, 7), "float64", True)]
 
 
@@ -174,7 +197,9 @@ def _judge_sum(parts, reports):
     total = sum(parts)
     case = f"with an array of shape {total.shape} and {total.dtype}"
     if _sent_nothing(reports, total.size):
-        raise CheckFailed(f"{case}, nothing was sent on the comm that your function was given. Use that one, not MPI.COMM_WORLD.")
+        raise CheckFailed(
+            f"{case}, nothing was sent on the comm that your function was given. Use that one, not MPI.COMM_WORLD."
+        )
     for rank, report in enumerate(reports):
         mine, after = report["result"], report["args"][0]
         if mine is None:
@@ -185,9 +210,13 @@ def _judge_sum(parts, reports):
         if not np.array_equal(mine, total):
             _explain_sum(case, rank, mine.ravel(), parts, total.ravel())
         if mine.dtype != total.dtype:
-            raise CheckFailed(f"{case}, rank {rank} returned {mine.dtype}; it has to be {total.dtype}, as x.")
+            raise CheckFailed(
+                f"{case}, rank {rank} returned {mine.dtype}; it has to be {total.dtype}, as x."
+            )
         if not np.array_equal(after, parts[rank]):
-            raise CheckFailed(f"{case}, x of rank {rank} was changed; work on a copy: the caller still needs x.")
+            raise CheckFailed(
+                f"{case}, x of rank {rank} was changed; work on a copy: the caller still needs x."
+            )
     rows = total.shape[0] if total.ndim > 1 else None
     _judge_traffic(case, reports, total.size, total.itemsize, phases=2, rows=rows)
 
@@ -196,7 +225,9 @@ def _explain_sum(case, rank, mine, parts, total):
     if np.allclose(mine, total / len(parts)):
         raise CheckFailed(f"{case}, rank {rank} returned the mean; the sum is due.")
     if np.array_equal(mine, parts[rank].ravel()):
-        raise CheckFailed(f"{case}, rank {rank} returned its own x. Does your ring work on a copy that is then thrown away?")
+        raise CheckFailed(
+            f"{case}, rank {rank} returned its own x. Does your ring work on a copy that is then thrown away?"
+        )
     wrong = np.flatnonzero(mine != total)
     raise CheckFailed(
         f"{case}, {wrong.size} of {total.size} numbers of rank {rank} are wrong: number {wrong[0]} is {as_text(mine[wrong[0]])}, "
@@ -219,11 +250,17 @@ def task6(shift):
                 if np.any(out != 1.0 + rank):
                     raise CheckFailed(f"rank {rank}'s `out` was changed; only `into` may be.")
                 if np.all(into == -1):
-                    raise CheckFailed(f"nothing arrived in rank {rank}'s `into`; it has to be what rank {left} had in `out`.")
+                    raise CheckFailed(
+                        f"nothing arrived in rank {rank}'s `into`; it has to be what rank {left} had in `out`."
+                    )
                 if np.any(into != 1.0 + left):
-                    raise CheckFailed(f"rank {rank} got rank {int(into[0]) - 1}'s numbers; its left neighbour is rank {left}.")
+                    raise CheckFailed(
+                        f"rank {rank} got rank {int(into[0]) - 1}'s numbers; its left neighbour is rank {left}."
+                    )
                 if report["messages"] > 1:
-                    raise CheckFailed(f"rank {rank} sent {report['messages']} messages; one is enough.")
+                    raise CheckFailed(
+                        f"rank {rank} sent {report['messages']} messages; one is enough."
+                    )
 
         sizes = on_ranks(shift, arguments, judge, watch=partial(MessageComm, only=("Send", "Recv")))
     return f"No send waits for a receive that never comes, however long the array; tried with {listed(sizes)} ranks."

@@ -30,21 +30,29 @@ def blank(judge):
     @wraps(judge)
     def check(function):
         if not callable(function):
-            raise CheckFailed(f"Give the check your function itself, without brackets behind its name; it got {function!r}.")
+            raise CheckFailed(
+                f"Give the check your function itself, without brackets behind its name; it got {function!r}."
+            )
         if any(function is kits for kits in _kits):
-            _say(f"{name} is the kit's now. To check your own, run its cell first; if that shows an error, mend it there.")
+            _say(
+                f"{name} is the kit's now. To check your own, run its cell first; if that shows an error, mend it there."
+            )
             return
         if is_left(function):
             if _speaks():
                 note(f"blank {name}", "open")
-            _say(f"{name} is still to be written. The next cell brings the kit's, so that the notebook goes on.")
+            _say(
+                f"{name} is still to be written. The next cell brings the kit's, so that the notebook goes on."
+            )
             return
         try:
             with noted(f"blank {name}", _speaks()):
                 verified = judge(function)
         except (CheckFailed, TaskNotDone) as wrong:
             text = f"{wrong}".rstrip()
-            raise CheckFailed(f"{name} is not right yet.\n{text}\nMend it, or go on: the next cell has the kit's.") from None
+            raise CheckFailed(
+                f"{name} is not right yet.\n{text}\nMend it, or go on: the next cell has the kit's."
+            ) from None
         _right.append(function)
         _say(f"{name} is right. {verified}")
 
@@ -59,7 +67,9 @@ def solution(kits):
         _say(f"Your {name} is used from here on.")
         return mine
     left = mine is None or is_left(mine) or any(mine is function for function in _kits)
-    _say(f"The kit's {name} is used from here on{'' if left else ', because the check has not accepted yours'}.")
+    _say(
+        f"The kit's {name} is used from here on{'' if left else ', because the check has not accepted yours'}."
+    )
     _kits.append(kits)
     return kits
 
@@ -72,7 +82,11 @@ def is_left(function) -> bool:
 def blanks_left() -> None:
     """Print which blanks of this notebook are left, by the cells that were run in this kernel."""
     cells = get_ipython().history_manager.input_hist_raw
-    names = dict.fromkeys(found[1] for cell in cells if (found := re.search(r"^@solution\ndef (\w+)", cell, re.MULTILINE)))
+    names = dict.fromkeys(
+        found[1]
+        for cell in cells
+        if (found := re.search(r"^@solution\ndef (\w+)", cell, re.MULTILINE))
+    )
     written = {name: _last_written(cells, name) for name in names}
     still = [name for name, source in written.items() if _is_left_in(source, name)]
     if not still:
@@ -83,7 +97,11 @@ def blanks_left() -> None:
 
 def _last_written(cells, name) -> str:
     """The learner's last cell that defines a function."""
-    mine = [cell for cell in cells if re.search(rf"^def {name}\(", cell, re.MULTILINE) and "@solution" not in cell]
+    mine = [
+        cell
+        for cell in cells
+        if re.search(rf"^def {name}\(", cell, re.MULTILINE) and "@solution" not in cell
+    ]
     return mine[-1] if mine else ""
 
 
@@ -91,7 +109,11 @@ def _is_left_in(source, name) -> bool:
     """Is the function that a cell's text defines left?"""
     lines = "\n".join(line for line in source.splitlines() if not line.startswith(("%", "!")))
     try:
-        parts = [part for part in ast.parse(lines).body if isinstance(part, ast.FunctionDef) and part.name == name]
+        parts = [
+            part
+            for part in ast.parse(lines).body
+            if isinstance(part, ast.FunctionDef) and part.name == name
+        ]
         module = compile(ast.Module(parts[-1:], []), "<cell>", "exec")
     except SyntaxError:
         return "raise NotImplementedError" in source
@@ -105,7 +127,11 @@ def guessed(guess, measured, unit: str = "") -> None:
         return
     unit = f" {unit}" if unit else ""
     numbers = number(guess) is not None and number(measured) is not None
-    mine, due = (f"{number(value):.3g}" for value in (guess, measured)) if numbers else (as_text(guess), as_text(measured))
+    mine, due = (
+        (f"{number(value):.3g}" for value in (guess, measured))
+        if numbers
+        else (as_text(guess), as_text(measured))
+    )
     print(f"You guessed {mine}{unit}; it is {due}{unit}.")
 
 

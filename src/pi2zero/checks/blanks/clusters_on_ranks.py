@@ -67,4 +67,6 @@ def _judge(length, hosts, per_host, results):
             why = "You returned the sum; it has to be in x itself, which Allgatherv can fill."
         elif np.array_equal(x, parts[rank]):
             why = "x is as it was: does Allgatherv, step 3, write into x?"
-        raise CheckFailed(f"{length} numbers: x of rank {rank} is {shown(x[:8])}; the sum is {shown(sum(parts)[:8])}.\n{why}")
+        raise CheckFailed(
+            f"{length} numbers: x of rank {rank} is {shown(x[:8])}; the sum is {shown(sum(parts)[:8])}.\n{why}"
+        )

@@ -14,7 +14,10 @@ def bus_bandwidth(function):
             "Each rank sends (p - 1)/p of the array twice: in the reduce-scatter and in the all-gather.",
         ),
         (lambda n, t, p: 2 * n / t * p / (p - 1), "It is (p - 1) / p, not its inverse."),
-        (lambda n, t, p: 8e-9 * n / t * 2 * (p - 1) / p, "That is in Gbit/s; bytes a second are due."),
+        (
+            lambda n, t, p: 8e-9 * n / t * 2 * (p - 1) / p,
+            "That is in Gbit/s; bytes a second are due.",
+        ),
     ]
     cases = [(1e6, 1e-3, 4), (1024.0, 2e-5, 2), (1e9, 0.1, 8)]
     compare(function, lambda n, t, p: n / t * 2 * (p - 1) / p, cases, mistakes)

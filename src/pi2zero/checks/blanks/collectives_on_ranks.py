@@ -37,7 +37,9 @@ def naive_allreduce(function):
             if np.array_equal(x, total):
                 continue
             if isinstance(returned, np.ndarray) and np.array_equal(returned, total):
-                raise CheckFailed(f"rank {rank} returned the sum, but its x is as it was. Write into x: x[:] = ..., or out=x.")
+                raise CheckFailed(
+                    f"rank {rank} returned the sum, but its x is as it was. Write into x: x[:] = ..., or out=x."
+                )
             if size > 1 and np.array_equal(x, part_of(rank, 5)):
                 if not any(np.array_equal(other, total) for other, _ in results):
                     why = "No rank has the sum."
@@ -46,7 +48,9 @@ def naive_allreduce(function):
                 else:
                     why = "Others have the sum: `x = ...` names another array; write into this one, x[:] = ... or out=x."
                 raise CheckFailed(f"x of rank {rank} is as it was. {why}")
-            raise CheckFailed(f"x of rank {rank} is {shown(x)}; the sum over the ranks is {shown(total)}.")
+            raise CheckFailed(
+                f"x of rank {rank} is {shown(x)}; the sum over the ranks is {shown(total)}."
+            )
 
     sizes = on_ranks(named(function, run), lambda rank, size: (part_of(rank, 5),), judge)
     return f"All ranks have the sum in their x; tried with {listed(sizes)} ranks."
@@ -67,7 +71,12 @@ def ring_allreduce(function):
                         f"p - 1 in each half make {2 * (size - 1)}."
                     )
 
-        sizes = on_ranks(function, lambda rank, size, length=length: (part_of(rank, length),), judge, watch=MessageComm)
+        sizes = on_ranks(
+            function,
+            lambda rank, size, length=length: (part_of(rank, length),),
+            judge,
+            watch=MessageComm,
+        )
     return f"The sum is on every rank, in 2 (p - 1) messages; tried with {listed(sizes)} ranks and 8, 1,003 and 3 numbers."
 
 
@@ -77,9 +86,7 @@ def _judge_chunks(rank, x, total, chunks, length):
         return
     right = len(chunks) - len(wrong)
     chunk, values, due = wrong[0], x[chunks[wrong[0]]], total[chunks[wrong[0]]]
-    say = (
-        f"{length} numbers: on rank {rank}, {right} of {len(chunks)} chunks are finished. Chunk {chunk} holds {shown(values[:3])}"
-    )
+    say = f"{length} numbers: on rank {rank}, {right} of {len(chunks)} chunks are finished. Chunk {chunk} holds {shown(values[:3])}"
     if np.any(values > due):
         raise CheckFailed(
             f"{say}, more than the sum {shown(due[:3])}: in the second half a finished chunk replaces, it is not added."

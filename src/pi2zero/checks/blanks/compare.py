@@ -22,19 +22,29 @@ def compare(function, right, cases, mistakes=(), tolerance=TOLERANCE, alike=None
         if alike(mine, due, tolerance):
             continue
         arguments = ", ".join(map(shown, case))
-        known = (text for wrong, text in mistakes if alike(mine, wrong(*copy.deepcopy(case)), tolerance))
+        known = (
+            text for wrong, text in mistakes if alike(mine, wrong(*copy.deepcopy(case)), tolerance)
+        )
         why = "Is the `return` missing?" if mine is None else next(known, "")
-        raise CheckFailed(f"{name_of(function)}({arguments}) gives {shown(mine)}; it has to be {shown(due)}.\n{why}")
+        raise CheckFailed(
+            f"{name_of(function)}({arguments}) gives {shown(mine)}; it has to be {shown(due)}.\n{why}"
+        )
 
 
 def same(mine, due, tolerance=TOLERANCE) -> bool:
     """Equal up to a relative error? Numbers, arrays and tensors of one shape, and dicts, tuples and lists of them."""
     if isinstance(due, dict):
-        return isinstance(mine, dict) and mine.keys() == due.keys() and all(same(mine[key], due[key], tolerance) for key in due)
+        return (
+            isinstance(mine, dict)
+            and mine.keys() == due.keys()
+            and all(same(mine[key], due[key], tolerance) for key in due)
+        )
     if isinstance(due, tuple | list):
         mine = list(mine) if isinstance(mine, np.ndarray) and mine.ndim else mine
         alike = isinstance(mine, tuple | list) and len(mine) == len(due)
-        return alike and all(same(one, other, tolerance) for one, other in zip(mine, due, strict=True))
+        return alike and all(
+            same(one, other, tolerance) for one, other in zip(mine, due, strict=True)
+        )
     if due is None or isinstance(due, str | bool):
         return type(mine) is type(due) and mine == due
     try:
@@ -42,7 +52,9 @@ def same(mine, due, tolerance=TOLERANCE) -> bool:
     except (TypeError, ValueError, RuntimeError):
         return False
     scale = np.nan_to_num(np.abs(due)).max(initial=0.0)
-    return mine.shape == due.shape and np.allclose(mine, due, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
+    return mine.shape == due.shape and np.allclose(
+        mine, due, rtol=tolerance, atol=tolerance * scale, equal_nan=True
+    )
 
 
 def shown(value) -> str:

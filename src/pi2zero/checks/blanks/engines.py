@@ -16,8 +16,14 @@ def three_numbers(function):
         return total, micro, passes or total // (micro * ranks)
 
     mistakes = [
-        (lambda r, t=None, m=None, p=None: right(1, t, m, p), "The ranks are a factor, too: total = micro x passes x ranks."),
-        (lambda *given: (*right(*given)[:2], 1), "passes is not always 1: total / (micro x ranks)."),
+        (
+            lambda r, t=None, m=None, p=None: right(1, t, m, p),
+            "The ranks are a factor, too: total = micro x passes x ranks.",
+        ),
+        (
+            lambda *given: (*right(*given)[:2], 1),
+            "passes is not always 1: total / (micro x ranks).",
+        ),
         (lambda *given: right(*given)[::-1], "The order is total, micro, passes."),
     ]
     cases = [(2, 64, None, 2), (4, 96, 8, None), (8, None, 4, 3)]
@@ -31,7 +37,9 @@ def clip(function):
 
     def right(gradients, limit):
         norm = torch.cat([gradient.flatten() for gradient in gradients]).norm()
-        return [gradient * (limit / norm if limit and norm > limit else 1) for gradient in gradients]
+        return [
+            gradient * (limit / norm if limit and norm > limit else 1) for gradient in gradients
+        ]
 
     def each(gradients, limit):
         return [right([gradient], limit)[0] for gradient in gradients]
@@ -41,7 +49,10 @@ def clip(function):
         return [gradient * limit / norm for gradient in gradients]
 
     mistakes = [
-        (each, "That clips each tensor for itself, and the direction changes: one norm, of all of them together."),
+        (
+            each,
+            "That clips each tensor for itself, and the direction changes: one norm, of all of them together.",
+        ),
         (always, "Short gradients are not made longer, and limit 0 means: none."),
         (
             lambda gradients, limit: [gradient.clamp(-limit, limit) for gradient in gradients],
@@ -69,6 +80,10 @@ def through_fp16(function):
         (lambda g, s: (g * s).half().float(), "Divide by the scale in the end."),
         (lambda g, s: g.clone(), "It has to go through fp16: .half()."),
     ]
-    cases = [(torch.tensor([1e-8, 3e-6]), 2.0**16), (torch.tensor([0.1234567]), 8.0), (torch.tensor([10.0]), 2.0**16)]
+    cases = [
+        (torch.tensor([1e-8, 3e-6]), 2.0**16),
+        (torch.tensor([0.1234567]), 8.0),
+        (torch.tensor([10.0]), 2.0**16),
+    ]
     compare(function, right, cases, mistakes)
     return "Small gradients survive; those too large for the scale become infinite, which is how an overflow is seen."

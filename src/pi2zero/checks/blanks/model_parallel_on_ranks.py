@@ -11,7 +11,11 @@ from pi2zero.checks.blanks.compare import compare, same, shown
 from pi2zero.checks.blanks.names import with_names
 from pi2zero.checks.framework.base import CheckFailed, answer, hint
 
-PLACES = {"a rank between two others": (1, 3), "the last rank": (2, None), "the first rank": (None, 1)}  # before, after
+PLACES = {
+    "a rank between two others": (1, 3),
+    "the last rank": (2, None),
+    "the first rank": (None, 1),
+}  # before, after
 
 
 class _Post:
@@ -37,11 +41,17 @@ def backward_once(function):
     """backward_once(x, y, labels): the backward of this rank's stage; the gradient from behind comes in, x's goes on."""
     for place, (before, after) in PLACES.items():
         torch.manual_seed(4)
-        x, weight, labels = torch.rand(6, 5), torch.rand(5, 3, requires_grad=True), torch.arange(6) % 3
+        x, weight, labels = (
+            torch.rand(6, 5),
+            torch.rand(5, 3, requires_grad=True),
+            torch.arange(6) % 3,
+        )
         x.requires_grad_(before is not None)
         y, gradient = x @ weight, None if after is None else torch.rand(6, 3)
         post = _Post(gradient, after)
-        with with_names(function, dist=post, before=before, after=after, timeline=lambda what: nullcontext()):
+        with with_names(
+            function, dist=post, before=before, after=after, timeline=lambda what: nullcontext()
+        ):
             answer(function, x, y, labels)
         _judge_stage(place, post, x, weight, labels, before)
     return "On the first, a middle and the last rank the gradients are right, and x's is sent to the rank before."
@@ -60,7 +70,9 @@ def _judge_stage(place, post, x, weight, labels, before):
             f"{place} receives nothing; the gradient of y comes from the rank behind: dist.recv(gradient, src=after)."
         )
     if weight.grad is None:
-        raise CheckFailed(f"on {place} the weights have no gradient: y.backward(gradient) continues the chain rule.")
+        raise CheckFailed(
+            f"on {place} the weights have no gradient: y.backward(gradient) continues the chain rule."
+        )
     if not same(weight.grad, due_weight.grad, 1e-5):
         ones = values.detach().T @ torch.ones(6, 3)
         known = [
@@ -75,13 +87,24 @@ def _judge_stage(place, post, x, weight, labels, before):
     if before is None:
         return
     if not post.sent:
-        raise CheckFailed(f"{place} sends nothing; the rank before waits for x.grad: dist.send(x.grad, dst=before).")
+        raise CheckFailed(
+            f"{place} sends nothing; the rank before waits for x.grad: dist.send(x.grad, dst=before)."
+        )
     tensor, to = post.sent[0]
     if to != before:
-        raise CheckFailed(f"{place} sends to rank {to}; the gradient of x goes to the rank before, {before}.")
+        raise CheckFailed(
+            f"{place} sends to rank {to}; the gradient of x goes to the rank before, {before}."
+        )
     if not same(tensor, values.grad, 1e-5):
-        known = [(post.gradient, "That is the gradient that came: the rank before needs the one of this stage's input, x.grad.")]
-        raise CheckFailed(f"{place} sends {shown(tensor)}, not x.grad. {hint(tensor, known, same=same)}")
+        known = [
+            (
+                post.gradient,
+                "That is the gradient that came: the rank before needs the one of this stage's input, x.grad.",
+            )
+        ]
+        raise CheckFailed(
+            f"{place} sends {shown(tensor)}, not x.grad. {hint(tensor, known, same=same)}"
+        )
 
 
 @blank
@@ -101,7 +124,11 @@ def parallel_attention(function):
         return x * qkv + out
 
     x, qkv, out = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 5.0]), torch.tensor([7.0, 11.0])
-    ends = {"Enter": end("Enter", lambda x: x + 0.5), "Leave": end("Leave", lambda x: x * 13), "attention": attention}
+    ends = {
+        "Enter": end("Enter", lambda x: x + 0.5),
+        "Leave": end("Leave", lambda x: x * 13),
+        "attention": attention,
+    }
     with with_names(function, **ends):
         mine = answer(function, x, qkv, out)
     if mine is None:
@@ -112,7 +139,9 @@ def parallel_attention(function):
         "attention": "attention, of this rank's heads",
     }.items():
         if calls.count(name) != 1:
-            raise CheckFailed(f"it has to go once through {why}. It went {calls.count(name)} times.")
+            raise CheckFailed(
+                f"it has to go once through {why}. It went {calls.count(name)} times."
+            )
     if not same(mine, ((x + 0.5) * qkv + out) * 13):
         raise CheckFailed(
             f"the order is Enter, attention, Leave; yours is {', '.join(calls)}, and each takes what the one before gave."
@@ -145,12 +174,17 @@ def balance(function):
             other(lambda f, p, n: (n * (p * p).sum(), f)),
             "f is what the router does: the share of tokens whose largest probability is e.",
         ),
-        (other(lambda f, p, n: (n * (f * f).sum(), f)), "P has to be in it, the mean probability: f alone has no gradient."),
+        (
+            other(lambda f, p, n: (n * (f * f).sum(), f)),
+            "P has to be in it, the mean probability: f alone has no gradient.",
+        ),
         (other(lambda f, p, n: n * (f * p).sum()), "Return the loss and f."),
         (other(lambda f, p, n: (f, n * (f * p).sum())), "The loss comes first."),
     ]
     torch.manual_seed(2)
-    probabilities = (torch.randn(40, 4) + torch.tensor([2.0, 0, 0, -9])).softmax(-1)  # nobody goes to expert 3
+    probabilities = (torch.randn(40, 4) + torch.tensor([2.0, 0, 0, -9])).softmax(
+        -1
+    )  # nobody goes to expert 3
     with with_names(function, n=4):
         compare(function, right, [(probabilities,), (torch.eye(4),)], mistakes, tolerance=1e-5)
         loss, _ = answer(function, probabilities.requires_grad_())

@@ -11,7 +11,10 @@ _ESTIMATES = [  # what a mistake tends to, and what to say
     (2.0, "2 is what x + y < 1 gives, a triangle: the circle is x * x + y * y < 1."),
     (np.pi / 4, "That is π/4, the share that is inside: times 4."),
     (4 - np.pi, "That is 4 - π: you count the darts outside."),
-    (2 * np.sqrt(2), "2.83 is what one coordinate gives, used as x and as y: each dart needs two numbers."),
+    (
+        2 * np.sqrt(2),
+        "2.83 is what one coordinate gives, used as x and as y: each dart needs two numbers.",
+    ),
     (4.0, "4 means that every dart counts as inside."),
 ]
 
@@ -23,7 +26,8 @@ def pi_array(function):
         mine = number(value := answer(function, n, 3))
         if mine is None:
             raise CheckFailed(
-                f"pi_array({n}, 3) gives {shown(value)}; a number is due." + " Is the `return` missing?" * (value is None)
+                f"pi_array({n}, 3) gives {shown(value)}; a number is due."
+                + " Is the `return` missing?" * (value is None)
             )
         away = abs(mine - np.pi) / monte_carlo_pi_error(n)
         if away > 5:
@@ -32,11 +36,15 @@ def pi_array(function):
                 f"pi_array({n:,}, 3) gives {mine:.4f}: {away:,.0f} standard errors away from π; 5 are allowed.\n{why}"
             )
     if answer(function, 1_000, 3) != answer(function, 1_000, 3):
-        raise CheckFailed("The same seed gives two different estimates: take the numbers from np.random.default_rng(seed).")
+        raise CheckFailed(
+            "The same seed gives two different estimates: take the numbers from np.random.default_rng(seed)."
+        )
     if len({answer(function, 1_000, seed) for seed in range(20)}) == 1:
         raise CheckFailed("20 seeds give the same estimate: is the seed used?")
     if steps_of(function, 1_000, 3) > steps_of(function, 100, 3) + 100:
-        raise CheckFailed("Right, but it goes through a loop of Python's, dart by dart. One NumPy call works on all of them.")
+        raise CheckFailed(
+            "Right, but it goes through a loop of Python's, dart by dart. One NumPy call works on all of them."
+        )
     return "Within 5 standard errors of π, and no loop of Python's."
 
 
@@ -49,10 +57,19 @@ def _bar(inside, n):
 def error_bar(function):
     """error_bar(inside, n) -> the standard error of 4 * inside / n."""
     mistakes = [
-        (lambda inside, n: _bar(inside, n) / 4, "That is the error of the share; π is 4 times the share."),
+        (
+            lambda inside, n: _bar(inside, n) / 4,
+            "That is the error of the share; π is 4 times the share.",
+        ),
         (lambda inside, n: 4 * inside / n * (1 - inside / n) / n, "Is the square root missing?"),
-        (lambda inside, n: _bar(inside, n) ** 2, "That is the variance; the standard error is its square root."),
-        (lambda inside, n: _bar(inside, n) * np.sqrt(n), "That is the error of one dart: the mean of n has 1/sqrt(n) of it."),
+        (
+            lambda inside, n: _bar(inside, n) ** 2,
+            "That is the variance; the standard error is its square root.",
+        ),
+        (
+            lambda inside, n: _bar(inside, n) * np.sqrt(n),
+            "That is the error of one dart: the mean of n has 1/sqrt(n) of it.",
+        ),
         (
             lambda inside, n: 4 * np.sqrt(inside / n / n),
             "A dart is inside with probability p and outside with 1 - p: both count.",
@@ -72,11 +89,23 @@ def midpoint(slices, shift=0.5):
 def pi_midpoint(function):
     """pi_midpoint(slices) -> the area under 4 / (1 + x²), by the midpoint rule."""
     mistakes = [
-        (lambda n: midpoint(n, 0), "These are the heights at the slices' left edges; take their middles, (i + 0.5) / slices."),
-        (lambda n: midpoint(n, 1), "These are the heights at the slices' right edges; take their middles, (i + 0.5) / slices."),
-        (lambda n: midpoint(n) * n, "That is the sum of the heights; each slice is 1 / slices wide."),
+        (
+            lambda n: midpoint(n, 0),
+            "These are the heights at the slices' left edges; take their middles, (i + 0.5) / slices.",
+        ),
+        (
+            lambda n: midpoint(n, 1),
+            "These are the heights at the slices' right edges; take their middles, (i + 0.5) / slices.",
+        ),
+        (
+            lambda n: midpoint(n) * n,
+            "That is the sum of the heights; each slice is 1 / slices wide.",
+        ),
         (lambda n: midpoint(n) / 4, "That is the area under 1 / (1 + x²), a quarter of it."),
-        (lambda n: np.mean(4 / (1 + np.linspace(0, 1, n) ** 2)), "np.linspace(0, 1, slices) gives edges; take the middles."),
+        (
+            lambda n: np.mean(4 / (1 + np.linspace(0, 1, n) ** 2)),
+            "np.linspace(0, 1, slices) gives edges; take the middles.",
+        ),
     ]
     compare(function, midpoint, [(10,), (7,), (1_000,)], mistakes)
     return "It agrees with the midpoint rule for 7, 10 and 1,000 slices."
@@ -94,8 +123,13 @@ def break_even(function):
             lambda s, t, p: s / (t / p),
             "At this n the ranks compute as long as they start. Compare with one rank: n per_slice = start_up + ...",
         ),
-        (lambda s, t, p: s / (t * (p - 1)), "With p ranks, the time saved is 1 - 1/p of one rank's."),
+        (
+            lambda s, t, p: s / (t * (p - 1)),
+            "With p ranks, the time saved is 1 - 1/p of one rank's.",
+        ),
         (lambda s, t, p: s * t * (1 - 1 / p), "Seconds divided by seconds a slice give slices."),
     ]
-    compare(function, lambda s, t, p: s / (t * (1 - 1 / p)), [(3.0, 2e-9, 8), (2.0, 1e-9, 2)], mistakes)
+    compare(
+        function, lambda s, t, p: s / (t * (1 - 1 / p)), [(3.0, 2e-9, 8), (2.0, 1e-9, 2)], mistakes
+    )
     return "There, n per_slice = start_up + n per_slice / ranks."

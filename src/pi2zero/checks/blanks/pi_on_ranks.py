@@ -16,7 +16,9 @@ def partial_pi(function):
         shares = [answer(function, n, rank, size) for rank in range(size)]
         if bad := [share for share in shares if number(share) is None]:
             missing = " Is the `return` missing?" * (bad[0] is None)
-            raise CheckFailed(f"partial_pi({n}, rank, {size}) gives {shown(bad[0])}; a number is due.{missing}")
+            raise CheckFailed(
+                f"partial_pi({n}, rank, {size}) gives {shown(bad[0])}; a number is due.{missing}"
+            )
         if size > 1 and len(set(map(number, shares))) == 1:
             raise CheckFailed(
                 f"Every rank computes all slices: all {size} return {number(shares[0]):.8f}. Rank r's slices are r, r + size, "
@@ -30,11 +32,19 @@ def partial_pi(function):
         known = [
             (due * n, "Each slice is 1 / n wide: divide by n."),
             (lost, f"{n} slices do not divide by {size} ranks, and the last ones are lost."),
-            (midpoint(n, 0), "These are the heights at the left edges; the middle of slice i is (i + 0.5) / n."),
-            (due * size, "Is the sum divided by this rank's number of slices? The width is 1 / n for all ranks."),
+            (
+                midpoint(n, 0),
+                "These are the heights at the left edges; the middle of slice i is (i + 0.5) / n.",
+            ),
+            (
+                due * size,
+                "Is the sum divided by this rank's number of slices? The width is 1 / n for all ranks.",
+            ),
         ]
         why = hint(total, known, same=same)
-        raise CheckFailed(f"{size} ranks, {n:,} slices: the shares add up to {total:.8f}; they have to make {due:.8f}.\n{why}")
+        raise CheckFailed(
+            f"{size} ranks, {n:,} slices: the shares add up to {total:.8f}; they have to make {due:.8f}.\n{why}"
+        )
     return "The shares of 1, 3 and 4 ranks add up, also where the slices do not divide."
 
 
@@ -54,9 +64,13 @@ def deal_out(function):
             if same(mine, due):
                 continue
             if same(mine, whole):
-                raise CheckFailed(f"rank {rank} has the whole array; Scatter gives each rank its {len(due)} rows only.")
+                raise CheckFailed(
+                    f"rank {rank} has the whole array; Scatter gives each rank its {len(due)} rows only."
+                )
             if np.shape(mine) != due.shape:
-                raise CheckFailed(f"rank {rank} returned an array of shape {np.shape(mine)}; (each, 2) is due, here {due.shape}.")
+                raise CheckFailed(
+                    f"rank {rank} returned an array of shape {np.shape(mine)}; (each, 2) is due, here {due.shape}."
+                )
             raise CheckFailed(
                 f"rank {rank} returned {shown(mine)}; its rows are {shown(due)}. Has Scatter written to this array?"
             )

@@ -25,13 +25,22 @@ def largest_side(function):
             "That is for one rank: each of them holds a part of the image.",
         ),
         (
-            lambda limit, fixed, per_pixel, ranks: int(ranks * ((limit - fixed) / per_pixel) ** 0.5),
+            lambda limit, fixed, per_pixel, ranks: int(
+                ranks * ((limit - fixed) / per_pixel) ** 0.5
+            ),
             "It is the area that grows with the ranks, not the side.",
         ),
         (
-            lambda limit, fixed, per_pixel, ranks: int(((limit * ranks - fixed) / per_pixel) ** 0.5),
+            lambda limit, fixed, per_pixel, ranks: int(
+                ((limit * ranks - fixed) / per_pixel) ** 0.5
+            ),
             "The parameters are on every rank, not once.",
         ),
     ]
-    compare(function, right, [(64e6, 20_000, 75.0, 4), (1e6, 200_000, 12.5, 1), (1e9, 5e8, 100.0, 9)], mistakes)
+    compare(
+        function,
+        right,
+        [(64e6, 20_000, 75.0, 4), (1e6, 200_000, 12.5, 1), (1e9, 5e8, 100.0, 9)],
+        mistakes,
+    )
     return "The area grows with the ranks; what is fixed is on each of them."

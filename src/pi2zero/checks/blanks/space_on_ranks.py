@@ -23,18 +23,32 @@ def margin(function):
     """margin(mine, out, kernel, stride, padding) -> (rows lacking above, rows lacking below)."""
     mistakes = [
         (lambda *given: _margin(*given)[::-1], "Above comes first."),
-        (lambda *given: tuple(-rows for rows in _margin(*given)), "It is positive where rows are lacking."),
         (
-            lambda mine, out, k, s, q: (_margin(mine, out, k, s, q)[0], out[1] * s - q + k - mine[1]),
+            lambda *given: tuple(-rows for rows in _margin(*given)),
+            "It is positive where rows are lacking.",
+        ),
+        (
+            lambda mine, out, k, s, q: (
+                _margin(mine, out, k, s, q)[0],
+                out[1] * s - q + k - mine[1],
+            ),
             "The last output row is out[1] - 1: out[1] is one behind it.",
         ),
         (
             lambda mine, out, k, s, q: (mine[0] - out[0] * s, _margin(mine, out, k, s, q)[1]),
             "Padding: output row 0 begins `padding` rows above the image.",
         ),
-        (lambda mine, out, k, s, q: (q, q), "With a stride, or an even kernel, it is not the padding on both sides."),
+        (
+            lambda mine, out, k, s, q: (q, q),
+            "With a stride, or an even kernel, it is not the padding on both sides.",
+        ),
     ]
-    cases = [((9, 18), (5, 9), 3, 2, 1), ((9, 18), (9, 18), 5, 1, 2), ((18, 27), (9, 14), 2, 2, 0), ((27, 37), (14, 18), 2, 2, 0)]
+    cases = [
+        ((9, 18), (5, 9), 3, 2, 1),
+        ((9, 18), (9, 18), 5, 1, 2),
+        ((18, 27), (9, 14), 2, 2, 0),
+        ((27, 37), (14, 18), 2, 2, 0),
+    ]
     agree(compare, function, _margin, cases, mistakes)
     return "Strides, even kernels and the last row are right."
 
@@ -50,8 +64,14 @@ def halo_backward(function):
 def _judge_halo(function, kernel, stride, padding):
     space, rank, size = function.__globals__, MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
     edges = [ROWS * part // size for part in range(size + 1)]
-    out = [*(-(-edge // stride) for edge in edges[:-1]), (ROWS + 2 * padding - kernel) // stride + 1]
-    lacks = [_margin(mine, its, kernel, stride, padding) for mine, its in zip(pairwise(edges), pairwise(out), strict=True)]
+    out = [
+        *(-(-edge // stride) for edge in edges[:-1]),
+        (ROWS + 2 * padding - kernel) // stride + 1,
+    ]
+    lacks = [
+        _margin(mine, its, kernel, stride, padding)
+        for mine, its in zip(pairwise(edges), pairwise(out), strict=True)
+    ]
     draw = torch.Generator().manual_seed(3)
     gradients = [
         torch.rand(1, 2, b - a + sum(lack), 3, generator=draw, dtype=torch.double)
@@ -59,8 +79,12 @@ def _judge_halo(function, kernel, stride, padding):
     ]
     begin, end = edges[rank : rank + 2]
     due = _added(gradients, edges, lacks)[:, :, begin:end]
-    own = _added([g if r == rank else 0 * g for r, g in enumerate(gradients)], edges, lacks)[:, :, begin:end]
-    mine = answer(function, gradients[rank].clone(), space["Line"](2, list(range(size)), edges), lacks)
+    own = _added([g if r == rank else 0 * g for r, g in enumerate(gradients)], edges, lacks)[
+        :, :, begin:end
+    ]
+    mine = answer(
+        function, gradients[rank].clone(), space["Line"](2, list(range(size)), edges), lacks
+    )
     if not isinstance(mine, torch.Tensor):
         raise CheckFailed(f"it returned {mine!r}; a tensor is due. Is the `return` missing?")
     if mine.shape != due.shape:
@@ -70,12 +94,20 @@ def _judge_halo(function, kernel, stride, padding):
     if torch.allclose(mine, due, rtol=0, atol=1e-9):
         return
     known = [
-        (own, "That is the gradient of its own rows only: what the neighbours did with them has to come, and be added."),
-        (torch.where(due == own, own, due - own), "What comes is to be added to what is there, not put in its place."),
+        (
+            own,
+            "That is the gradient of its own rows only: what the neighbours did with them has to come, and be added.",
+        ),
+        (
+            torch.where(due == own, own, due - own),
+            "What comes is to be added to what is there, not put in its place.",
+        ),
     ]
     why = hint(mine, known, same=lambda one, value: torch.allclose(one, value, rtol=0, atol=1e-9))
     off = (mine - due).abs().amax((0, 1, 3)) > 1e-9
-    raise CheckFailed(f"kernel {kernel}, stride {stride}: wrong in rows {off.nonzero().flatten().tolist()} of the strip.\n{why}")
+    raise CheckFailed(
+        f"kernel {kernel}, stride {stride}: wrong in rows {off.nonzero().flatten().tolist()} of the strip.\n{why}"
+    )
 
 
 def _added(gradients, edges, lacks):

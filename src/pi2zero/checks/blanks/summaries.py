@@ -45,11 +45,24 @@ def rouge1(function):
     mistakes = [
         (share(0), "That is the recall: the share of the reference's words that the text has."),
         (share(1), "That is the precision: the share of the text's words that the reference has."),
-        (sets, "A word that comes twice in both counts twice: & of two Counters keeps the smaller count."),
-        (lambda reference, text: (share(0)(reference, text) + share(1)(reference, text)) / 2, "The harmonic mean is due."),
-        (lambda reference, text: _rouge1(reference, text) / 2, "Twice the common words, over the words of both."),
+        (
+            sets,
+            "A word that comes twice in both counts twice: & of two Counters keeps the smaller count.",
+        ),
+        (
+            lambda reference, text: (share(0)(reference, text) + share(1)(reference, text)) / 2,
+            "The harmonic mean is due.",
+        ),
+        (
+            lambda reference, text: _rouge1(reference, text) / 2,
+            "Twice the common words, over the words of both.",
+        ),
     ]
-    cases = [("the cat sat on the mat", "the dog saw the cat by the door"), ("A fire, a fire!", "a fire"), ("yes", "no")]
+    cases = [
+        ("the cat sat on the mat", "the dog saw the cat by the door"),
+        ("A fire, a fire!", "a fire"),
+        ("yes", "no"),
+    ]
     compare(named(function, run), _rouge1, cases, mistakes)
     return "It is the harmonic mean of precision and recall, in words with their counts."
 
@@ -58,7 +71,9 @@ def _greedy(article, reference, most=3, stop=True):
     parts, chosen = sentences(article), []
     while len(chosen) < most:
         best = max(parts, key=lambda part: _rouge1(reference, "\n".join([*chosen, part])))
-        if stop and _rouge1(reference, "\n".join([*chosen, best])) <= _rouge1(reference, "\n".join(chosen)):
+        if stop and _rouge1(reference, "\n".join([*chosen, best])) <= _rouge1(
+            reference, "\n".join(chosen)
+        ):
             break
         chosen.append(best)
     return "\n".join(chosen)
@@ -67,7 +82,9 @@ def _greedy(article, reference, most=3, stop=True):
 def _same_lines(mine, due, tolerance):
     """ROUGE-1 does not know in which order the lines stand."""
     texts = isinstance(mine, str) and isinstance(due, str)
-    return sorted(mine.split("\n")) == sorted(due.split("\n")) if texts else same(mine, due, tolerance)
+    return (
+        sorted(mine.split("\n")) == sorted(due.split("\n")) if texts else same(mine, due, tolerance)
+    )
 
 
 @blank
@@ -88,7 +105,10 @@ def oracle(function):
             "A sentence that does not raise the score is not taken: it may be fewer than three.",
         ),
         (lambda a, r: _greedy(a, r, most=1), "Up to three sentences, one after the other."),
-        (lambda a, r: _greedy(a, r, most=9), "Three sentences at most, also if a fourth raises the score."),
+        (
+            lambda a, r: _greedy(a, r, most=9),
+            "Three sentences at most, also if a fourth raises the score.",
+        ),
         (alone, "Each sentence is to be judged together with those chosen before, not alone."),
         (lambda a, r: _greedy(a, r).split("\n"), "The lines are due as one text: '\\n'.join(...)."),
         (lambda a, r: _greedy(a, r).replace("\n", " "), "Each sentence on a line of its own."),

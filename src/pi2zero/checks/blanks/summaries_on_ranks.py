@@ -19,7 +19,11 @@ def loss_of(function):
     tokens = [5 + 4 * rank for rank in range(comm.size)]  # of each rank
     labels = torch.full((1, tokens[-1]), -100)
     labels[0, : tokens[comm.rank]] = 7
-    inputs = {"input_ids": torch.ones(1, 5, dtype=int), "attention_mask": torch.ones(1, 5, dtype=int), "labels": labels}
+    inputs = {
+        "input_ids": torch.ones(1, 5, dtype=int),
+        "attention_mask": torch.ones(1, 5, dtype=int),
+        "labels": labels,
+    }
     inputs = {name: tensor.to(device) for name, tensor in inputs.items()}
     own = 1.0 + comm.rank
 
@@ -43,7 +47,10 @@ def _judge(result, own, tokens):
         known = [
             (own, "That is the mean of this rank's tokens: weight it by its share of all tokens."),
             (due / size, "DeepSpeed divides by the ranks once more, so times me.world_size."),
-            (own * tokens[rank], "That is the sum over this rank's tokens; divide by the tokens of all ranks."),
+            (
+                own * tokens[rank],
+                "That is the sum over this rank's tokens; divide by the tokens of all ranks.",
+            ),
             (
                 own * size,
                 "Its share, mine / total, is missing. Or all_reduce, which works in place, has overwritten `mine`.",

@@ -28,8 +28,12 @@ def _problem(n):
 
 def _gradient(model, x, y, rows, reduction):
     """The gradient of some rows as one array; of none, zeros."""
-    loss = F.cross_entropy(model(x[rows]), y[rows], reduction="sum") / (1 if reduction == "sum" else max(len(rows), 1))
-    return torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(model.parameters()))]).numpy()
+    loss = F.cross_entropy(model(x[rows]), y[rows], reduction="sum") / (
+        1 if reduction == "sum" else max(len(rows), 1)
+    )
+    return torch.cat(
+        [part.flatten() for part in torch.autograd.grad(loss, list(model.parameters()))]
+    ).numpy()
 
 
 @blank
@@ -42,7 +46,9 @@ def parallel_gradient(function):
 
     for n in (64, 62, 3):
         sizes = on_ranks(
-            named(function, run), lambda rank, size, n=n: (n,), lambda size, results, n=n: _judge_gradient(n, size, results)
+            named(function, run),
+            lambda rank, size, n=n: (n,),
+            lambda size, results, n=n: _judge_gradient(n, size, results),
         )
     return f"It is the gradient of the whole batch, of 3, 62 and 64 images; tried with {listed(sizes)} ranks."
 
@@ -56,13 +62,21 @@ def _judge_gradient(n, size, results):
         if mine is None:
             raise CheckFailed(f"rank {rank} returned None. Is the `return` missing?")
         if np.shape(mine) != due.shape:
-            raise CheckFailed(f"rank {rank} returned an array of shape {np.shape(mine)}; {due.shape} is due.")
+            raise CheckFailed(
+                f"rank {rank} returned an array of shape {np.shape(mine)}; {due.shape} is due."
+            )
         if np.allclose(mine, due, rtol=0, atol=1e-6):
             continue
         own = _gradient(model, x, y, shares[rank], "sum")
         known = [
-            (due * n, "That is the sum over all images; divide once, by the number of images in the whole batch."),
-            (due * n / size, "That is the sum over all images, divided by the ranks; divide by the images."),
+            (
+                due * n,
+                "That is the sum over all images; divide once, by the number of images in the whole batch.",
+            ),
+            (
+                due * n / size,
+                "That is the sum over all images, divided by the ranks; divide by the images.",
+            ),
             (
                 np.mean(means, axis=0),
                 "That is the mean of the ranks' means: an image of a small share counts more. Sum on the ranks.",
@@ -77,9 +91,13 @@ def _judge_gradient(n, size, results):
             ),
             (means[0], "That is rank 0's share on all ranks."),
         ]
-        why = hint(mine, known, same=lambda one, value: np.allclose(one, value, rtol=1e-4, atol=1e-6))
+        why = hint(
+            mine, known, same=lambda one, value: np.allclose(one, value, rtol=1e-4, atol=1e-6)
+        )
         off = np.abs(mine - due).max()
-        raise CheckFailed(f"{n} images: the gradient of rank {rank} is off by up to {off:.2g}; 1e-06 is allowed.\n{why}")
+        raise CheckFailed(
+            f"{n} images: the gradient of rank {rank} is off by up to {off:.2g}; 1e-06 is allowed.\n{why}"
+        )
 
 
 @blank
@@ -114,28 +132,47 @@ def _judge_difference(apart, size, results):
                 why = "reduce gives the result to rank 0 only; allreduce to all."
             raise CheckFailed(f"rank {rank} returned {shown(mine)}. {why}")
         if not np.array_equal(weights, _weights(rank * apart)):
-            raise CheckFailed(f"rank {rank}'s weights have changed: Bcast fills the array that it gets. Give it a copy.")
+            raise CheckFailed(
+                f"rank {rank}'s weights have changed: Bcast fills the array that it gets. Give it a copy."
+            )
     if np.allclose(said, due, atol=1e-6):
         return
     known = [
-        ([apart * rank / 4 for rank in range(size)], "Each says how far it is itself; all have to say the largest of these."),
-        ([apart * sum(range(size)) / 4] * size, "That is the sum over the ranks; op=MPI.MAX takes the largest."),
-        ([0] * size, "Weights that are smaller than rank 0's differ, too: take abs(...), then the largest."),
+        (
+            [apart * rank / 4 for rank in range(size)],
+            "Each says how far it is itself; all have to say the largest of these.",
+        ),
+        (
+            [apart * sum(range(size)) / 4] * size,
+            "That is the sum over the ranks; op=MPI.MAX takes the largest.",
+        ),
+        (
+            [0] * size,
+            "Weights that are smaller than rank 0's differ, too: take abs(...), then the largest.",
+        ),
     ]
     why = hint(said, known, same=lambda one, value: np.allclose(one, value, atol=1e-6))
-    raise CheckFailed(f"the largest difference is {due:g}; ranks 0 to {size - 1} returned {shown(said)}.\n{why}")
+    raise CheckFailed(
+        f"the largest difference is {due:g}; ranks 0 to {size - 1} returned {shown(said)}.\n{why}"
+    )
 
 
 @blank
 def warmed_up(function):
     """warmed_up(step, lr, steps) -> the learning rate of a step (the first is 0): up to lr within `steps` steps, then lr."""
     mistakes = [
-        (lambda step, lr, steps: lr * (step + 1) / steps, "It goes on rising after the warm-up: not more than lr."),
+        (
+            lambda step, lr, steps: lr * (step + 1) / steps,
+            "It goes on rising after the warm-up: not more than lr.",
+        ),
         (
             lambda step, lr, steps: lr * min(1, step / steps),
             "The first step has the rate 0 and is lost: it is step 0, so count from 1.",
         ),
-        (lambda step, lr, steps: lr if step >= steps else 0.0, "It jumps; it has to rise in equal steps."),
+        (
+            lambda step, lr, steps: lr if step >= steps else 0.0,
+            "It jumps; it has to rise in equal steps.",
+        ),
         (lambda step, lr, steps: lr * max(1, (step + 1) / steps), "min, not max."),
     ]
     cases = [(4, 0.4, 10), (0, 0.4, 10), (9, 0.4, 10), (25, 0.4, 10), (3, 0.1, 4)]
@@ -156,7 +193,10 @@ def train_step(function):
         sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
         optimizer = hvd.DistributedOptimizer(sgd, named_parameters=model.named_parameters())
         with with_names(function, images=images, labels=labels):
-            losses = [answer(function, model, optimizer, torch.arange(48)[comm.rank :: comm.size]) for _ in range(3)]
+            losses = [
+                answer(function, model, optimizer, torch.arange(48)[comm.rank :: comm.size])
+                for _ in range(3)
+            ]
         return losses, began, nn.utils.parameters_to_vector(model.parameters()).detach()
 
     (losses, began, ended), (due_losses, due) = agree(run), _serial_steps(images, labels)
@@ -178,7 +218,9 @@ def _serial_steps(images, labels):
 
 def _judge_step(losses, began, ended, due_losses, due):
     if torch.equal(began, ended):
-        raise CheckFailed("after three steps the parameters are as before: is optimizer.step() called, after backward?")
+        raise CheckFailed(
+            "after three steps the parameters are as before: is optimizer.step() called, after backward?"
+        )
     if not torch.allclose(ended, due, rtol=0, atol=1e-5):
         raise CheckFailed(
             f"after three steps the parameters are {(ended - due).abs().max():.2g} away from the serial program's. "
@@ -206,13 +248,21 @@ def accumulate(function):
     def hook(state, bucket):
         calls.append(bucket.index())
         mean = bucket.buffer().div_(dist.get_world_size())
-        return dist.all_reduce(mean, async_op=True).get_future().then(lambda future: future.value()[0])
+        return (
+            dist.all_reduce(mean, async_op=True).get_future().then(lambda future: future.value()[0])
+        )
 
     net.register_comm_hook(None, hook)
     rows = slice(dist.get_rank(), None, dist.get_world_size())
     agree(lambda: answer(function, net, images[rows].to(device), labels[rows].to(device), 4))
     gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in net.parameters()]
-    agree(_judge_accumulated, len(calls), seen, torch.cat([gradient.flatten() for gradient in gradients]).cpu().numpy(), whole)
+    agree(
+        _judge_accumulated,
+        len(calls),
+        seen,
+        torch.cat([gradient.flatten() for gradient in gradients]).cpu().numpy(),
+        whole,
+    )
     return "One all-reduce for 4 micro-batches, and the gradient of all images."
 
 
@@ -220,9 +270,13 @@ def _judge_accumulated(calls, seen, gradient, whole):
     if not np.any(gradient):
         raise CheckFailed("there is no gradient: is backward called?")
     if seen != [8] * 4:
-        raise CheckFailed(f"the network saw {seen} images at a time; parts = 4 micro-batches of this rank's 32 are [8, 8, 8, 8].")
+        raise CheckFailed(
+            f"the network saw {seen} images at a time; parts = 4 micro-batches of this rank's 32 are [8, 8, 8, 8]."
+        )
     if calls == 0:
-        raise CheckFailed("no all-reduce was made: no_sync is for all micro-batches but the last, which sends the sum.")
+        raise CheckFailed(
+            "no all-reduce was made: no_sync is for all micro-batches but the last, which sends the sum."
+        )
     if calls > 1:
         raise CheckFailed(
             f"{calls} all-reduces were made; one is enough: `with ddp.no_sync():` around forward and backward, "
@@ -236,8 +290,12 @@ def _judge_accumulated(calls, seen, gradient, whole):
             )
         ]
         known += [(whole / 4, "That is a quarter of the mean: divide once only.")]
-        why = hint(gradient, known, same=lambda one, value: np.allclose(one, value, rtol=1e-4, atol=1e-6))
-        raise CheckFailed(f"the gradient is off by {np.abs(gradient - whole).max():.2g}; 1e-06 is allowed.\n{why}")
+        why = hint(
+            gradient, known, same=lambda one, value: np.allclose(one, value, rtol=1e-4, atol=1e-6)
+        )
+        raise CheckFailed(
+            f"the gradient is off by {np.abs(gradient - whole).max():.2g}; 1e-06 is allowed.\n{why}"
+        )
 
 
 @blank
@@ -256,7 +314,9 @@ def read_own_part(function):
         comm.Barrier()
         if comm.rank == 0:
             Path(path).unlink()
-    return f"{comm.size} ranks read their parts, and the last one notices when its own is cut short."
+    return (
+        f"{comm.size} ranks read their parts, and the last one notices when its own is cut short."
+    )
 
 
 def _judge_part(function, path, numbers, missing):
@@ -273,12 +333,18 @@ def _judge_part(function, path, numbers, missing):
         file.Close()
     last, due = comm.rank == comm.size - 1, np.split(numbers, comm.size)[comm.rank].reshape(2, 4)
     if missing and refused != last:
-        short = "the file lacks 4 bytes of its part, and it raises no ValueError" if last else "its part is whole, and it raises"
+        short = (
+            "the file lacks 4 bytes of its part, and it raises no ValueError"
+            if last
+            else "its part is whole, and it raises"
+        )
         raise CheckFailed(f"{short}. Compare where the part ends with file.Get_size(), in bytes.")
     if missing:
         return
     if refused:
-        raise CheckFailed("the file is whole, and it raises ValueError. Both numbers have to be bytes: (rank + 1) * mine.nbytes.")
+        raise CheckFailed(
+            "the file is whole, and it raises ValueError. Both numbers have to be bytes: (rank + 1) * mine.nbytes."
+        )
     if np.all(mine == -1):
         raise CheckFailed("nothing was read into `mine`.")
     if not np.array_equal(mine, due):

@@ -10,7 +10,20 @@ from pi2zero.checks.blanks.compare import compare, shown
 from pi2zero.checks.framework.base import CheckFailed, answer
 
 
-def _adam(w, gradient, m, v, t, lr=0.1, beta1=0.9, beta2=0.999, eps=1e-8, corrected=True, root=True, added="after"):
+def _adam(
+    w,
+    gradient,
+    m,
+    v,
+    t,
+    lr=0.1,
+    beta1=0.9,
+    beta2=0.999,
+    eps=1e-8,
+    corrected=True,
+    root=True,
+    added="after",
+):
     m[:] = beta1 * m + (1 - beta1) * gradient
     v[:] = beta2 * v + (1 - beta2) * gradient**2
     m_hat, v_hat = (m / (1 - beta1**t), v / (1 - beta2**t)) if corrected else (m, v)
@@ -49,10 +62,22 @@ def adam_step(function):
         _adam(w, gradient, m, v, t, -lr, *others)
 
     mistakes = [
-        (after(lambda *given: None), "Nothing has changed: m[:] = ..., v[:] = ... and w -= ... work in place, m = ... does not."),
-        (after(only_w), "w is right, but m and v are as before: m[:] = ... works in place, m = ... does not."),
-        (mistaken(corrected=False), "The bias correction is missing: divide m by 1 - beta1**t, v by 1 - beta2**t."),
-        (mistaken(root=False), "Divide by the square root of v, the usual size of a gradient, not its square."),
+        (
+            after(lambda *given: None),
+            "Nothing has changed: m[:] = ..., v[:] = ... and w -= ... work in place, m = ... does not.",
+        ),
+        (
+            after(only_w),
+            "w is right, but m and v are as before: m[:] = ... works in place, m = ... does not.",
+        ),
+        (
+            mistaken(corrected=False),
+            "The bias correction is missing: divide m by 1 - beta1**t, v by 1 - beta2**t.",
+        ),
+        (
+            mistaken(root=False),
+            "Divide by the square root of v, the usual size of a gradient, not its square.",
+        ),
         (after(squares), "v is a mean of squares: gradient**2."),
         (after(uphill), "w goes uphill: subtract."),
     ]
@@ -64,8 +89,20 @@ def adam_step(function):
         asked = after(function)
         known = [(asked, why)]
         if name == "eps":
-            known.insert(0, (mistaken(added="inside"), "eps is added to the root of v_hat, not under the root."))
-            known.insert(0, (mistaken(added="early"), "eps is added to the corrected root, sqrt(v_hat), not to sqrt(v)."))
+            known.insert(
+                0,
+                (
+                    mistaken(added="inside"),
+                    "eps is added to the root of v_hat, not under the root.",
+                ),
+            )
+            known.insert(
+                0,
+                (
+                    mistaken(added="early"),
+                    "eps is added to the corrected root, sqrt(v_hat), not to sqrt(v).",
+                ),
+            )
         compare(asked, after(_adam), [given], known, tolerance=1e-9)
     return "Parameters and both moments are Adam's, in steps 1 and 7."
 
@@ -93,7 +130,10 @@ def bytes_on_a_rank(function):
             lambda psi, n, stage: right(psi, n, stage) - 4 * psi / (n if stage else 1),
             "The optimizer has 12 bytes: master copy, m and v, 4 each.",
         ),
-        (lambda psi, n, stage: right(psi, n, stage) * (n if stage else 1), "That is on all ranks together."),
+        (
+            lambda psi, n, stage: right(psi, n, stage) * (n if stage else 1),
+            "That is on all ranks together.",
+        ),
     ]
     cases = [(7.5e9, 64, stage) for stage in (2, 3, 1, 0)] + [(60.5e6, 1, 3), (1e6, 4, 2)]
     compare(function, right, cases, mistakes)
@@ -109,7 +149,10 @@ def one_way_seconds(function):
 
     mistakes = [
         (lambda p, lanes=16: right(p, lanes) / 8, "8 Gbit/s are 1 GB/s: divide by 8 bits a byte."),
-        (lambda p, lanes=16: right(p, lanes) * 128 / 130, "Of 130 bits on the link only 128 are data."),
+        (
+            lambda p, lanes=16: right(p, lanes) * 128 / 130,
+            "Of 130 bits on the link only 128 are data.",
+        ),
         (
             lambda p, lanes=16: right(p, lanes) * (128 / 130) ** 2,
             "128 of 130 bits are data: the link is slower by that, not faster.",
@@ -132,7 +175,11 @@ def first_fit(function):
         return memory, place
 
     run.__wrapped__ = function
-    for cells, size, at in (([0, 1, 0, 0, 2, 0, 0, 0], 2, 2), ([1, 1, 0, 0, 0], 3, 2), ([0, 0, 1, 0], 1, 0)):
+    for cells, size, at in (
+        ([0, 1, 0, 0, 2, 0, 0, 0], 2, 2),
+        ([1, 1, 0, 0, 0], 3, 2),
+        ([0, 0, 1, 0], 1, 0),
+    ):
         memory, place = answer(run, cells, size, 3)
         due = np.array(cells)
         due[at : at + size] = 3
@@ -150,8 +197,12 @@ def first_fit(function):
     except MemoryError:
         return "It takes the first gap that is large enough, and raises MemoryError where there is none."
     except Exception as error:
-        raise CheckFailed(f"3 cells in [0, 0, 1, 0, 0]: it raised {type(error).__name__}: {error}; MemoryError is due.") from None
-    raise CheckFailed("3 cells in [0, 0, 1, 0, 0]: 4 are free, but no 3 together; it has to raise MemoryError.")
+        raise CheckFailed(
+            f"3 cells in [0, 0, 1, 0, 0]: it raised {type(error).__name__}: {error}; MemoryError is due."
+        ) from None
+    raise CheckFailed(
+        "3 cells in [0, 0, 1, 0, 0]: 4 are free, but no 3 together; it has to raise MemoryError."
+    )
 
 
 @blank
@@ -162,14 +213,31 @@ def activation_bytes(function):
         return each * tokens * (16 * h * layers + words)
 
     mistakes = [
-        (lambda t, h, n, w, each=4: each * t * 16 * h * n, "The logits are missing: one value for each word, for each token."),
-        (lambda t, h, n, w, each=4: each * t * n * (16 * h + w), "There is one table of logits, at the end, not one a layer."),
+        (
+            lambda t, h, n, w, each=4: each * t * 16 * h * n,
+            "The logits are missing: one value for each word, for each token.",
+        ),
+        (
+            lambda t, h, n, w, each=4: each * t * n * (16 * h + w),
+            "There is one table of logits, at the end, not one a layer.",
+        ),
         (lambda t, h, n, w, each=4: each * t * (16 * h + w), "Each layer saves its 16 h."),
-        (lambda t, h, n, w, each=4: each * (16 * h * n * t + w), "Each token has logits of its own."),
-        (lambda t, h, n, w, each=4: right(t, h, n, w, 1), "Those are values; multiply by `each`, the bytes of one."),
-        (lambda t, h, n, w, each=4: right(t, h, n, w, 4), "`each` says how many bytes a value has; it is not always 4."),
+        (
+            lambda t, h, n, w, each=4: each * (16 * h * n * t + w),
+            "Each token has logits of its own.",
+        ),
+        (
+            lambda t, h, n, w, each=4: right(t, h, n, w, 1),
+            "Those are values; multiply by `each`, the bytes of one.",
+        ),
+        (
+            lambda t, h, n, w, each=4: right(t, h, n, w, 4),
+            "`each` says how many bytes a value has; it is not always 4.",
+        ),
     ]
-    compare(function, right, [(256, 256, 1, 1024), (256, 256, 4, 8192), (100, 64, 2, 50, 2)], mistakes)
+    compare(
+        function, right, [(256, 256, 1, 1024), (256, 256, 4, 8192), (100, 64, 2, 50, 2)], mistakes
+    )
     return "Both grow with the tokens; the logits do not care how many layers there are."
 
 
@@ -181,12 +249,30 @@ def mfu(function):
         return 6 * parameters * tokens / seconds / peak
 
     mistakes = [
-        (lambda p, t, s, peak: right(p, t, s, peak) / 3, "That is forward alone: backward takes 4 more, 6 in all."),
-        (lambda p, t, s, peak: right(p, t, s, peak) / 1.5, "That is backward alone: forward takes 2 more, 6 in all."),
-        (lambda p, t, s, peak: right(p, t, s, peak) * 8 / 6, "Recomputed operations do not count: the model needs 6."),
-        (lambda p, t, s, peak: right(p, t, s, 1), "Those are operations a second: divide by `peak`."),
-        (lambda p, t, s, peak: right(p, t, 1, peak), "`peak` is a second's: divide by the seconds, too."),
-        (lambda p, t, s, peak: 1 / right(p, t, s, peak), "It is upside down: what is needed over what could be done."),
+        (
+            lambda p, t, s, peak: right(p, t, s, peak) / 3,
+            "That is forward alone: backward takes 4 more, 6 in all.",
+        ),
+        (
+            lambda p, t, s, peak: right(p, t, s, peak) / 1.5,
+            "That is backward alone: forward takes 2 more, 6 in all.",
+        ),
+        (
+            lambda p, t, s, peak: right(p, t, s, peak) * 8 / 6,
+            "Recomputed operations do not count: the model needs 6.",
+        ),
+        (
+            lambda p, t, s, peak: right(p, t, s, 1),
+            "Those are operations a second: divide by `peak`.",
+        ),
+        (
+            lambda p, t, s, peak: right(p, t, 1, peak),
+            "`peak` is a second's: divide by the seconds, too.",
+        ),
+        (
+            lambda p, t, s, peak: 1 / right(p, t, s, peak),
+            "It is upside down: what is needed over what could be done.",
+        ),
         (lambda p, t, s, peak: 100 * right(p, t, s, peak), "That is in percent; a share is due."),
     ]
     compare(function, right, [(2e6, 256, 0.5, 1e10), (7e9, 8192, 2.0, 4e14)], mistakes)
@@ -206,13 +292,31 @@ def held(function):
         return stage3, stage3 + 2 * psi / among, hsdp
 
     mistakes = [
-        (lambda p, h, g: with_copy(p, h, g, h * g), "hpZ deals its copy out inside each host: among g ranks, not among all."),
-        (lambda p, h, g: with_copy(p, h, g, 1), "hpZ's copy is dealt out, too: among the g ranks of a host."),
-        (lambda p, h, g: right(p, h, g, copy=16), "hpZ's copy is of the parameters alone, 2 bytes each."),
+        (
+            lambda p, h, g: with_copy(p, h, g, h * g),
+            "hpZ deals its copy out inside each host: among g ranks, not among all.",
+        ),
+        (
+            lambda p, h, g: with_copy(p, h, g, 1),
+            "hpZ's copy is dealt out, too: among the g ranks of a host.",
+        ),
+        (
+            lambda p, h, g: right(p, h, g, copy=16),
+            "hpZ's copy is of the parameters alone, 2 bytes each.",
+        ),
         (lambda p, h, g: right(p, h, g, copy=4), "hpZ's copy has 2 bytes a parameter."),
-        (lambda p, h, g: (right(p, h, g)[0], 2 * p / g, 16 * p / g), "hpZ's copy comes on top of what stage 3 holds."),
-        (lambda p, h, g: (*right(p, h, g)[:2], 16 * p / (h * g)), "HSDP deals out inside a host only: among g ranks."),
-        (lambda p, h, g: (*right(p, h, g)[:2], 16 * p / h), "HSDP deals out among the ranks of a host, not among the hosts."),
+        (
+            lambda p, h, g: (right(p, h, g)[0], 2 * p / g, 16 * p / g),
+            "hpZ's copy comes on top of what stage 3 holds.",
+        ),
+        (
+            lambda p, h, g: (*right(p, h, g)[:2], 16 * p / (h * g)),
+            "HSDP deals out inside a host only: among g ranks.",
+        ),
+        (
+            lambda p, h, g: (*right(p, h, g)[:2], 16 * p / h),
+            "HSDP deals out among the ranks of a host, not among the hosts.",
+        ),
         (lambda p, h, g: right(p, h, g)[::-1], "Stage 3 first, then hpZ, then HSDP."),
     ]
     compare(function, right, [(40e9, 2, 4), (7e9, 3, 8)], mistakes)

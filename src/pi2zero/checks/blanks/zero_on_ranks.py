@@ -37,8 +37,12 @@ def zero1_step(function):
             )
     off = np.abs(reports[0]["flat"][: alone.size] - alone).max()
     if off > 1e-4:
-        raise CheckFailed(f"after three steps the parameters are {off:.2g} away from Adam's on one process; 0.0001 is allowed.")
-    return f"After three steps within 0.0001 of Adam on one process, and equal on {comm.size} ranks."
+        raise CheckFailed(
+            f"after three steps the parameters are {off:.2g} away from Adam's on one process; 0.0001 is allowed."
+        )
+    return (
+        f"After three steps within 0.0001 of Adam on one process, and equal on {comm.size} ranks."
+    )
 
 
 def _network():
@@ -49,7 +53,13 @@ def _network():
 def _batches(count):
     """STEPS batches of 4 images for each of `count` ranks."""
     draw = torch.Generator().manual_seed(1)
-    return [(torch.rand(4 * count, 64, generator=draw), torch.randint(0, 10, (4 * count,), generator=draw)) for _ in range(STEPS)]
+    return [
+        (
+            torch.rand(4 * count, 64, generator=draw),
+            torch.randint(0, 10, (4 * count,), generator=draw),
+        )
+        for _ in range(STEPS)
+    ]
 
 
 def _three_steps(function, device):
@@ -61,10 +71,15 @@ def _three_steps(function, device):
     mine = nn.Parameter(flat.chunk(comm.size)[comm.rank].clone())
     adam, firsts, began = torch.optim.Adam([mine], lr=1e-3), {}, flat.cpu().numpy().copy()
     noted = []  # with what it steps: an answer may clear the gradient afterwards
-    adam.register_step_pre_hook(lambda *given: noted.append(None if mine.grad is None else mine.grad.detach().clone()))
+    adam.register_step_pre_hook(
+        lambda *given: noted.append(None if mine.grad is None else mine.grad.detach().clone())
+    )
     for images, labels in _batches(comm.size):
         net.zero_grad()
-        images, labels = images[comm.rank :: comm.size].to(device), labels[comm.rank :: comm.size].to(device)
+        images, labels = (
+            images[comm.rank :: comm.size].to(device),
+            labels[comm.rank :: comm.size].to(device),
+        )
         F.cross_entropy(net(images), labels).backward()
         own = torch.cat([p.grad.flatten() for p in net.parameters()])
         own = F.pad(own, (0, flat.numel() - own.numel())).cpu().numpy().copy()
@@ -104,10 +119,17 @@ def _judge_gradient(reports):
                 "That is the sum over the ranks; Adam hides it, but weight decay and clipping see it. Divide by the world size.",
             ),
             (own, "That is its own gradient: reduce_scatter adds up the ranks'."),
-            (own / len(reports), "That is its own gradient, divided: reduce_scatter adds up the ranks'."),
+            (
+                own / len(reports),
+                "That is its own gradient, divided: reduce_scatter adds up the ranks'.",
+            ),
         ]
-        why = hint(mine, known, same=lambda one, value: np.allclose(one, value, rtol=1e-4, atol=1e-7))
-        raise CheckFailed(f"rank {rank}: mine.grad of the first step is not the mean over the ranks of part {rank}.\n{why}")
+        why = hint(
+            mine, known, same=lambda one, value: np.allclose(one, value, rtol=1e-4, atol=1e-7)
+        )
+        raise CheckFailed(
+            f"rank {rank}: mine.grad of the first step is not the mean over the ranks of part {rank}.\n{why}"
+        )
 
 
 @blank
@@ -115,7 +137,9 @@ def compress(function):
     """compress(v, error, feedback=1) -> (the message of v + error, what it leaves out times feedback)."""
     space = function.__globals__
     pack, unpack = space["pack"], space["unpack"]
-    v, error = torch.tensor([[3.0, -1.0, 0.5, -0.5], [0.25, 0.5, -1.0, 0.0]], device=ranks.join().device)
+    v, error = torch.tensor(
+        [[3.0, -1.0, 0.5, -0.5], [0.25, 0.5, -1.0, 0.0]], device=ranks.join().device
+    )
 
     def said(message):
         return unpack(message, 4).cpu()
@@ -127,10 +151,19 @@ def compress(function):
         message, left = result
         u = (v + error).cpu()
         due = pack(v + error)
-        if not isinstance(message, torch.Tensor) or message.dtype != torch.uint8 or message.shape != due.shape:
+        if (
+            not isinstance(message, torch.Tensor)
+            or message.dtype != torch.uint8
+            or message.shape != due.shape
+        ):
             raise CheckFailed("the message has to be what pack() makes: bytes.")
         if not torch.equal(message.cpu(), due.cpu()):
-            known = [(said(pack(v)), "It is that of v alone: what was left out before, `error`, is added first.")]
+            known = [
+                (
+                    said(pack(v)),
+                    "It is that of v alone: what was left out before, `error`, is added first.",
+                )
+            ]
             known += [(said(pack(v - error)), "The error is added, not subtracted.")]
             why = hint(said(message), known, same=same)
             raise CheckFailed(
@@ -146,6 +179,10 @@ def compress(function):
             (u, "Subtract what the message says, unpack(message, len(u))."),
         ]
         numbers = torch.as_tensor(left).tolist()
-        why = hint(torch.as_tensor(left).cpu(), known, same=lambda one, value: same(one, value, 1e-5))
-        raise CheckFailed(f"with feedback {feedback}, the error is {shown(numbers)}; it has to be {shown(rest.tolist())}.\n{why}")
+        why = hint(
+            torch.as_tensor(left).cpu(), known, same=lambda one, value: same(one, value, 1e-5)
+        )
+        raise CheckFailed(
+            f"with feedback {feedback}, the error is {shown(numbers)}; it has to be {shown(rest.tolist())}.\n{why}"
+        )
     return "What a message leaves out is added to the next, or with feedback 0 forgotten."

@@ -9,7 +9,11 @@ from pi2zero.checks.framework.base import CheckFailed, listed, named, task
 from pi2zero.checks.framework.collective import on_ranks
 from pi2zero.mpi import name_ranks
 
-IMAGES, BATCH, EPOCHS = 48, 12, 2  # of the mended script's check: 12 is divisible by 1, 2, 3 and 4 ranks
+IMAGES, BATCH, EPOCHS = (
+    48,
+    12,
+    2,
+)  # of the mended script's check: 12 is divisible by 1, 2, 3 and 4 ranks
 
 
 def _tried(assertion, cases):
@@ -35,14 +39,18 @@ def _tried(assertion, cases):
             return raised
 
         def judge(size, raised, case=case, wrong=wrong):
-            those, others = ([rank for rank in range(size) if raised[rank] is which] for which in (True, False))
+            those, others = (
+                [rank for rank in range(size) if raised[rank] is which] for which in (True, False)
+            )
             if those and others:
                 raise CheckFailed(
                     f"{case}: {name_ranks(those)} raised AssertionError, {name_ranks(others)} did not. Those go on, and wait in "
                     "their next call for ever.\nLet all ranks come to one verdict (an allreduce of it), then assert that."
                 )
             if those and not wrong:
-                raise CheckFailed(f"{case}, and your assertion raised: that is right, and has to pass.")
+                raise CheckFailed(
+                    f"{case}, and your assertion raised: that is right, and has to pass."
+                )
             if wrong and not those:
                 raise CheckFailed(f"{case}, and your assertion passed.\n{wrong}")
 
@@ -59,7 +67,11 @@ def _copy(thing):
 
 
 def _equal(mine, other):
-    return all(map(np.array_equal, mine, other)) if isinstance(mine, list) else np.array_equal(mine, other)
+    return (
+        all(map(np.array_equal, mine, other))
+        if isinstance(mine, list)
+        else np.array_equal(mine, other)
+    )
 
 
 def _network(seed, change=None):
@@ -94,13 +106,21 @@ def task4(assert_alike):
             "Compare with another rank's, not with your own.",
             lambda rank, size: (_network(rank),),
         ),
-        ("Only rank 0's parameters are others", "Compare every rank with one and the same rank.", first),
+        (
+            "Only rank 0's parameters are others",
+            "Compare every rank with one and the same rank.",
+            first,
+        ),
         (
             "The last rank's parameters are in another order",
             "Their sum is the same: compare each of them.",
             last(lambda v: v.flip(0)),
         ),
-        ("One bias of the last rank differs in its last bit", "Not one bit may differ; biases count as well.", last(_last_bit)),
+        (
+            "One bias of the last rank differs in its last bit",
+            "Not one bit may differ; biases count as well.",
+            last(_last_bit),
+        ),
     ]
     sizes = _tried(assert_alike, cases)
     return f"It raises for other starts, another order, one bit of one bias; on all ranks or on none, with {listed(sizes)} ranks."
@@ -127,30 +147,52 @@ def _one_twice(rank, size):
 def task5(assert_shared):
     """assert_shared(comm, rows, n): raises on all ranks unless they read each of n images once; fewer than p may be left out."""
     count = "Count how often each image is read."
-    padding = "some are read twice, so that all ranks get equally many (DistributedSampler's default)"
+    padding = (
+        "some are read twice, so that all ranks get equally many (DistributedSampler's default)"
+    )
     cases = [
         ("24 images are dealt like cards", "", lambda rank, size: (_order(24)[rank::size], 24)),
-        ("25 images are dealt like cards, so that shares differ by one", "", lambda rank, size: (_order(25)[rank::size], 25)),
+        (
+            "25 images are dealt like cards, so that shares differ by one",
+            "",
+            lambda rank, size: (_order(25)[rank::size], 25),
+        ),
         (
             "Of 25 images those are left out that do not divide",
             "",
             lambda rank, size: (_order(25)[: 25 // size * size][rank::size], 25),
         ),
-        ("p - 1 images are left out", "", lambda rank, size: (_order(23 + size)[:24][rank::size], 23 + size)),
+        (
+            "p - 1 images are left out",
+            "",
+            lambda rank, size: (_order(23 + size)[:24][rank::size], 23 + size),
+        ),
         (
             "All ranks read the same share",
             "Together they read it p times, and all else never.",
             lambda r, p: (_order(24)[: 24 // p], 24),
         ),
-        ("Each rank shuffles for itself", f"They overlap. {count}", lambda rank, size: (_order(24, seed=rank)[: 24 // size], 24)),
+        (
+            "Each rank shuffles for itself",
+            f"They overlap. {count}",
+            lambda rank, size: (_order(24, seed=rank)[: 24 // size], 24),
+        ),
         (f"Of 25 images {padding}", count, _padded),
-        ("The last rank reads one image twice", f"{count} The number of rows is right here.", _one_twice),
+        (
+            "The last rank reads one image twice",
+            f"{count} The number of rows is right here.",
+            _one_twice,
+        ),
         (
             "Half of the images are read by nobody",
             "Fewer than p may be left out.",
             lambda rank, size: (_order(24)[:12][rank::size], 24),
         ),
-        ("The second half is read by nobody", "Count up to n.", lambda rank, size: (np.arange(12)[rank::size], 24)),
+        (
+            "The second half is read by nobody",
+            "Count up to n.",
+            lambda rank, size: (np.arange(12)[rank::size], 24),
+        ),
         (
             "p images are read by nobody",
             "Fewer than p may be left out: of p images each rank could have read one more.",
@@ -163,12 +205,18 @@ def task5(assert_shared):
 
 def _gradients(rank):
     rng = np.random.default_rng(rank)
-    return [torch.from_numpy(rng.normal(size=shape).astype(np.float32)) for shape in ((5, 6), (5,), (3, 5), (3,))]
+    return [
+        torch.from_numpy(rng.normal(size=shape).astype(np.float32))
+        for shape in ((5, 6), (5,), (3, 5), (3,))
+    ]
 
 
 def _mean(size):
     """The mean over the ranks, summed in another order than an all-reduce would: off by rounding."""
-    every = [np.stack(parts).astype(np.float64).mean(axis=0) for parts in zip(*map(_gradients, range(size)), strict=True)]
+    every = [
+        np.stack(parts).astype(np.float64).mean(axis=0)
+        for parts in zip(*map(_gradients, range(size)), strict=True)
+    ]
     return [torch.from_numpy(one.astype(np.float32)) for one in every]
 
 
@@ -180,16 +228,43 @@ def task6(assert_mean):
         return lambda rank, size: (_gradients(rank), used(rank, size))
 
     def without_biases(rank, size):
-        return [mean if mean.dim() > 1 else own for mean, own in zip(_mean(size), _gradients(rank), strict=True)]
+        return [
+            mean if mean.dim() > 1 else own
+            for mean, own in zip(_mean(size), _gradients(rank), strict=True)
+        ]
 
     other = "Compare with the mean of all ranks' `own`."
     cases = [
-        ("The optimizer gets the mean, with float32's rounding", "", given(lambda rank, size: _mean(size))),
-        ("The optimizer gets the sum", other, given(lambda rank, size: [size * one for one in _mean(size)])),
-        ("Each rank's optimizer gets the rank's own gradient", other, given(lambda rank, size: _gradients(rank))),
-        ("All optimizers get rank 0's gradient", f"Equal is not enough. {other}", given(lambda rank, size: _gradients(0))),
-        ("The mean is divided by the ranks once more", other, given(lambda rank, size: [one / size for one in _mean(size)])),
-        ("Biases get the rank's own gradient", "Look at every tensor of the list, not at the first only.", given(without_biases)),
+        (
+            "The optimizer gets the mean, with float32's rounding",
+            "",
+            given(lambda rank, size: _mean(size)),
+        ),
+        (
+            "The optimizer gets the sum",
+            other,
+            given(lambda rank, size: [size * one for one in _mean(size)]),
+        ),
+        (
+            "Each rank's optimizer gets the rank's own gradient",
+            other,
+            given(lambda rank, size: _gradients(rank)),
+        ),
+        (
+            "All optimizers get rank 0's gradient",
+            f"Equal is not enough. {other}",
+            given(lambda rank, size: _gradients(0)),
+        ),
+        (
+            "The mean is divided by the ranks once more",
+            other,
+            given(lambda rank, size: [one / size for one in _mean(size)]),
+        ),
+        (
+            "Biases get the rank's own gradient",
+            "Look at every tensor of the list, not at the first only.",
+            given(without_biases),
+        ),
         (
             "The last rank alone uses its own gradient",
             "Every rank has to be looked at.",
@@ -211,7 +286,9 @@ def task7(mended):
     def run(comm, model, images, labels):
         mended(comm, model, images, labels, epochs=EPOCHS, batch=BATCH)
         comm.barrier()
-        return report_of(model) | {"rows": [[places[one.tobytes()] for one in some] for some in model.read]}
+        return report_of(model) | {
+            "rows": [[places[one.tobytes()] for one in some] for some in model.read]
+        }
 
     def judge(size, reports):
         _judge_rows(size, [report["rows"] for report in reports])
@@ -219,7 +296,9 @@ def task7(mended):
         together = [np.concatenate(rows) for rows in steps]
         judge_weights(size, reports, [(images[rows], labels[rows]) for rows in together])
 
-    sizes = on_ranks(named(mended, run), lambda rank, size: (Seen(seed=100 + rank), images, labels), judge)
+    sizes = on_ranks(
+        named(mended, run), lambda rank, size: (Seen(seed=100 + rank), images, labels), judge
+    )
     return (
         f"Every image is read once an epoch, and {EPOCHS} epochs end with one process's parameters to 1e-5, "
         f"equal bit by bit on all ranks; tried with {listed(sizes)} ranks."
@@ -236,12 +315,19 @@ def _judge_rows(size, read):
                 f"rank {rank} made {len(rows)} steps; {EPOCHS} epochs of {IMAGES} images in batches of {BATCH} are {steps}."
             )
         if size > 1 and len(rows[0]) == BATCH:
-            raise CheckFailed(f"rank {rank} computes whole batches of {BATCH}: that is the serial program, {size} times.")
-    by_epoch = [[np.concatenate(part) for part in np.split(np.array(rows), EPOCHS)] for rows in map(_same_lengths, read)]
+            raise CheckFailed(
+                f"rank {rank} computes whole batches of {BATCH}: that is the serial program, {size} times."
+            )
+    by_epoch = [
+        [np.concatenate(part) for part in np.split(np.array(rows), EPOCHS)]
+        for rows in map(_same_lengths, read)
+    ]
     for epoch in range(EPOCHS):
         _judge_cover(f"in epoch {epoch}", [rank[epoch] for rank in by_epoch])
     if all(np.array_equal(*rank) for rank in by_epoch):
-        raise CheckFailed("the second epoch has the order of the first. Seed the generator with the epoch.")
+        raise CheckFailed(
+            "the second epoch has the order of the first. Seed the generator with the epoch."
+        )
 
 
 def _same_lengths(rows):

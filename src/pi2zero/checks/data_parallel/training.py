@@ -61,7 +61,9 @@ def serial(model, data, gradient_times=1.0):
 
 def weights(model):
     """All parameters as one array."""
-    return np.concatenate([parameter.detach().cpu().numpy().ravel() for parameter in model.parameters()])
+    return np.concatenate(
+        [parameter.detach().cpu().numpy().ravel() for parameter in model.parameters()]
+    )
 
 
 def report_of(model):
@@ -75,7 +77,9 @@ def _judge(size, reports):
     share = BATCH // size
     for rank, report in enumerate(reports):
         if report["losses"] is None:
-            raise CheckFailed(f"rank {rank} returned None; the list of losses is due. Is the `return` missing?")
+            raise CheckFailed(
+                f"rank {rank} returned None; the list of losses is due. Is the `return` missing?"
+            )
         seen = report["images"]
         judge_seen(rank, seen)
         if size > 1 and min(seen) == BATCH:
@@ -84,18 +88,32 @@ def _judge(size, reports):
                 f"Its share is {share}: images[rank::size]."
             )
         if seen != [share] * STEPS:
-            raise CheckFailed(f"rank {rank} sent {seen} images through the model; it has to be {share} in each of {STEPS} steps.")
+            raise CheckFailed(
+                f"rank {rank} sent {seen} images through the model; it has to be {share} in each of {STEPS} steps."
+            )
     judge_weights(size, reports, batches())
     for rank, report in enumerate(reports):
         try:
             losses = np.array(report["losses"], dtype=float).ravel()
         except (TypeError, ValueError):
-            raise CheckFailed(f"rank {rank} returned {type(report['losses']).__name__!r}; the list of losses is due.") from None
+            raise CheckFailed(
+                f"rank {rank} returned {type(report['losses']).__name__!r}; the list of losses is due."
+            ) from None
         except RuntimeError:  # torch does not turn them into numbers while they could go backward
-            raise CheckFailed(f"rank {rank} returned losses that hold on to their graph, and its memory: loss.item().") from None
+            raise CheckFailed(
+                f"rank {rank} returned losses that hold on to their graph, and its memory: loss.item()."
+            ) from None
         if losses.shape != (STEPS,) or not np.allclose(losses, right_losses, rtol=1e-4):
-            reason = "That is the loss of its own share: the mean over the ranks is due." if size > 1 else ""
-            if size > 1 and losses.shape == (STEPS,) and np.allclose(losses, size * np.array(right_losses), rtol=1e-4):
+            reason = (
+                "That is the loss of its own share: the mean over the ranks is due."
+                if size > 1
+                else ""
+            )
+            if (
+                size > 1
+                and losses.shape == (STEPS,)
+                and np.allclose(losses, size * np.array(right_losses), rtol=1e-4)
+            ):
                 reason = "That is the sum over the ranks: divide by them."
             raise CheckFailed(
                 f"rank {rank} returned the losses {_few(losses)}; the whole batches have {_few(right_losses)}.\n{reason}"
@@ -113,12 +131,17 @@ def judge_seen(rank, seen):
 
 def judge_weights(size, reports, data):
     """Are the ranks' parameters equal, and those of the serial program on the whole batches `data`, from rank 0's start?"""
-    apart = [rank for rank, report in enumerate(reports) if not np.array_equal(report["weights"], reports[0]["weights"])]
+    apart = [
+        rank
+        for rank, report in enumerate(reports)
+        if not np.array_equal(report["weights"], reports[0]["weights"])
+    ]
     if apart:
         differences = [np.abs(reports[rank]["weights"] - reports[0]["weights"]) for rank in apart]
         raise CheckFailed(
             f"after {len(data)} steps, the parameters of {name_ranks(apart)} differ from rank 0's, by up to "
-            f"{np.max(differences):.2g}; not one bit may.\n" + _why_apart(reports, np.max(differences, axis=0))
+            f"{np.max(differences):.2g}; not one bit may.\n"
+            + _why_apart(reports, np.max(differences, axis=0))
         )
     model = Seen(seed=100)
     serial(model, data)
@@ -133,7 +156,12 @@ def judge_weights(size, reports, data):
 def _why_apart(reports, difference):
     if not all(np.array_equal(report["began"], reports[0]["began"]) for report in reports):
         return "Did all ranks start from rank 0's parameters?"
-    biases = np.concatenate([np.full(parameter.numel(), parameter.dim() == 1) for parameter in Seen(seed=100).parameters()])
+    biases = np.concatenate(
+        [
+            np.full(parameter.numel(), parameter.dim() == 1)
+            for parameter in Seen(seed=100).parameters()
+        ]
+    )
     if not difference[~biases].any():
         return "Only biases differ: which gradients are reduced, and which are not?"
     return "Did every rank step with the same gradient, that of all ranks?"
@@ -142,7 +170,9 @@ def _why_apart(reports, difference):
 def _why(size, mine, data):
     """The mistake that gives just these parameters."""
     twice = "The gradients are divided by the number of ranks twice."
-    known = [(size, "That is what the sum of the ranks' gradients gives: the mean is due, 1/size of it.")]
+    known = [
+        (size, "That is what the sum of the ranks' gradients gives: the mean is due, 1/size of it.")
+    ]
     known += [(1 / size, twice), (1 / size**2, twice)]
 
     def gives(mine, times):
@@ -177,7 +207,9 @@ def task1(by_hand):
         if len({tuple(report["used"]) for report in reports}) > 1:
             own_gradients.add(size)
 
-    sizes = on_ranks(named(by_hand, run), lambda rank, size: (Seen(seed=100 + rank), batches()), judge)
+    sizes = on_ranks(
+        named(by_hand, run), lambda rank, size: (Seen(seed=100 + rank), batches()), judge
+    )
     also = " But each rank stepped with its own gradient, and you averaged the parameters: equal for SGD, wrong with Adam."
     return (
         f"Parameters as the serial program's to {TOLERANCE:g}, equal bit by bit on all ranks; tried with {listed(sizes)} ranks."
@@ -191,7 +223,12 @@ def gradients_of_steps():
     used = []
 
     def note(optimizer, args, kwargs):
-        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        gradients = [
+            p.grad
+            for group in optimizer.param_groups
+            for p in group["params"]
+            if p.grad is not None
+        ]
         used.append(b"".join(gradient.detach().cpu().numpy().tobytes() for gradient in gradients))
 
     handle = register_optimizer_step_pre_hook(note)
@@ -206,7 +243,9 @@ def _in_the_world(function, run):
     comm, model = MPI.COMM_WORLD, Seen(seed=100 + MPI.COMM_WORLD.rank)
     ranks_needed(2)
     if BATCH % comm.size:
-        raise CheckFailed(f"This check's batch of {BATCH} does not divide by {comm.size} ranks. Take 2, 3, 4 or 6.")
+        raise CheckFailed(
+            f"This check's batch of {BATCH} does not divide by {comm.size} ranks. Take 2, 3, 4 or 6."
+        )
     losses = run(function, model)
     _judge(comm.size, comm.allgather({"losses": losses} | report_of(model)))
 
@@ -229,7 +268,9 @@ def task2(with_horovod):
         import horovod.torch
     except ImportError as error:
         if MPI.COMM_WORLD.rank == 0:
-            print(f"Task 2 needs Horovod, which is not here ({error}). `make horovod` builds it. Go on with task 3.")
+            print(
+                f"Task 2 needs Horovod, which is not here ({error}). `make horovod` builds it. Go on with task 3."
+            )
         return
     horovod.torch.init()
     try:

@@ -29,7 +29,11 @@ def agree(part, *args):
 def _said_if_nobody_comes(error):
     """What failed here is told also if the others never come: they may wait for this rank in a call that is not watched."""
     rank = MPI.COMM_WORLD.rank
-    late = Timer(PATIENCE, print, [f"On rank {rank}: {error}\nThe other ranks are still at work, or wait for this one."])
+    late = Timer(
+        PATIENCE,
+        print,
+        [f"On rank {rank}: {error}\nThe other ranks are still at work, or wait for this one."],
+    )
     if isinstance(error, CheckFailed):
         late.start()
     try:
@@ -63,8 +67,12 @@ def unsendable(result, name: str) -> CheckFailed | None:
     """What to say if a rank cannot send what an answer returned to the others, to be looked at; name: the answer's."""
     try:
         MPI.pickle.dumps(result)
-    except Exception:  # whatever pickle, or the thing itself, says: a generator, an open file, the communicator
-        return CheckFailed(f"{name} returned {type(result).__name__!r} objects, or has them in what it returned: return values.")
+    except (
+        Exception
+    ):  # whatever pickle, or the thing itself, says: a generator, an open file, the communicator
+        return CheckFailed(
+            f"{name} returned {type(result).__name__!r} objects, or has them in what it returned: return values."
+        )
     return None
 
 
@@ -80,8 +88,15 @@ def parted(states, before="") -> Exception | None:
         groups.setdefault(state, []).append(rank)
     if list(groups) == [("returned", "")]:
         return None
-    verbs = {"returned": ("has returned", "have returned"), "calls": ("calls", "call"), "waits": ("waits", "wait")}
-    told = [f"{name_ranks(ranks)} {verbs[kind][len(ranks) > 1]} {text}".rstrip() for (kind, text), ranks in groups.items()]
+    verbs = {
+        "returned": ("has returned", "have returned"),
+        "calls": ("calls", "call"),
+        "waits": ("waits", "wait"),
+    }
+    told = [
+        f"{name_ranks(ranks)} {verbs[kind][len(ranks) > 1]} {text}".rstrip()
+        for (kind, text), ranks in groups.items()
+    ]
     story = before + ", ".join(told)
     ends = "A collective call ends only if every rank makes it."
     if any(kind == "waits" for kind, _ in states):
@@ -94,4 +109,6 @@ def ranks_needed(fewest: int) -> None:
     world = MPI.COMM_WORLD.size
     if world < fewest:
         are, start = "is 1" if world == 1 else f"are {world}", f"pi2zero.start(n={max(fewest, 4)})"
-        raise CheckFailed(f"This check needs at least {fewest} ranks; there {are}. Start them: {start}.")
+        raise CheckFailed(
+            f"This check needs at least {fewest} ranks; there {are}. Start them: {start}."
+        )

@@ -49,8 +49,14 @@ def task(number: int):
                 with noted(task_name(judge, number), _rank() == 0):
                     verified = judge(function)
             except TaskNotDone as missing:
-                needs = "" if missing.task in (None, number) else f"needs the function of task {missing.task}, which "
-                raise TaskNotDone(f"Task {number} {needs}is still to do. {missing}", missing.task) from None
+                needs = (
+                    ""
+                    if missing.task in (None, number)
+                    else f"needs the function of task {missing.task}, which "
+                )
+                raise TaskNotDone(
+                    f"Task {number} {needs}is still to do. {missing}", missing.task
+                ) from None
             except CheckFailed as wrong:
                 raise CheckFailed(f"Task {number} is not right yet.\n{wrong}".rstrip()) from None
             if _rank() == 0:
@@ -73,7 +79,9 @@ def answer(function, *args):
     except Exception as error:
         if missing := _unwritten(error):
             raise missing from None
-        raise CheckFailed(f"{name} raised {type(error).__name__}: {error}{_line_of(function, error)}") from None
+        raise CheckFailed(
+            f"{name} raised {type(error).__name__}: {error}{_line_of(function, error)}"
+        ) from None
 
 
 def name_of(function) -> str:
@@ -169,7 +177,11 @@ def _unwritten(error) -> TaskNotDone | None:
 def _line_of(function, error) -> str:
     """The learner's own line in which an exception arose."""
     code = getattr(inspect.unwrap(function), "__code__", None)
-    lines = [frame.line for frame in traceback.extract_tb(error.__traceback__) if code and frame.filename == code.co_filename]
+    lines = [
+        frame.line
+        for frame in traceback.extract_tb(error.__traceback__)
+        if code and frame.filename == code.co_filename
+    ]
     return f"\nin the line: {lines[-1]}" if lines and lines[-1] else ""
 
 

@@ -6,7 +6,11 @@ import inspect
 
 def steps(function):
     """The instructions of a function, or of its code, and of the functions and comprehensions in it."""
-    codes = [function if inspect.iscode(function) else getattr(inspect.unwrap(function), "__code__", None)]
+    codes = [
+        function
+        if inspect.iscode(function)
+        else getattr(inspect.unwrap(function), "__code__", None)
+    ]
     for code in filter(None, codes):
         for step in dis.get_instructions(code):
             yield step

@@ -10,7 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 SECONDS = 20.0  # of the processor, that an answer gets
-WALL = 120.0  # s after which an answer that hardly wants a core, because it sleeps or waits, is ended
+WALL = (
+    120.0  # s after which an answer that hardly wants a core, because it sleeps or waits, is ended
+)
 AGAIN = 0.5  # s until the clock rings once more for an answer that has swallowed the first TimeUp
 
 
@@ -87,13 +89,19 @@ class Clock:
     def _spent(self):
         if self._since is None:
             return self._before
-        return tuple(before + now - since for before, now, since in zip(self._before, _now(), self._since, strict=True))
+        return tuple(
+            before + now - since
+            for before, now, since in zip(self._before, _now(), self._since, strict=True)
+        )
 
     def _wind(self) -> None:
         """Ring when the time could be over at the earliest: nobody computes for longer than time passes."""
         computed, _, passed = self._spent()
         left = [SECONDS - computed, WALL - passed]
-        signal.setitimer(signal.ITIMER_REAL, max(0.05, min((seconds for seconds in left if seconds > 0), default=0)))
+        signal.setitimer(
+            signal.ITIMER_REAL,
+            max(0.05, min((seconds for seconds in left if seconds > 0), default=0)),
+        )
 
     def _ring(self, signum, frame):
         if self._since is None or not _is_within(frame):

@@ -19,8 +19,21 @@ _FROM_COMM = "take rank and size from the comm that it is given, comm.rank and c
 
 # Where `root` stands among the arguments; None for calls without a root.
 _COLLECTIVES = {
-    **dict.fromkeys(["barrier", "Barrier", "allreduce", "Allreduce", "allgather", "Allgather", "Allgatherv"]),
-    **dict.fromkeys(["alltoall", "Alltoall", "scan", "Scan", "exscan", "Exscan", "Reduce_scatter", "Reduce_scatter_block"]),
+    **dict.fromkeys(
+        ["barrier", "Barrier", "allreduce", "Allreduce", "allgather", "Allgather", "Allgatherv"]
+    ),
+    **dict.fromkeys(
+        [
+            "alltoall",
+            "Alltoall",
+            "scan",
+            "Scan",
+            "exscan",
+            "Exscan",
+            "Reduce_scatter",
+            "Reduce_scatter_block",
+        ]
+    ),
     **{"bcast": 1, "Bcast": 1, "reduce": 2, "Reduce": 3, "gather": 1, "Gather": 2, "Gatherv": 2},
     **{"scatter": 1, "Scatter": 2, "Scatterv": 2},
     **dict.fromkeys(["Ibarrier", "Iallreduce", "Iallgather", "Iallgatherv", "Ialltoall"]),
@@ -29,8 +42,13 @@ _COLLECTIVES = {
 _ROOT_IN_PLACE = {"Reduce", "Ireduce", "Gather", "Gatherv", "Igather"}  # in place of what is sent
 _COMBINE = {"allreduce", "reduce", "scan", "exscan"}
 # Where `op` stands among the arguments, and what is written of it; nothing of SUM, the default.
-_OP_AT = dict.fromkeys(_COMBINE, 1) | dict.fromkeys(["Allreduce", "Reduce", "Scan", "Exscan", "Iallreduce", "Ireduce"], 2)
-_OPS = {getattr(MPI, name).handle: f" with {name}" for name in ("MAX", "MIN", "PROD", "LAND", "LOR", "LXOR", "BAND", "BOR")}
+_OP_AT = dict.fromkeys(_COMBINE, 1) | dict.fromkeys(
+    ["Allreduce", "Reduce", "Scan", "Exscan", "Iallreduce", "Ireduce"], 2
+)
+_OPS = {
+    getattr(MPI, name).handle: f" with {name}"
+    for name in ("MAX", "MIN", "PROD", "LAND", "LOR", "LXOR", "BAND", "BOR")
+}
 
 
 class _Parted(BaseException):
@@ -87,9 +105,13 @@ class WatchedComm(Messages):
         before = f"after {calls} call{'s' * (calls > 1)} that all ranks made, " if calls else ""
         wrong = parted(self._states, before)
         if len(set(self._states)) == 1 and self._states[0][0] == "calls":
-            return CheckFailed(f"The ranks had made {MANY:,} collective calls and went on. Does a loop never end?")
+            return CheckFailed(
+                f"The ranks had made {MANY:,} collective calls and went on. Does a loop never end?"
+            )
         if "NoneType" in str(wrong):
-            return CheckFailed(f"{wrong}\nreduce and gather give their result to rank 0 only; the other ranks get None.")
+            return CheckFailed(
+                f"{wrong}\nreduce and gather give their result to rank 0 only; the other ranks get None."
+            )
         return wrong
 
 
@@ -98,17 +120,35 @@ def _watched(name: str, root_at: int | None):
 
     def call(self, *args, **options):
         self.used = True
-        root = options.get("root", args[root_at] if len(args) > root_at else 0) if root_at is not None else 0
+        root = (
+            options.get("root", args[root_at] if len(args) > root_at else 0)
+            if root_at is not None
+            else 0
+        )
         given = args[0] if args else options.get("sendobj", options.get("sendbuf"))
-        if name in _ROOT_IN_PLACE and given is MPI.IN_PLACE and self.rank != root:  # MPI refuses it, while the root waits in it
-            raise CheckFailed(f"{name} takes MPI.IN_PLACE on the root, {root}, only: the other ranks give their own.")
+        if (
+            name in _ROOT_IN_PLACE and given is MPI.IN_PLACE and self.rank != root
+        ):  # MPI refuses it, while the root waits in it
+            raise CheckFailed(
+                f"{name} takes MPI.IN_PLACE on the root, {root}, only: the other ranks give their own."
+            )
         if name.islower() and (name not in ("bcast", "scatter") or self.rank == root):
-            sent = MPI.pickle.dumps(given)  # what cannot be sent raises here, not while the others wait for it inside MPI
-        if name in _COMBINE:  # nor what cannot be combined: None, or the larger of two arrays. (An operation may change its own.)
-            (args[1] if len(args) > 1 else options.get("op", MPI.SUM))(MPI.pickle.loads(sent), MPI.pickle.loads(sent))
+            sent = MPI.pickle.dumps(
+                given
+            )  # what cannot be sent raises here, not while the others wait for it inside MPI
+        if (
+            name in _COMBINE
+        ):  # nor what cannot be combined: None, or the larger of two arrays. (An operation may change its own.)
+            (args[1] if len(args) > 1 else options.get("op", MPI.SUM))(
+                MPI.pickle.loads(sent), MPI.pickle.loads(sent)
+            )
         at = _OP_AT.get(name)
         op = options.get("op", args[at] if at and len(args) > at else MPI.SUM) if at else MPI.SUM
-        self.meet(name + (_OPS.get(op.handle, "") if isinstance(op, MPI.Op) else "") + (f" with root {root}" if root else ""))
+        self.meet(
+            name
+            + (_OPS.get(op.handle, "") if isinstance(op, MPI.Op) else "")
+            + (f" with root {root}" if root else "")
+        )
         return real(self, *args, **options)
 
     return call
@@ -129,14 +169,26 @@ def on_ranks(function, arguments, judge, fewest: int = 1, watch=WatchedComm) -> 
     world = MPI.COMM_WORLD
     sizes = [size for size in sorted({world.size, 3, 2, 1}, reverse=True) if size >= fewest]
     for size in sizes:
-        order = -1 if 1 < size < world.size else 1  # a smaller world counts its ranks backwards: comm.rank is not the world's
+        order = (
+            -1 if 1 < size < world.size else 1
+        )  # a smaller world counts its ranks backwards: comm.rank is not the world's
         wrong = _try(size, order, function, arguments, judge, watch)
-        if isinstance(wrong, CheckFailed) and order < 0 and _try(size, 1, function, arguments, judge, watch) is None:
+        if (
+            isinstance(wrong, CheckFailed)
+            and order < 0
+            and _try(size, 1, function, arguments, judge, watch) is None
+        ):
             wrong = CheckFailed(
                 f"On {size} ranks whose numbers in comm are not those in MPI.COMM_WORLD, your function fails: {_FROM_COMM}"
             )
-        elif isinstance(wrong, CheckFailed) and size < world.size and (names := _of_the_notebook(function)):
-            wrong = CheckFailed(f"{str(wrong).rstrip()}\nYour function uses the notebook's {' and '.join(names)}: {_FROM_COMM}")
+        elif (
+            isinstance(wrong, CheckFailed)
+            and size < world.size
+            and (names := _of_the_notebook(function))
+        ):
+            wrong = CheckFailed(
+                f"{str(wrong).rstrip()}\nYour function uses the notebook's {' and '.join(names)}: {_FROM_COMM}"
+            )
         if wrong:
             raise wrong
     return sizes
@@ -145,7 +197,11 @@ def on_ranks(function, arguments, judge, fewest: int = 1, watch=WatchedComm) -> 
 def _of_the_notebook(function) -> list[str]:
     """Which of its notebook's rank and size a function uses. On fewer ranks than all they are others than the comm's."""
     space = getattr(inspect.unwrap(function), "__globals__", {})
-    return [name for name in ("rank", "size") if name in global_names(function) and is_whole(space.get(name))]
+    return [
+        name
+        for name in ("rank", "size")
+        if name in global_names(function) and is_whole(space.get(name))
+    ]
 
 
 def _try(size, order, function, arguments, judge, watch):

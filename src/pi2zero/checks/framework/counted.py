@@ -43,7 +43,9 @@ class MessageComm(Messages):
         if wrong := parted(states):
             raise wrong
         if lost:
-            raise CheckFailed(f"{lost} message{'s were' if lost > 1 else ' was'} sent and never received.")
+            raise CheckFailed(
+                f"{lost} message{'s were' if lost > 1 else ' was'} sent and never received."
+            )
         if begun:
             raise CheckFailed(
                 f"nobody waited for the request of {begun} Isend{'s' * (begun > 1)}. Wait, else MPI may still send."
@@ -83,8 +85,16 @@ def _refused(name, why):
 
 
 for _name in _COLLECTIVES:
-    setattr(MessageComm, _name, _refused(_name, "write it yourself here, with messages from rank to rank (Sendrecv)."))
+    setattr(
+        MessageComm,
+        _name,
+        _refused(_name, "write it yourself here, with messages from rank to rank (Sendrecv)."),
+    )
 for _name in _COMMUNICATORS:
     setattr(MessageComm, _name, _refused(_name, "use the comm that you are given, as it is."))
 for _name in _OTHER_MESSAGES:
-    setattr(MessageComm, _name, _refused(_name, "this check knows Sendrecv, Send, Recv, Isend and Irecv."))
+    setattr(
+        MessageComm,
+        _name,
+        _refused(_name, "this check knows Sendrecv, Send, Recv, Isend and Irecv."),
+    )

@@ -22,13 +22,17 @@ class Messages(MPI.Intracomm):
     sent, messages, targets: bytes this rank sent, in how many messages, to which ranks.
     """
 
-    synchronous = False  # does a send end only when the message is received, as MPI does it for long ones?
+    synchronous = (
+        False  # does a send end only when the message is received, as MPI does it for long ones?
+    )
 
     def __new__(cls, comm, **options):
         return super().__new__(cls, comm)
 
     def __init__(self, comm):
-        self.side = comm.Dup()  # where the ranks talk about what they do, apart from the answer's own traffic
+        self.side = (
+            comm.Dup()
+        )  # where the ranks talk about what they do, apart from the answer's own traffic
         self.waiting = Waiting(comm)
         self.used = False
         self.sent = self.messages = self.received = 0
@@ -99,14 +103,34 @@ class Messages(MPI.Intracomm):
         self.allow("recv")
         return self._receive_object("recv", source, tag, status)
 
-    def Sendrecv(self, sendbuf, dest, sendtag=0, recvbuf=None, source=MPI.ANY_SOURCE, recvtag=MPI.ANY_TAG, status=None):
+    def Sendrecv(
+        self,
+        sendbuf,
+        dest,
+        sendtag=0,
+        recvbuf=None,
+        source=MPI.ANY_SOURCE,
+        recvtag=MPI.ANY_TAG,
+        status=None,
+    ):
         into = self._begin_receive("Sendrecv", recvbuf, source, recvtag)
         self.wait_for([self._begin_send("Sendrecv", sendbuf, dest, sendtag), into], [None, status])
 
-    def Sendrecv_replace(self, buf, dest, sendtag=0, source=MPI.ANY_SOURCE, recvtag=MPI.ANY_TAG, status=None):
+    def Sendrecv_replace(
+        self, buf, dest, sendtag=0, source=MPI.ANY_SOURCE, recvtag=MPI.ANY_TAG, status=None
+    ):
         self.Sendrecv(np.array(buf), dest, sendtag, buf, source, recvtag, status)
 
-    def sendrecv(self, sendobj, dest, sendtag=0, recvbuf=None, source=MPI.ANY_SOURCE, recvtag=MPI.ANY_TAG, status=None):
+    def sendrecv(
+        self,
+        sendobj,
+        dest,
+        sendtag=0,
+        recvbuf=None,
+        source=MPI.ANY_SOURCE,
+        recvtag=MPI.ANY_TAG,
+        status=None,
+    ):
         request = self._begin_send("sendrecv", sendobj, dest, sendtag)
         obj = self._receive_object("sendrecv", source, recvtag, status)
         request.Wait()
@@ -125,7 +149,9 @@ class Messages(MPI.Intracomm):
         left = list(zip(requests, statuses, strict=True))
 
         def done():
-            left[:] = [(request, status) for request, status in left if not request.complete(status)]
+            left[:] = [
+                (request, status) for request, status in left if not request.complete(status)
+            ]
             return not left
 
         with clock.paused():
@@ -144,25 +170,33 @@ class Messages(MPI.Intracomm):
         self.allow(name)
         self.messages += 1
         if self.messages > MANY:
-            raise CheckFailed(f"this rank has sent {MANY:,} messages and goes on. Does a loop never end?")
+            raise CheckFailed(
+                f"this rank has sent {MANY:,} messages and goes on. Does a loop never end?"
+            )
         self.targets.add(partner)
         pickled = name.islower()
         self.sent += _nbytes_of_object(data) if pickled else _nbytes(data)
         kind = "issend" if self.synchronous or "ssend" in name.lower() else "isend"
         real = getattr(MPI.Intracomm, kind if pickled else kind.capitalize())
-        return self._note(real(self, data, partner, tag), f"in {name} to rank {partner}", None, pickled)
+        return self._note(
+            real(self, data, partner, tag), f"in {name} to rank {partner}", None, pickled
+        )
 
     def _begin_receive(self, name, buf, partner, tag):
         self.allow(name)
         self.received += 1
         pickled = name.islower()
         request = (MPI.Intracomm.irecv if pickled else MPI.Intracomm.Irecv)(self, buf, partner, tag)
-        return self._note(request, f"in {name}{_from(partner)}", 0 if pickled else _nbytes(buf), pickled)
+        return self._note(
+            request, f"in {name}{_from(partner)}", 0 if pickled else _nbytes(buf), pickled
+        )
 
     def _receive_object(self, name, source, tag, status):
         began, length = time.perf_counter(), MPI.Status()
         with clock.paused():
-            found = self.waiting.until(lambda: self.improbe(source, tag, length), f"in {name}{_from(source)}")
+            found = self.waiting.until(
+                lambda: self.improbe(source, tag, length), f"in {name}{_from(source)}"
+            )
         self.received += 1
         obj = found.recv(status=status)
         self.arrived(length.Get_count(MPI.BYTE), began)
@@ -180,7 +214,9 @@ class Messages(MPI.Intracomm):
 
     def begun_sends(self) -> int:
         """Sends that this rank has begun, and of which it has not seen the end."""
-        return sum(request != MPI.REQUEST_NULL and request.nbytes is None for request in self._pending)
+        return sum(
+            request != MPI.REQUEST_NULL and request.nbytes is None for request in self._pending
+        )
 
     def drain(self) -> int:
         """Take all messages off the network that nobody received, so that nothing of this answer stays. Returns their number.

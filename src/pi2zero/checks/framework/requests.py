@@ -16,7 +16,13 @@ class Request(MPI.Request):
         return super().__new__(cls, request)
 
     def __init__(self, request, comm, what, nbytes, pickled):
-        self.comm, self.what, self.nbytes, self.pickled, self.obj = comm, what, nbytes, pickled, None
+        self.comm, self.what, self.nbytes, self.pickled, self.obj = (
+            comm,
+            what,
+            nbytes,
+            pickled,
+            None,
+        )
         self.began = time.perf_counter()
 
     def __reduce__(self):  # of one that is over, mpi4py makes what no rank can read
@@ -78,7 +84,9 @@ def _wait_for_all(requests, statuses):
 
 
 def _wait_for_one(requests, status):
-    known = {place: request for place, request in enumerate(requests) if request != MPI.REQUEST_NULL}
+    known = {
+        place: request for place, request in enumerate(requests) if request != MPI.REQUEST_NULL
+    }
     if not known:
         return MPI.UNDEFINED
     first = next(iter(known.values()))

@@ -17,7 +17,13 @@ from pi2zero.checks.framework.collective import WatchedComm
 
 COLLECTIVES = """all_reduce reduce broadcast all_gather all_gather_into_tensor reduce_scatter reduce_scatter_tensor gather scatter
 barrier all_to_all all_to_all_single all_gather_object broadcast_object_list""".split()  # noqa: SIM905 - easier to read
-ROOT_AT = {"broadcast": 1, "reduce": 1, "gather": 2, "scatter": 2, "broadcast_object_list": 1}  # among the arguments: src or dst
+ROOT_AT = {
+    "broadcast": 1,
+    "reduce": 1,
+    "gather": 2,
+    "scatter": 2,
+    "broadcast_object_list": 1,
+}  # among the arguments: src or dst
 
 
 def on_torch_ranks(function, learners, sizes=False, seconds=None) -> list:
@@ -49,7 +55,12 @@ class _TorchComm(WatchedComm):
 
     def meet(self, call):
         if time.monotonic() > self._deadline:
-            self._meet("raised", CheckFailed(f"the time was over long ago, and {self.name} went on. Does it look at the clock?"))
+            self._meet(
+                "raised",
+                CheckFailed(
+                    f"the time was over long ago, and {self.name} went on. Does it look at the clock?"
+                ),
+            )
         super().meet(call)
 
 
@@ -60,10 +71,19 @@ def _watched(comm, sizes):
             comm.used = True
             comm.called.append(name)
             at = ROOT_AT.get(name)
-            root = at and options.get("src", options.get("dst", args[at] if len(args) > at else None))
-            values = next((one.numel() for one in args if isinstance(one, torch.Tensor)), None) if sizes else None
+            root = at and options.get(
+                "src", options.get("dst", args[at] if len(args) > at else None)
+            )
+            values = (
+                next((one.numel() for one in args if isinstance(one, torch.Tensor)), None)
+                if sizes
+                else None
+            )
             of_root = f" with root {root}" if root else ""
-            comm.meet(f"dist.{name}{of_root}" + ("" if values is None else f" with {values:,} value{'s' * (values != 1)}"))
+            comm.meet(
+                f"dist.{name}{of_root}"
+                + ("" if values is None else f" with {values:,} value{'s' * (values != 1)}")
+            )
             return real(*args, **options)
 
         return call
@@ -91,7 +111,9 @@ def _watched_ddp(comm):
         return call
 
     DistributedDataParallel.__init__ = watch("DistributedDataParallel", real["__init__"])
-    DistributedDataParallel.forward = watch("the model wrapped in DistributedDataParallel", real["forward"])
+    DistributedDataParallel.forward = watch(
+        "the model wrapped in DistributedDataParallel", real["forward"]
+    )
     try:
         yield
     finally:

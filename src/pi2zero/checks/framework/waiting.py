@@ -9,7 +9,10 @@ import time
 
 import numpy as np
 
-PAUSE, ROUNDS = 0.2, 4  # s from the end of a round to the next one; rounds that have to say the same
+PAUSE, ROUNDS = (
+    0.2,
+    4,
+)  # s from the end of a round to the next one; rounds that have to say the same
 
 
 class Stuck(BaseException):

@@ -11,7 +11,10 @@ _MISTAKES = [
     (4.0, "4 means that every dart counts as inside."),
     (0.0, "0 means that no dart counts as inside."),
     (4 - np.pi, "That is 4 - π: you count the darts outside."),
-    (2 * np.sqrt(2), "2.83 is what a single coordinate, used for x and for y, gives: each dart needs two numbers."),
+    (
+        2 * np.sqrt(2),
+        "2.83 is what a single coordinate, used for x and for y, gives: each dart needs two numbers.",
+    ),
     (np.pi / 4, "π/4: are darts lost, or are only some coordinates drawn from 0..1?"),
 ]
 
@@ -34,10 +37,14 @@ def task1(count_inside):
             "Two generators with the same seed gave two different counts: take all darts from the rng that is handed in."
         )
     if len({answer(count_inside, 1000, np.random.default_rng(seed)) for seed in range(20)}) == 1:
-        raise CheckFailed("20 generators with 20 seeds gave the same count: take all darts from the rng that is handed in.")
+        raise CheckFailed(
+            "20 generators with 20 seeds gave the same count: take all darts from the rng that is handed in."
+        )
     rng = np.random.default_rng(3)
     if len({answer(count_inside, 1000, rng) for _ in range(20)}) == 1:
-        raise CheckFailed("20 calls with one rng gave the same count: are these always the same darts?")
+        raise CheckFailed(
+            "20 calls with one rng gave the same count: are these always the same darts?"
+        )
     for n in (1_000, 30_000, 1_000_000):
         estimate = 4 * answer(count_inside, n, np.random.default_rng(n)) / n
         away = abs(estimate - np.pi) / monte_carlo_pi_error(n)
@@ -70,7 +77,9 @@ def _as_many_darts_as_asked_for(count_inside):
     rng, n = _Middle(np.random.PCG64(4)), 10_000
     before = rng.bit_generator.state
     count = answer(count_inside, n, rng)
-    if count not in (0, n) and rng.bit_generator.state == before:  # 0: their one place is outside; else it drew others
+    if (
+        count not in (0, n) and rng.bit_generator.state == before
+    ):  # 0: their one place is outside; else it drew others
         raise CheckFailed(
             f"With an rng whose numbers are all the middle of their range, count_inside({n}, rng) gave {as_text(count)}: all "
             f"{n:,} are inside. Are n darts thrown, and each counted once?"
@@ -84,7 +93,10 @@ def task2(make_rng):
     streams = {}
     for seed, rank, ranks in _runs(size):
         streams[seed, rank] = _numbers(make_rng, seed, rank, ranks, count=8)
-    if any(not np.array_equal(streams[7, rank], _numbers(make_rng, 7, rank, size, count=8)) for rank in range(size)):
+    if any(
+        not np.array_equal(streams[7, rank], _numbers(make_rng, 7, rank, size, count=8))
+        for rank in range(size)
+    ):
         raise CheckFailed(
             "make_rng(7, rank, 4), called twice, starts two different streams. A seed has to give the same darts each time."
         )
@@ -105,7 +117,12 @@ def _runs(size):
     small = [(seed, rank, size) for seed in range(1, 11) for rank in range(size)]
     far_seeds = [(seed, rank, size) for seed in (11, 101, 1001, 10_001) for rank in range(size)]
     far_ranks = [(1, rank, rank + 1) for rank in (10, 11, 100, 1000, 10_000)]
-    return small + far_seeds + far_ranks + [(seed, rank, ranks) for seed in (12, 13) for ranks in (2, 3) for rank in range(ranks)]
+    return (
+        small
+        + far_seeds
+        + far_ranks
+        + [(seed, rank, ranks) for seed in (12, 13) for ranks in (2, 3) for rank in range(ranks)]
+    )
 
 
 def _numbers(make_rng, seed, rank, size, count=100_000):
@@ -158,8 +175,13 @@ def _judge_shares(total, size, shares):
     case = f"With {total:,} dart{'s' * (total != 1)} on {size} rank{'s' * (size > 1)}"
     for rank, mine in enumerate(shares):
         if not is_whole(mine) or mine < 0:
-            why = "\nA float counts no darts: rng.random(26.0) is refused. Divide with //." * isinstance(mine, float)
-            raise CheckFailed(f"{case}, rank {rank} gets {mine!r}; it has to be a whole number, 0 or more.{why}")
+            why = (
+                "\nA float counts no darts: rng.random(26.0) is refused. Divide with //."
+                * isinstance(mine, float)
+            )
+            raise CheckFailed(
+                f"{case}, rank {rank} gets {mine!r}; it has to be a whole number, 0 or more.{why}"
+            )
     shares = list(map(int, shares))
     if sum(shares) != total:
         raise CheckFailed(
@@ -169,4 +191,6 @@ def _judge_shares(total, size, shares):
     if max(shares) - min(shares) > 1:
         rank = int(np.argmax([abs(mine - total / size) for mine in shares]))
         fair = f"{low:,} or {low + 1:,}" if rest else f"{low:,}"
-        raise CheckFailed(f"{case}, rank {rank} gets {shares[rank]:,}; with fair shares it is {fair}. Yours: {shares}.")
+        raise CheckFailed(
+            f"{case}, rank {rank} gets {shares[rank]:,}; with fair shares it is {fair}. Yours: {shares}."
+        )

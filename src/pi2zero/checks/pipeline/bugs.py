@@ -72,17 +72,25 @@ def train(comm, stage, images, labels, micro, row, receive=fresh, loss_of=mean_l
 def _usable(x, rows):
     if not isinstance(x, torch.Tensor) or x.shape != (rows, WIDTH):
         got = f"a tensor of shape {tuple(x.shape)}" if isinstance(x, torch.Tensor) else repr(x)
-        raise CheckFailed(f"receive returned {got}; the {rows} rows of {WIDTH} values that have come are due.")
+        raise CheckFailed(
+            f"receive returned {got}; the {rows} rows of {WIDTH} values that have come are due."
+        )
     if not x.requires_grad:
-        raise CheckFailed("what receive returns has no requires_grad: so backward finds no gradient for the rank before.")
+        raise CheckFailed(
+            "what receive returns has no requires_grad: so backward finds no gradient for the rank before."
+        )
     if not x.is_leaf:
-        raise CheckFailed("what receive returns was made of a tensor with requires_grad: copy first, requires_grad_() last.")
+        raise CheckFailed(
+            "what receive returns was made of a tensor with requires_grad: copy first, requires_grad_() last."
+        )
     return x
 
 
 def _differentiable(loss):
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
-        raise CheckFailed(f"the loss is {loss!r}; a tensor of one value is due, with its gradient: no .item(), no .detach().")
+        raise CheckFailed(
+            f"the loss is {loss!r}; a tensor of one value is due, with its gradient: no .item(), no .detach()."
+        )
     return loss
 
 
@@ -92,7 +100,9 @@ def task5(loss_of):
 
     def step(comm, stage, images, labels, micro):
         row = one_f_one_b(comm.rank, comm.size, micro)
-        return train(comm, stage, images, labels, micro, row, loss_of=lambda *given: _once(loss_of, *given))
+        return train(
+            comm, stage, images, labels, micro, row, loss_of=lambda *given: _once(loss_of, *given)
+        )
 
     sizes = try_step(step, loss_of)
     return f"One process's gradients and loss to {TOLERANCE:g} on {listed(sizes)} ranks, also where micro-batches are uneven."
@@ -110,7 +120,15 @@ def task6(receive):
     """receive(comm, buffer, rows) -> a micro-batch's activations from the rank before, which nothing may write over."""
 
     def step(comm, stage, images, labels, micro):
-        return train(comm, stage, images, labels, micro, one_f_one_b(comm.rank, comm.size, micro), receive=receive)
+        return train(
+            comm,
+            stage,
+            images,
+            labels,
+            micro,
+            one_f_one_b(comm.rank, comm.size, micro),
+            receive=receive,
+        )
 
     sizes = try_step(step, receive, cases=[*CASES, (6, 1)])
     return f"One process's gradients to {TOLERANCE:g} on {listed(sizes)} ranks, however many micro-batches are held."
@@ -140,22 +158,31 @@ def _judge_row(row, size, micro, most):
         if not isinstance(mine, str) or set(mine) - {"F", "B"}:
             raise CheckFailed(f"{called} got {mine!r}; a text of F and B is due.")
         if (mine.count("F"), mine.count("B")) != (micro, micro):
-            raise CheckFailed(f"{called} does {mine.count('F')} forwards, {mine.count('B')} backwards; {micro} of each are due.")
+            raise CheckFailed(
+                f"{called} does {mine.count('F')} forwards, {mine.count('B')} backwards; {micro} of each are due."
+            )
         if any(mine[:end].count("B") > mine[:end].count("F") for end in range(len(mine))):
             raise CheckFailed(f"{called} does {mine}: a backward before its forward.")
         rows.append(_numbered(rank, mine))
         if held(rows[-1]) > most:
-            raise CheckFailed(f"{called} does {mine}: it holds {held(rows[-1])} micro-batches at once.")
+            raise CheckFailed(
+                f"{called} does {mine}: it holds {held(rows[-1])} micro-batches at once."
+            )
     _judge_together(rows, size, micro, most)
 
 
 def _judge_together(rows, size, micro, most):
     case = f"with {size} ranks, {micro} micro-batches and at most {most} held"
-    shown = "\n".join(f"rank {rank}: {''.join(kind for _, kind, _ in row)}" for rank, row in enumerate(rows))
+    shown = "\n".join(
+        f"rank {rank}: {''.join(kind for _, kind, _ in row)}" for rank, row in enumerate(rows)
+    )
     try:
         idle = idle_share(rows)
     except ValueError as error:
-        waits = [f"rank {r} before {k}{i}" for r, k, i in re.findall(r"rank \d+ with (\d+)([FB])(\d+)", str(error))]
+        waits = [
+            f"rank {r} before {k}{i}"
+            for r, k, i in re.findall(r"rank \d+ with (\d+)([FB])(\d+)", str(error))
+        ]
         raise CheckFailed(
             f"{case}, this would hang: all wait for each other, {', '.join(waits)}.\n{shown}\n"
             "A rank that goes back needs the ranks behind it to have worked: who has to run furthest ahead?"

@@ -37,16 +37,24 @@ def _judge(cut, seconds, stages):
             f"{called} gives {parts!r}; a list for each stage is due, of layers' numbers: [[0, 1], [2], ...]."
         ) from None
     if len(parts) != stages:
-        raise CheckFailed(f"{called} gives {len(parts)} stages; {stages} are due, one for each rank.")
+        raise CheckFailed(
+            f"{called} gives {len(parts)} stages; {stages} are due, one for each rank."
+        )
     if any(not is_whole(layer) for part in parts for layer in part):
-        raise CheckFailed(f"{called} gives {parts}; layers' numbers are due, 0 to {len(seconds) - 1}, not their seconds.")
+        raise CheckFailed(
+            f"{called} gives {parts}; layers' numbers are due, 0 to {len(seconds) - 1}, not their seconds."
+        )
     if empty := [stage for stage, part in enumerate(parts) if not part]:
         raise CheckFailed(f"{called}: stage {empty[0]} has no layer; its rank would only hand on.")
     _judge_layers(called, [int(layer) for part in parts for layer in part], len(seconds))
     slowest = max(sum(seconds[layer] for layer in part) for part in parts)
     best = min(map(max, map(_times(seconds), combinations(range(1, len(seconds)), stages - 1))))
     if slowest > best + 1e-9:
-        why = "Equally many layers are not equally much work." if len({len(part) for part in parts}) == 1 else ""
+        why = (
+            "Equally many layers are not equally much work."
+            if len({len(part) for part in parts}) == 1
+            else ""
+        )
         if not why and slowest == sum(seconds[layer] for layer in parts[-1]):
             why = "The last stage has what the others left: look at all cuts, not at one stage after the other."
         raise CheckFailed(
@@ -57,13 +65,19 @@ def _judge(cut, seconds, stages):
 
 def _judge_layers(called, layers, count):
     if sorted(layers) == list(range(count)) and layers != sorted(layers):
-        raise CheckFailed(f"{called}: the layers come in the order {layers}. A stage takes neighbours, in their order.")
+        raise CheckFailed(
+            f"{called}: the layers come in the order {layers}. A stage takes neighbours, in their order."
+        )
     if missing := sorted(set(range(count)) - set(layers)):
         raise CheckFailed(f"{called}: layer {missing[0]} is in no stage.")
     if len(layers) > count:
-        raise CheckFailed(f"{called}: a layer is in two stages, or there is one that the network does not have.")
+        raise CheckFailed(
+            f"{called}: a layer is in two stages, or there is one that the network does not have."
+        )
 
 
 def _times(seconds):
     """A function of the places of the cuts: the seconds of each stage."""
-    return lambda inner: [sum(seconds[begin:end]) for begin, end in pairwise([0, *inner, len(seconds)])]
+    return lambda inner: [
+        sum(seconds[begin:end]) for begin, end in pairwise([0, *inner, len(seconds)])
+    ]

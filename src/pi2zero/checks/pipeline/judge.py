@@ -17,7 +17,10 @@ from pi2zero.meters.stages import RecordedStage
 
 TOLERANCE = 1e-9  # of a gradient, in float64, beside one process
 WIDTH = 8  # as in the notebook
-CASES = [(13, 5), (5, 2)]  # images, micro-batches: the parts are uneven; more and fewer of them than ranks
+CASES = [
+    (13, 5),
+    (5, 2),
+]  # images, micro-batches: the parts are uneven; more and fewer of them than ranks
 
 
 def network(size):
@@ -37,7 +40,9 @@ def stage_of(rank, size):
 def batch(n):
     """n images (n, WIDTH) in float64 and their labels (n,), 0 to 2; the same on all ranks."""
     draw = torch.Generator().manual_seed(n)
-    return torch.randn(n, WIDTH, generator=draw, dtype=torch.double), torch.randint(0, 3, (n,), generator=draw)
+    return torch.randn(n, WIDTH, generator=draw, dtype=torch.double), torch.randint(
+        0, 3, (n,), generator=draw
+    )
 
 
 def forward(comm, stage, x, sent):
@@ -106,7 +111,10 @@ def judge_gradients(grads, n, micro):
     for rank, mine in enumerate(grads):
         if all(one is None for one in mine):
             raise CheckFailed(f"rank {rank}'s stage has no gradient: nothing went back through it.")
-    wrong = [[not _same(a, b) for a, b in zip(*pair, strict=True)] for pair in zip(grads, right, strict=True)]
+    wrong = [
+        [not _same(a, b) for a, b in zip(*pair, strict=True)]
+        for pair in zip(grads, right, strict=True)
+    ]
     if not any(map(any, wrong)):
         return
     rank = next(rank for rank, mine in enumerate(wrong) if any(mine))
@@ -115,7 +123,9 @@ def judge_gradients(grads, n, micro):
             f"rank {rank}: only the gradient of its first layer's weight is wrong. It is made of the stage's input, and that was "
             "stale: another micro-batch's values had been written over it before its backward."
         )
-    mistakes = [(dealt(_serial_with(size, n, micro, how), size), text) for how, text in MISTAKES.items()]
+    mistakes = [
+        (dealt(_serial_with(size, n, micro, how), size), text) for how, text in MISTAKES.items()
+    ]
     mine, why = grads[rank], "Does each micro-batch's gradient go back through its own activations?"
     for values, text in mistakes:
         if all(_same(a, b) for a, b in zip(mine, values[rank], strict=True)):
@@ -124,7 +134,9 @@ def judge_gradients(grads, n, micro):
     first = next(place for place, bad in enumerate(wrong[rank]) if bad)
     begins = "is missing" if mine[first] is None else f"begins with {as_text(mine[first].flat[0])}"
     due = as_text(right[rank][first].flat[0])
-    raise CheckFailed(f"parameter {first} of rank {rank}: the gradient {begins}, one process's with {due}.\n{why}")
+    raise CheckFailed(
+        f"parameter {first} of rank {rank}: the gradient {begins}, one process's with {due}.\n{why}"
+    )
 
 
 MISTAKES = {
@@ -151,20 +163,30 @@ def serial(size, n):
 
 def _serial_with(size, n, micro, mistake):
     layers, (images, labels) = network(size), batch(n)
-    net, parts = nn.Sequential(*layers), list(zip(images.tensor_split(micro), labels.tensor_split(micro), strict=True))
+    net, parts = (
+        nn.Sequential(*layers),
+        list(zip(images.tensor_split(micro), labels.tensor_split(micro), strict=True)),
+    )
     parts = {"last": parts[-1:], "first": parts[:1]}.get(mistake, parts)
     for x, y in parts:
         total = F.cross_entropy(net(x), y, reduction="sum")
-        over = {"means": len(x), "mean of means": len(x) * micro, "sums": 1, "over m": n * micro, "sums over m": micro}.get(
-            mistake, n
-        )
+        over = {
+            "means": len(x),
+            "mean of means": len(x) * micro,
+            "sums": 1,
+            "over m": n * micro,
+            "sums over m": micro,
+        }.get(mistake, n)
         (total / over).backward()
     return layers
 
 
 def dealt(layers, size):
     """The gradients of these layers, by rank."""
-    return [[p.grad.numpy() for layer in layers[4 * rank : 4 * rank + 4] for p in layer.parameters()] for rank in range(size)]
+    return [
+        [p.grad.numpy() for layer in layers[4 * rank : 4 * rank + 4] for p in layer.parameters()]
+        for rank in range(size)
+    ]
 
 
 def judge_loss(mine, n, micro, size):
@@ -175,7 +197,9 @@ def judge_loss(mine, n, micro, size):
         each = F.cross_entropy(y, labels, reduction="none")
     right = each.mean().item()
     if mine is None:
-        raise CheckFailed("the last rank returned None; the loss of the batch is due. Is the `return` missing?")
+        raise CheckFailed(
+            "the last rank returned None; the loss of the batch is due. Is the `return` missing?"
+        )
     value = number(mine)
     if value is None or not math.isclose(value, right, rel_tol=1e-6):
         parts = [part.mean().item() for part in each.tensor_split(micro)]
@@ -183,11 +207,16 @@ def judge_loss(mine, n, micro, size):
             (sum(parts), "That adds up the micro-batches' means."),
             (float(np.mean(parts)), "That is the mean of the micro-batches' means."),
             (each.sum().item(), "That is the sum over the images; the mean is due."),
-            (each.tensor_split(micro)[-1].sum().item() / n, "That is the last micro-batch's alone: add them up."),
+            (
+                each.tensor_split(micro)[-1].sum().item() / n,
+                "That is the last micro-batch's alone: add them up.",
+            ),
         ]
         close = partial(math.isclose, rel_tol=1e-6)
         why = hint(value, known, same=close) if value is not None else ""
-        raise CheckFailed(f"the last rank returned the loss {as_text(mine)}; one process has {as_text(right)}.\n{why}")
+        raise CheckFailed(
+            f"the last rank returned the loss {as_text(mine)}; one process has {as_text(right)}.\n{why}"
+        )
 
 
 def idle_share(rows):
@@ -215,7 +244,10 @@ def judge_targets(rows, micro, most_idle, most_held):
     idle = idle_share(rows) if most_idle else 0
     if most_idle and idle > (limit := most_idle(size, micro)) + 1e-9:
         alone = all(_told(row).startswith("F0 B0") for row in rows) and micro > 1
-        why = "Each micro-batch goes forward and back before the next begins: one rank works at a time." * alone
+        why = (
+            "Each micro-batch goes forward and back before the next begins: one rank works at a time."
+            * alone
+        )
         table = "\n".join(f"rank {rank}: {_told(row)}" for rank, row in enumerate(rows))
         raise CheckFailed(
             f"in this order the ranks are idle for {idle:.1%} of the time; {limit:.1%} is the target.\n{table}\n{why}".rstrip()

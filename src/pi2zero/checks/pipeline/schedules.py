@@ -19,11 +19,15 @@ def task2(backward):
 
     def step(comm, stage, images, labels, micro):
         sent, total = [], 0.0
-        for inputs, targets in zip(images.tensor_split(micro), labels.tensor_split(micro), strict=True):
+        for inputs, targets in zip(
+            images.tensor_split(micro), labels.tensor_split(micro), strict=True
+        ):
             loss = backward(comm, *forward(comm, stage, inputs, sent), targets, len(images), sent)
             total += _part(loss, comm.rank + 1 == comm.size)
         if missing := [one for one in sent if not hasattr(one, "Wait")]:
-            raise CheckFailed(f"`sent` has {missing[0]!r} in it: put the request there that comm.isend returns.")
+            raise CheckFailed(
+                f"`sent` has {missing[0]!r} in it: put the request there that comm.isend returns."
+            )
         MPI.Request.waitall(sent)
         return total
 
@@ -36,9 +40,15 @@ def _part(loss, last):
     loss = loss.detach().double().numpy() if isinstance(loss, torch.Tensor) else loss
     if (value := number(loss)) is not None:
         return value
-    due = "its part of the loss is due" if last else "0 is due there, because the parts are added up on every rank"
+    due = (
+        "its part of the loss is due"
+        if last
+        else "0 is due there, because the parts are added up on every rank"
+    )
     why = " Is the `return` missing?" if loss is None else ""
-    raise CheckFailed(f"backward returned {loss!r} on {'the last rank' if last else 'a rank before the last'}; {due}.{why}")
+    raise CheckFailed(
+        f"backward returned {loss!r} on {'the last rank' if last else 'a rank before the last'}; {due}.{why}"
+    )
 
 
 @task(3)
@@ -51,5 +61,10 @@ def task3(gpipe):
 @task(4)
 def task4(one_f_one_b):
     """As task 3, with at most p - s micro-batches held on the rank of stage s, also if every send waits for its receiver."""
-    sizes = try_step(one_f_one_b, one_f_one_b, most_idle=bubble, most_held=lambda rank, size, micro: min(size - rank, micro))
+    sizes = try_step(
+        one_f_one_b,
+        one_f_one_b,
+        most_idle=bubble,
+        most_held=lambda rank, size, micro: min(size - rank, micro),
+    )
     return f"One process's gradients on {listed(sizes)} ranks, GPipe's bubble, and at most p - s micro-batches held by stage s."

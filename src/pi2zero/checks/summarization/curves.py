@@ -29,7 +29,10 @@ def _judge_curves(my_rows, scaled_loss):
     if me.world_size < 2 or BATCH % me.world_size:
         raise CheckFailed("This check needs 2, 4 or 8 ranks. Start them: pi2zero.start(n=2).")
     reports = on_torch_ranks(lambda comm: _curve(my_rows, scaled_loss, me), scaled_loss, sizes=True)
-    losses, first = [report["losses"] for report in reports], [report["first"] for report in reports]
+    losses, first = (
+        [report["losses"] for report in reports],
+        [report["first"] for report in reports],
+    )
     _judge_first_loss(first, me.world_size)
     alone = _curve_alone(my_rows, me)
     off = float(np.abs(np.mean(losses, axis=0) - alone).max())
@@ -38,21 +41,31 @@ def _judge_curves(my_rows, scaled_loss):
             f"after {STEPS} steps, the curve of {me.world_size} ranks is up to {off:.2g} away from that of 1 rank; "
             f"{TOLERANCE:g} is allowed.\nThe first loss is right. Is its gradient, too? Nothing but a factor may change it."
         )
-    return f"{STEPS} steps on {me.world_size} ranks and on 1: the losses differ by {off:.1g} at most."
+    return (
+        f"{STEPS} steps on {me.world_size} ranks and on 1: the losses differ by {off:.1g} at most."
+    )
 
 
 def _judge_rows(my_rows, world_size):
     order = np.random.default_rng(5).permutation(40).tolist()
     for step in range(40 // BATCH):
-        parts = [answer(my_rows, list(order), step, BATCH, rank, world_size) for rank in range(world_size)]
+        parts = [
+            answer(my_rows, list(order), step, BATCH, rank, world_size)
+            for rank in range(world_size)
+        ]
         try:
             parts = [[int(row) for row in part] for part in parts]
         except (TypeError, ValueError):
-            raise CheckFailed(f"my_rows returned {parts[0]!r}; a list of whole numbers from order is due.") from None
+            raise CheckFailed(
+                f"my_rows returned {parts[0]!r}; a list of whole numbers from order is due."
+            ) from None
         right, mine = order[step * BATCH :][:BATCH], [row for part in parts for row in part]
         if sorted(mine) != sorted(right) or len({len(part) for part in parts}) > 1:
             where = f"step {step}, {BATCH} rows a step, {world_size} rank{'s' * (world_size > 1)}"
-            raise CheckFailed(f"{where}: rank {world_size - 1} takes rows {parts[-1]}.\n" + _why_rows(parts, right, order, step))
+            raise CheckFailed(
+                f"{where}: rank {world_size - 1} takes rows {parts[-1]}.\n"
+                + _why_rows(parts, right, order, step)
+            )
 
 
 def _why_rows(parts, right, order, step):
@@ -77,15 +90,27 @@ def _small():
     from transformers import T5Config, T5ForConditionalGeneration
 
     torch.manual_seed(7)
-    shape = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_heads": 4, "num_layers": 1, "vocab_size": 100, "dropout_rate": 0.0}
-    net = T5ForConditionalGeneration(T5Config(**shape, pad_token_id=0, eos_token_id=1, decoder_start_token_id=0))
+    shape = {
+        "d_model": 32,
+        "d_kv": 8,
+        "d_ff": 64,
+        "num_heads": 4,
+        "num_layers": 1,
+        "vocab_size": 100,
+        "dropout_rate": 0.0,
+    }
+    net = T5ForConditionalGeneration(
+        T5Config(**shape, pad_token_id=0, eos_token_id=1, decoder_start_token_id=0)
+    )
     draw = np.random.default_rng(7)
     words = lambda low, high: [*draw.integers(2, 100, draw.integers(low, high)).tolist(), 1]  # noqa: E731
     return net, [(words(5, 30), words(*((2, 9) if row % 2 else (20, 30)))) for row in range(64)]
 
 
 def _optimizer(net):
-    return torch.optim.SGD(net.parameters(), lr=0.3)  # Adam would hide a gradient that is twice as large
+    return torch.optim.SGD(
+        net.parameters(), lr=0.3
+    )  # Adam would hide a gradient that is twice as large
 
 
 ORDER = list(range(64))  # neighbours have long and short highlights in turn: so have the ranks
@@ -97,15 +122,24 @@ def _curve(my_rows, scaled_loss, me):
     net.to(me.device)
     optimizer, losses, first = _optimizer(net), [], None
     for step in range(STEPS):
-        batch = lab.padded([rows[row] for row in my_rows(ORDER, step, BATCH, me.rank, me.world_size)], me.device)
+        batch = lab.padded(
+            [rows[row] for row in my_rows(ORDER, step, BATCH, me.rank, me.world_size)], me.device
+        )
         own = net(**batch).loss
         loss = scaled_loss(own, batch["labels"].clone(), me.world_size)
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             raise CheckFailed(f"scaled_loss returned {loss!r}; one loss is due, a tensor.")
         tokens = int((batch["labels"] != lab.IGNORED).sum())
-        first = first or {"own": own.item(), "mine": loss.item(), "tokens": tokens, "padded": batch["labels"].numel()}
+        first = first or {
+            "own": own.item(),
+            "mine": loss.item(),
+            "tokens": tokens,
+            "padded": batch["labels"].numel(),
+        }
         if not loss.requires_grad:
-            raise CheckFailed("the loss that scaled_loss returns has lost its graph: backward needs the tensor, not its item().")
+            raise CheckFailed(
+                "the loss that scaled_loss returns has lost its graph: backward needs the tensor, not its item()."
+            )
         optimizer.zero_grad()
         loss.backward()
         for parameter in net.parameters():
@@ -122,7 +156,9 @@ def _curve_alone(my_rows, me):
     optimizer, losses = _optimizer(net), []
     for step in range(STEPS):
         optimizer.zero_grad()
-        loss = net(**lab.padded([rows[row] for row in my_rows(ORDER, step, BATCH, 0, 1)], me.device)).loss
+        loss = net(
+            **lab.padded([rows[row] for row in my_rows(ORDER, step, BATCH, 0, 1)], me.device)
+        ).loss
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
@@ -131,7 +167,9 @@ def _curve_alone(my_rows, me):
 
 def _judge_first_loss(first, world_size):
     """The first step's scaled losses, whose mean over the ranks has to be the mean over all tokens."""
-    own, mine, tokens, cells = (np.array([one[name] for one in first]) for name in ("own", "mine", "tokens", "padded"))
+    own, mine, tokens, cells = (
+        np.array([one[name] for one in first]) for name in ("own", "mine", "tokens", "padded")
+    )
     right = own * tokens * world_size / tokens.sum()
     if np.allclose(mine, right, rtol=1e-5):
         return
@@ -146,8 +184,14 @@ def _judge_first_loss(first, world_size):
             "The factor world_size is missing: the gradients are averaged over the ranks afterwards, divided once more.",
         ),
         (right * world_size, "The factor world_size is in it twice."),
-        (own * cells * world_size / cells.sum(), "Padding counts as tokens here: labels of -100 are none."),
-        (own * tokens, "That is the sum over your tokens; it is not divided by the tokens of all ranks."),
+        (
+            own * cells * world_size / cells.sum(),
+            "Padding counts as tokens here: labels of -100 are none.",
+        ),
+        (
+            own * tokens,
+            "That is the sum over your tokens; it is not divided by the tokens of all ranks.",
+        ),
         (
             own * world_size,
             "You multiply by world_size, but the tokens are those of your rank alone: nothing was added up. Or all_reduce, which "

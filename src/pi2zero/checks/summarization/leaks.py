@@ -37,7 +37,10 @@ def runs(text):
 def shares(train, test):
     """For each test story, the largest share of its runs that one training story has."""
     known = [runs(article) for article in train]
-    return [max((len(own & one) / max(len(own), 1) for one in known), default=0) for own in map(runs, test)]
+    return [
+        max((len(own & one) / max(len(own), 1) for one in known), default=0)
+        for own in map(runs, test)
+    ]
 
 
 class _Training:
@@ -54,7 +57,9 @@ class _Training:
 
     def marks(self, article, other):
         ends = lambda: self.draw.choice([" ...", "!", " ;"])  # noqa: E731
-        text = "\n".join(re.sub(r'[,"]', "", part).rstrip(".") + ends() for part in lab.sentences(article))
+        text = "\n".join(
+            re.sub(r'[,"]', "", part).rstrip(".") + ends() for part in lab.sentences(article)
+        )
         self.stories.append(re.sub(" ", lambda found: self.draw.choice([" ", "  ", "\t"]), text))
 
     def added(self, article, other):
@@ -96,7 +101,10 @@ class _Training:
 def seeded(seed, count=240, kinds=tuple(KINDS), each=4):
     """(train, test, kind of each test story): articles, of which some test ones are in training. Always the same for a seed."""
     draw = random.Random(seed)
-    pool = [one["article"] for one in lab.news.stories("train", count + each * len(kinds), seed=1000 + seed)]
+    pool = [
+        one["article"]
+        for one in lab.news.stories("train", count + each * len(kinds), seed=1000 + seed)
+    ]
     training, test = _Training(pool[:count], draw), pool[count:]
     kind_of = [kind for kind in kinds for _ in range(each)]
     draw.shuffle(kind_of)
@@ -130,12 +138,18 @@ def task3(leaked):
 def _judge_leaks(leaked, train, test, kinds):
     right = {index for index, share in enumerate(shares(train, test)) if share >= SHARE}
     given = answer(leaked, list(train), list(test))
-    mine = given.tolist() if isinstance(given, np.ndarray) else given  # as np.flatnonzero gives them
+    mine = (
+        given.tolist() if isinstance(given, np.ndarray) else given
+    )  # as np.flatnonzero gives them
     if not isinstance(mine, set | frozenset | list | tuple) or not all(map(is_whole, mine)):
-        raise CheckFailed(f"leaked returned {type(given).__name__}; a set of whole numbers is due: places in the list test.")
+        raise CheckFailed(
+            f"leaked returned {type(given).__name__}; a set of whole numbers is due: places in the list test."
+        )
     mine = {int(index) for index in mine}
     if outside := sorted(index for index in mine if not 0 <= index < len(test)):
-        raise CheckFailed(f"you name story {outside[0]}, but there are {len(test)} test stories. Asked are places in test.")
+        raise CheckFailed(
+            f"you name story {outside[0]}, but there are {len(test)} test stories. Asked are places in test."
+        )
     for kind, words in KINDS.items():
         if missed := sorted(index for index in right - mine if kinds[index] == kind):
             raise CheckFailed(
@@ -147,5 +161,6 @@ def _judge_leaks(leaked, train, test, kinds):
         share, words = shares(train, [test[first]])[0], KINDS[kinds[first]]
         raise CheckFailed(
             f"{len(wrong)} clean test stories are named, e.g. number {first}: of its runs of {RUN} words, no training story has "
-            f"more than {share:.0%}; from {SHARE:.0%} on it counts as leaked.\n" + (f"In training is {words}." if words else "")
+            f"more than {share:.0%}; from {SHARE:.0%} on it counts as leaked.\n"
+            + (f"In training is {words}." if words else "")
         )

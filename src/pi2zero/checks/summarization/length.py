@@ -9,7 +9,11 @@ from pi2zero.checks.framework.agree import agree, agree_on
 from pi2zero.checks.framework.base import CheckFailed, answer, is_whole, task
 from pi2zero.checks.summarization import stories as lab
 
-JUDGED, CUT, BELOW = 60, 0.02, 1.0  # validation stories; share that may be cut off; points of ROUGE-1
+JUDGED, CUT, BELOW = (
+    60,
+    0.02,
+    1.0,
+)  # validation stories; share that may be cut off; points of ROUGE-1
 UNLIMITED = 200  # tokens
 
 
@@ -18,7 +22,12 @@ def task4(settings):
     """settings(references, tokenizer) -> generate()'s arguments: long enough, not too long, and no chance."""
     me = ranks.join()
     references = [one["highlights"] for one in lab.stories("train", 1000)]
-    agree(_judge_settings, settings, [f"{text}\n{text}" for text in references], "for references twice as long")
+    agree(
+        _judge_settings,
+        settings,
+        [f"{text}\n{text}" for text in references],
+        "for references twice as long",
+    )
     given = agree(_judge_settings, settings, references, "for the training highlights")
     agree_on(given, "settings")
     net, free = lab.model(me.device), _unlimited()
@@ -46,19 +55,29 @@ def _unlimited():
 def _generate(net, me, given):
     try:
         return lab.scored(net, JUDGED, me, **given)
-    except Exception as error:  # generate()'s own words, whatever it trips over; the same on all ranks
-        raise CheckFailed(f"generate() does not take {given}: {type(error).__name__}: {error}") from None
+    except (
+        Exception
+    ) as error:  # generate()'s own words, whatever it trips over; the same on all ranks
+        raise CheckFailed(
+            f"generate() does not take {given}: {type(error).__name__}: {error}"
+        ) from None
 
 
 def _judge_settings(settings, references, where):
     lengths = [len(numbers) for numbers in lab.tokenizer()(references)["input_ids"]]
     given = answer(settings, list(references), lab.tokenizer())
     if not isinstance(given, dict):
-        raise CheckFailed(f"settings returned {type(given).__name__}; a dict of generate()'s arguments is due.")
+        raise CheckFailed(
+            f"settings returned {type(given).__name__}; a dict of generate()'s arguments is due."
+        )
     if given.get("do_sample", True) is not False:
-        raise CheckFailed("say do_sample=False: if chance chooses the words, two runs give two ROUGEs.")
+        raise CheckFailed(
+            "say do_sample=False: if chance chooses the words, two runs give two ROUGEs."
+        )
     if given.get("max_new_tokens") is None and given.get("max_length") is None:
-        raise CheckFailed("no length is set, so generate() ends after 20 tokens, in the middle of a sentence: max_new_tokens.")
+        raise CheckFailed(
+            "no length is set, so generate() ends after 20 tokens, in the middle of a sentence: max_new_tokens."
+        )
     limit = given.get("max_new_tokens", (given.get("max_length") or 0) - 1)
     if not is_whole(limit):
         raise CheckFailed(f"max_new_tokens is {limit!r}; a whole number of tokens is due.")

@@ -27,7 +27,9 @@ def model(device="cpu"):
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    return T5ForConditionalGeneration.from_pretrained(CHECKPOINT, use_safetensors=True, dtype=torch.float32).to(device)
+    return T5ForConditionalGeneration.from_pretrained(
+        CHECKPOINT, use_safetensors=True, dtype=torch.float32
+    ).to(device)
 
 
 @cache
@@ -40,15 +42,23 @@ def stories(split, count):
 def rows(split, count):
     """(article, highlights) of those stories, as numbers."""
     articles = tokenizer()([one["article"] for one in stories(split, count)])["input_ids"]
-    highlights = tokenizer()([" ".join(one["highlights"].split("\n")) for one in stories(split, count)])["input_ids"]
+    highlights = tokenizer()(
+        [" ".join(one["highlights"].split("\n")) for one in stories(split, count)]
+    )["input_ids"]
     return list(zip(articles, highlights, strict=True))
 
 
 def padded(some, device="cpu"):
     """The model's arguments for some rows: short articles end in zeros, which attention_mask leaves out; labels in -100."""
     inputs = pad_sequence([torch.tensor(article) for article, _ in some], batch_first=True)
-    labels = pad_sequence([torch.tensor(text) for _, text in some], batch_first=True, padding_value=IGNORED)
-    return {"input_ids": inputs.to(device), "attention_mask": (inputs != 0).to(device), "labels": labels.to(device)}
+    labels = pad_sequence(
+        [torch.tensor(text) for _, text in some], batch_first=True, padding_value=IGNORED
+    )
+    return {
+        "input_ids": inputs.to(device),
+        "attention_mask": (inputs != 0).to(device),
+        "labels": labels.to(device),
+    }
 
 
 @torch.no_grad()
@@ -58,9 +68,14 @@ def summaries(net, articles, **settings):
         return [], 0
     net.eval()
     given = tokenizer()(articles, padding=True, return_tensors="pt").to(net.device)
-    made = net.generate(input_ids=given["input_ids"], attention_mask=given["attention_mask"], **settings)
+    made = net.generate(
+        input_ids=given["input_ids"], attention_mask=given["attention_mask"], **settings
+    )
     without_end = int((~(made[:, 1:] == tokenizer().eos_token_id).any(1)).sum())
-    return ["\n".join(sentences(text)) for text in tokenizer().batch_decode(made, skip_special_tokens=True)], without_end
+    return [
+        "\n".join(sentences(text))
+        for text in tokenizer().batch_decode(made, skip_special_tokens=True)
+    ], without_end
 
 
 def scored(net, count, me, word="", **settings):
@@ -72,7 +87,11 @@ def scored(net, count, me, word="", **settings):
     """
     import torch.distributed as dist
 
-    given = [one for one in stories("validation", 40 * count if word else count) if word in one["article"]][:count]
+    given = [
+        one
+        for one in stories("validation", 40 * count if word else count)
+        if word in one["article"]
+    ][:count]
     mine = summaries(net, [one["article"] for one in given[me.rank :: me.world_size]], **settings)
     dist.all_gather_object(every := [None] * me.world_size, mine)
     texts = [every[index % me.world_size][0][index // me.world_size] for index in range(len(given))]
@@ -87,4 +106,7 @@ def lead_3(count):
 
 def means(texts, given):
     """pi2zero.summaries.scores without the intervals."""
-    return {name: mean for name, (_, mean, _) in scores(texts, [one["highlights"] for one in given]).items()}
+    return {
+        name: mean
+        for name, (_, mean, _) in scores(texts, [one["highlights"] for one in given]).items()
+    }

@@ -18,7 +18,11 @@ from pi2zero.checks.summarization import stories as lab
 
 BUDGET, GRACE, FEWEST = 8.0, 3.0, 3  # seconds of training; for the last step; steps
 PATIENCE = 30.0  # s after which an answer that goes on is ended; long, because a busy machine's step can take seconds
-SCORED, POINTS, FACTS = 100, 10, 60  # validation stories; points of ROUGE-1 above lead-3; percent of names and numbers
+SCORED, POINTS, FACTS = (
+    100,
+    10,
+    60,
+)  # validation stories; points of ROUGE-1 above lead-3; percent of names and numbers
 TRAINED, FRESH = 2000, 64  # stories to learn from; others of their kind, whose loss has to fall
 
 
@@ -30,7 +34,9 @@ def task5(train):
     net, given = lab.model(me.device), lab.rows("train", TRAINED + FRESH)[:TRAINED]
     before, was, seen = _flat(net), _loss(net), _Seen(net)
     dist.barrier()
-    ended = on_torch_ranks(lambda comm: _timed(train, net, given, seen), train, sizes=True, seconds=PATIENCE)
+    ended = on_torch_ranks(
+        lambda comm: _timed(train, net, given, seen), train, sizes=True, seconds=PATIENCE
+    )
     seconds = max(each for each, _ in ended)
     seen.hook.remove()
     agree(_judge_time, seen, seconds)
@@ -62,7 +68,11 @@ class _Seen:
 
     def __init__(self, net):
         self.start, self.began, self.first, self.held_out = 0.0, [], [], 0
-        self._asked = {tuple(article) for split in ("validation", "test") for article, _ in lab.rows(split, 500)}
+        self._asked = {
+            tuple(article)
+            for split in ("validation", "test")
+            for article, _ in lab.rows(split, 500)
+        }
         self.hook = net.register_forward_pre_hook(self._note, with_kwargs=True)
 
     @property
@@ -92,7 +102,10 @@ def _own_clock(train, rank):
     """In the learner's lines, every second rank's clock runs 10 % fast: ranks that each look at their own part, as they would
     some day anyway. The clocks of libraries and of the check stay as they are."""
     lines = getattr(inspect.unwrap(train), "__globals__", {})
-    begin, real = time.monotonic(), {name: getattr(time, name) for name in ("monotonic", "perf_counter", "time")}
+    begin, real = (
+        time.monotonic(),
+        {name: getattr(time, name) for name in ("monotonic", "perf_counter", "time")},
+    )
 
     def fast(clock):
         return lambda: clock() + 0.1 * (rank % 2) * (time.monotonic() - begin)
@@ -123,7 +136,9 @@ def _judge_time(seen, seconds):
     """Nothing may begin after the budget; what has begun may end, on a busy machine later than on an idle one."""
     longest, last = max(np.diff(seen.began), default=0), max(seen.began, default=0)
     if last > BUDGET + GRACE / 2 or seconds > BUDGET + max(GRACE, 3 * longest):
-        raise CheckFailed(f"train was given {BUDGET:g} s and took {seconds:.1f} s. The budget counts from its first line on.")
+        raise CheckFailed(
+            f"train was given {BUDGET:g} s and took {seconds:.1f} s. The budget counts from its first line on."
+        )
 
 
 def _judge_training(net, before, seen, seconds, me):
@@ -134,7 +149,9 @@ def _judge_training(net, before, seen, seconds, me):
             "A score on what it has learnt from says nothing: use rows."
         )
     if len(after) != len(before):
-        raise CheckFailed("model is not whole: stage 3 leaves each rank its shard. Stages 0 to 2 leave every rank a whole model.")
+        raise CheckFailed(
+            "model is not whole: stage 3 leaves each rank its shard. Stages 0 to 2 leave every rank a whole model."
+        )
     if seen.steps < FEWEST:
         longest = max(np.diff([*seen.began, seconds]), default=0)
         if longest > BUDGET / FEWEST:
@@ -143,32 +160,46 @@ def _judge_training(net, before, seen, seconds, me):
                 "machine busy, and that says nothing of your answer: run the check again when it is calmer. "
                 "Or a batch is very large."
             )
-        raise CheckFailed(f"the model was called for {seen.steps} steps on rank {me.rank}; {FEWEST} at least count as training.")
+        raise CheckFailed(
+            f"the model was called for {seen.steps} steps on rank {me.rank}; {FEWEST} at least count as training."
+        )
     if torch.equal(after, before):
-        raise CheckFailed("the parameters of model are as they were: train has to change this model, in place, not a copy.")
+        raise CheckFailed(
+            "the parameters of model are as they were: train has to change this model, in place, not a copy."
+        )
     if not torch.isfinite(after).all():
-        raise CheckFailed("parameters are not finite any more (nan): the training has diverged. Is the learning rate too high?")
+        raise CheckFailed(
+            "parameters are not finite any more (nan): the training has diverged. Is the learning rate too high?"
+        )
 
 
 def _judge_losses(every):
     for rank, losses in enumerate(every):
         if losses is None:
-            raise CheckFailed(f"rank {rank} returned None; the list of losses is due. Is the `return` missing?")
+            raise CheckFailed(
+                f"rank {rank} returned None; the list of losses is due. Is the `return` missing?"
+            )
         try:
             values = np.asarray(losses, dtype=float).ravel()
         except (TypeError, ValueError):
             values = np.empty(0)
         except RuntimeError:  # torch does not turn them into numbers while they could go backward
-            raise CheckFailed(f"rank {rank} returned losses that hold on to their graph, and its memory: loss.item().") from None
+            raise CheckFailed(
+                f"rank {rank} returned losses that hold on to their graph, and its memory: loss.item()."
+            ) from None
         if values.size < FEWEST or not np.isfinite(values).all():
-            raise CheckFailed(f"rank {rank} returned {str(losses)[:60]}; a list of numbers is due: the loss of each step.")
+            raise CheckFailed(
+                f"rank {rank} returned {str(losses)[:60]}; a list of numbers is due: the loss of each step."
+            )
 
 
 def _judge_ranks(net, seen, me):
     every = MPI.COMM_WORLD.allgather((_flat(net).numpy(), set(seen.first), seen.steps))
     values, first, _ = zip(*every, strict=True)
     if len(first[0]) > 1 and all(shown == first[0] for shown in first):
-        raise CheckFailed(f"all {me.world_size} ranks begin with the same stories: each has to learn from others.")
+        raise CheckFailed(
+            f"all {me.world_size} ranks begin with the same stories: each has to learn from others."
+        )
     apart = max(float(np.abs(one - values[0]).max()) for one in values)
     if apart > 0:
         raise CheckFailed(

@@ -22,14 +22,20 @@ def serial(x, w, g):
     """y, and the gradients of x and w: one process's, as arrays."""
     x, w = (torch.from_numpy(one).requires_grad_() for one in (x, w))
     y = same(x, w)
-    return [one.detach().numpy() for one in (y, *torch.autograd.grad(y, (x, w), torch.from_numpy(g)))]
+    return [
+        one.detach().numpy() for one in (y, *torch.autograd.grad(y, (x, w), torch.from_numpy(g)))
+    ]
 
 
 @task(6)
 def task6(conv):
     """conv(comm, x, w) -> (y, back): the strip of y; back(g) -> the gradients of the strip x and of the whole kernel w."""
     for rows, columns, side in CASES:
-        x, w, g = random(rows, columns, seed=1), random(side, side, seed=2), random(rows, columns, seed=3)
+        x, w, g = (
+            random(rows, columns, seed=1),
+            random(side, side, seed=2),
+            random(rows, columns, seed=3),
+        )
 
         def arguments(rank, size, x=x, w=w, g=g):
             begin, end = strips(len(x), size)[rank]
@@ -44,14 +50,22 @@ def task6(conv):
             _, part_x, part_w = serial(x, w, mine)
             seams = "Each strip was padded with zeros, as an image of its own: lines at the seams. Its neighbours' rows are due."
             judge_array(f"rank {rank}: y", y, due_y[begin:end], [(alone[0], seams)])
-            known = [(part_x[begin:end], "What the neighbours' halos have of it did not come home: the exchange has a backward.")]
+            known = [
+                (
+                    part_x[begin:end],
+                    "What the neighbours' halos have of it did not come home: the exchange has a backward.",
+                )
+            ]
             judge_array(f"rank {rank}: the gradient of x", gradients[0], due_x[begin:end], known)
             known = [
                 (
                     part_w,
                     "That is this strip's part: every position of the image is in the kernel's gradient. Add up over the ranks.",
                 ),
-                (alone[2], "That is made of the strip without its halo, and of this rank's part only."),
+                (
+                    alone[2],
+                    "That is made of the strip without its halo, and of this rank's part only.",
+                ),
                 (due_w / size, "That is the mean over the ranks; the sum is due."),
             ]
             judge_array(f"rank {rank}: the gradient of w", gradients[1], due_w, known)
@@ -64,7 +78,11 @@ def task6(conv):
 def task7(two):
     """two(comm, x, v, w) -> the strip of the image after both convolutions, with one exchange."""
     for rows, columns, first, second in PAIRS:
-        x, v, w = random(rows, columns, seed=1), random(first, first, seed=2), random(second, second, seed=3)
+        x, v, w = (
+            random(rows, columns, seed=1),
+            random(first, first, seed=2),
+            random(second, second, seed=3),
+        )
 
         def arguments(rank, size, x=x, v=v, w=w):
             begin, end = strips(len(x), size)[rank]

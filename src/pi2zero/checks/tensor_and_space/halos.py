@@ -7,7 +7,10 @@ from pi2zero.checks.framework.collective import on_ranks
 from pi2zero.checks.framework.counted import MessageComm
 from pi2zero.checks.tensor_and_space.judge import TOLERANCE, as_array, judge_array, random
 
-CASES = [(7, 5, 1), (13, 4, 3)]  # rows of the image, columns, rows of the halo; a strip may be as thin as its halo
+CASES = [
+    (7, 5, 1),
+    (13, 4, 3),
+]  # rows of the image, columns, rows of the halo; a strip may be as thin as its halo
 
 
 def strips(rows, size):
@@ -20,7 +23,9 @@ def judge_traffic(reports, k, columns):
     most = 2 * k * columns * 8
     for rank, report in enumerate(reports):
         if report["messages"] > 2:
-            raise CheckFailed(f"rank {rank} sends {report['messages']} messages; two are the target, one to each neighbour.")
+            raise CheckFailed(
+                f"rank {rank} sends {report['messages']} messages; two are the target, one to each neighbour."
+            )
         if report["sent"] > most:
             raise CheckFailed(
                 f"rank {rank} sends {report['sent']:,} bytes; {most:,} are the target: {k} row{'s' * (k > 1)} to each neighbour."
@@ -53,13 +58,25 @@ def _judge_rows(who, mine, image, first, end):
         inside = 0 <= row < len(image)
         if np.array_equal(mine[place], image[row] if inside else 0 * image[0]):
             continue
-        due = f"row {row} of the image is due" if inside else "zeros are due: there the image has ended"
-        raise CheckFailed(f"{who}: row {place} of what halo returned {_named(mine[place], image)}; {due}.")
+        due = (
+            f"row {row} of the image is due"
+            if inside
+            else "zeros are due: there the image has ended"
+        )
+        raise CheckFailed(
+            f"{who}: row {place} of what halo returned {_named(mine[place], image)}; {due}."
+        )
 
 
 def _named(row, image):
     found = [number for number, one in enumerate(image) if np.array_equal(row, one)]
-    return f"is row {found[0]} of the image" if found else "is zeros" if not row.any() else "is no row of the image"
+    return (
+        f"is row {found[0]} of the image"
+        if found
+        else "is zeros"
+        if not row.any()
+        else "is no row of the image"
+    )
 
 
 @task(5)
@@ -79,7 +96,9 @@ def task5(halo_backward):
             for rank, (begin, end) in enumerate(edges):
                 whole[begin : end + 2 * k] += wide(rank, size)
             for rank, (begin, end) in enumerate(edges):
-                _judge_home(rank, reports[rank]["result"], whole[begin + k : end + k], wide(rank, size), k)
+                _judge_home(
+                    rank, reports[rank]["result"], whole[begin + k : end + k], wide(rank, size), k
+                )
             judge_traffic(reports, k, columns)
 
         sizes = on_ranks(halo_backward, arguments, judge, watch=MessageComm)
@@ -89,10 +108,18 @@ def task5(halo_backward):
 def _judge_home(rank, mine, due, g, k):
     what = f"rank {rank}: what halo_backward returned"
     if np.shape(mine) == g.shape:
-        raise CheckFailed(f"{what} has the halo's {2 * k} rows still; the strip's own {len(due)} are due.")
+        raise CheckFailed(
+            f"{what} has the halo's {2 * k} rows still; the strip's own {len(due)} are due."
+        )
     own = g[k:-k]
     known = [
-        (own, "That is the gradient of its own rows only: what the neighbours did with them has to come, and be added."),
-        (np.where(np.isclose(due, own), own, due - own), "What comes is to be added to what is there, not put in its place."),
+        (
+            own,
+            "That is the gradient of its own rows only: what the neighbours did with them has to come, and be added.",
+        ),
+        (
+            np.where(np.isclose(due, own), own, due - own),
+            "What comes is to be added to what is there, not put in its place.",
+        ),
     ]
     judge_array(what, mine, due, known)

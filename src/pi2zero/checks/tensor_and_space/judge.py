@@ -37,7 +37,11 @@ class CountedComm(WatchedComm):
 
     @contextmanager
     def _of(self, data):
-        self._shape = f" of shape {tuple(data.shape)}" if hasattr(data, "shape") else f" of a {type(data).__name__}"
+        self._shape = (
+            f" of shape {tuple(data.shape)}"
+            if hasattr(data, "shape")
+            else f" of a {type(data).__name__}"
+        )
         try:
             yield
         finally:
@@ -59,12 +63,18 @@ def try_layer(layer, arguments, judge, names, reduces=None):
     def run(comm, inputs, g):
         y, back = _pair(layer, layer(comm, *inputs))
         forward, gradients = len(comm.calls), back(g)
-        return {"y": y, "gradients": gradients, "calls": (comm.calls[:forward], comm.calls[forward:])}
+        return {
+            "y": y,
+            "gradients": gradients,
+            "calls": (comm.calls[:forward], comm.calls[forward:]),
+        }
 
     def judge_all(size, results):
         for rank, result in enumerate(results):
             judge(size, rank, result["y"], _several(result["gradients"], names))
-        for way, due, calls in zip(("forward", "backward"), reduces or (), results[0]["calls"], strict=False):
+        for way, due, calls in zip(
+            ("forward", "backward"), reduces or (), results[0]["calls"], strict=False
+        ):
             if size > 1 and (len(calls) != due or set(calls) - REDUCES):
                 made = " and ".join(calls) or "no collective call"
                 raise CheckFailed(f"{way}, each rank makes {made}; the target is {_counted(due)}.")
@@ -88,7 +98,9 @@ def _pair(layer, result):
 def _several(gradients, names):
     if isinstance(gradients, tuple | list) and len(gradients) == len(names):
         return gradients
-    raise CheckFailed(f"back returned {type(gradients).__name__}; {len(names)} gradients are due, of {', '.join(names)}.")
+    raise CheckFailed(
+        f"back returned {type(gradients).__name__}; {len(names)} gradients are due, of {', '.join(names)}."
+    )
 
 
 def as_array(what, mine, shape):
@@ -109,9 +121,13 @@ def judge_array(what, mine, due, mistakes=()):
     mine = as_array(what, mine, due.shape)
     if _same(mine, due):
         return
-    at = tuple(int(place) for place in np.argwhere(~np.isclose(mine, due, rtol=0, atol=TOLERANCE))[0])
+    at = tuple(
+        int(place) for place in np.argwhere(~np.isclose(mine, due, rtol=0, atol=TOLERANCE))[0]
+    )
     why = hint(mine, mistakes, same=_same)
-    raise CheckFailed(f"{what} has {as_text(mine[at])} at {at}; one process has {as_text(due[at])}.\n{why}")
+    raise CheckFailed(
+        f"{what} has {as_text(mine[at])} at {at}; one process has {as_text(due[at])}.\n{why}"
+    )
 
 
 def _same(mine, due):

@@ -4,7 +4,18 @@ from mpi4py import MPI
 
 from pi2zero import costs
 from pi2zero.checks.framework.agree import agree
-from pi2zero.checks.framework.base import CheckFailed, answer, as_text, close, hint, in_units, is_whole, number, several, task
+from pi2zero.checks.framework.base import (
+    CheckFailed,
+    answer,
+    as_text,
+    close,
+    hint,
+    in_units,
+    is_whole,
+    number,
+    several,
+    task,
+)
 from pi2zero.checks.zero_memory.ranks import HELD, PSI, held_live, parts_at
 
 WITHIN = 0.05  # of the bytes that are there
@@ -24,9 +35,13 @@ def _judge_prediction(predict, parameters, ranks, stage):
     given = answer(predict, parameters, ranks, stage)
     pair = several(given, 2)
     if pair is None or None in map(number, pair):
-        raise CheckFailed(f"predict returned {given!r}; two numbers are due: bytes after initialize, bytes at the peak.")
+        raise CheckFailed(
+            f"predict returned {given!r}; two numbers are due: bytes after initialize, bytes at the peak."
+        )
     moments = {"initialize": "after initialize", "backward": "at the peak of backward"}
-    for (moment, words), mine in reversed(list(zip(moments.items(), map(number, pair), strict=True))):
+    for (moment, words), mine in reversed(
+        list(zip(moments.items(), map(number, pair), strict=True))
+    ):
         parts = parts_at(moment, parameters, ranks, stage)
         right = sum(parts.values())
         if (moment, stage) == ("initialize", 0) or close(mine, right, WITHIN):
@@ -52,11 +67,19 @@ def _why_bytes(mine, moment, parts, parameters, ranks, stage):
 def _mistakes_at_initialize(parts, parameters, ranks, stage):
     whole = costs.zero_bytes(parameters, ranks, stage)
     right, peak = sum(parts.values()), sum(whole.values())
-    known = [(parts["parameters"] + parts["master"], "Stage 3 allocates its part of the gradients at initialize already.")]
+    known = [
+        (
+            parts["parameters"] + parts["master"],
+            "Stage 3 allocates its part of the gradients at initialize already.",
+        )
+    ]
     known = known if stage == 3 else []
     return [
         *known,
-        (peak, "That is the peak. After initialize Adam has no moments yet, and up to stage 2 no gradient is there."),
+        (
+            peak,
+            "That is the peak. After initialize Adam has no moments yet, and up to stage 2 no gradient is there.",
+        ),
         (
             peak - whole["gradients"],
             "Are the moments in it? Adam makes them in its first step; after initialize they are not there yet.",
@@ -72,16 +95,32 @@ def _mistakes_at_the_peak(parts, parameters, ranks, stage):
     right = sum(parts.values())
     whole = costs.zero_bytes(parameters, 1, 0)
     known = [
-        (16 * parameters / ranks, "That is all 16 bytes divided by the ranks; before stage 3 only a part of them is."),
+        (
+            16 * parameters / ranks,
+            "That is all 16 bytes divided by the ranks; before stage 3 only a part of them is.",
+        ),
         (right * ranks, "That is what all ranks hold together; asked is one rank."),
         (right / 1e6, "Are those bytes, or MB?"),
-        *((costs.zero_total(parameters, ranks, k), f"That is what stage {k} holds.") for k in range(4) if k != stage),
+        *(
+            (costs.zero_total(parameters, ranks, k), f"That is what stage {k} holds.")
+            for k in range(4)
+            if k != stage
+        ),
         (right - parts["moments"], "The two moments are missing: 8 bytes a parameter."),
-        (right - parts["master"], "4 bytes a parameter are missing: the master copy, or one of the two moments?"),
+        (
+            right - parts["master"],
+            "4 bytes a parameter are missing: the master copy, or one of the two moments?",
+        ),
         (right - parts["gradients"], "The gradients are missing, or the parameters."),
         (right - parts["parameters"], "The parameters are missing."),
     ]
-    divided = [(right - parts[one] + whole[one], f"From this stage on each rank keeps only its part of: {one}.") for one in HELD]
+    divided = [
+        (
+            right - parts[one] + whole[one],
+            f"From this stage on each rank keeps only its part of: {one}.",
+        )
+        for one in HELD
+    ]
     return [(value, text) for value, text in known + divided * (stage > 0) if value != right]
 
 
@@ -97,7 +136,9 @@ def _against_ranks(predict, samples):
             errors.append(abs(mine / measured - 1))
             if errors[-1] > WITHIN:
                 where = f"{ranks} ranks, stage {stage}, {PSI:,} parameters, {moment}"
-                raise CheckFailed(f"DeepSpeed holds {in_units(measured)} on this rank ({where}); you predict {in_units(mine)}.")
+                raise CheckFailed(
+                    f"DeepSpeed holds {in_units(measured)} on this rank ({where}); you predict {in_units(mine)}."
+                )
     return max(errors)
 
 
@@ -105,7 +146,11 @@ MACHINES = [  # parameters, ranks, bytes of a device
     *[(7_500_000_000, 64, gigabytes * 1e9) for gigabytes in (32, 16, 20, 121, 1.5)],
     *[(60_500_000, 2, gigabytes * 1e9) for gigabytes in (1, 0.7, 0.6, 0.5, 0.4)],
     *[(60_500_000, 1, 0.9e9), (60_500_000, 1, 1e9)],
-    *[(8_388_608, 4, costs.zero_total(8_388_608, 4, stage) - less) for stage in range(4) for less in (0, 1)],  # to the byte
+    *[
+        (8_388_608, 4, costs.zero_total(8_388_608, 4, stage) - less)
+        for stage in range(4)
+        for less in (0, 1)
+    ],  # to the byte
 ]
 
 
@@ -125,16 +170,24 @@ def _judge_choice(choose, parameters, ranks, memory):
     case = f"{parameters:,} parameters on {ranks} rank{'s' * (ranks > 1)} of {in_units(memory)}: you say {mine!r}"
     if mine is not None and (not is_whole(mine) or not 0 <= mine <= 3):
         if right is None:
-            raise CheckFailed(f"{case}; no stage fits ({in_units(held[3])} at stage 3), so None is due.")
+            raise CheckFailed(
+                f"{case}; no stage fits ({in_units(held[3])} at stage 3), so None is due."
+            )
         raise CheckFailed(f"{case}; the stage is due, {right}, as a whole number from 0 to 3.")
     if right is None:
-        raise CheckFailed(f"{case}, which holds {in_units(held[mine])}. No stage fits, so None is due.")
+        raise CheckFailed(
+            f"{case}, which holds {in_units(held[mine])}. No stage fits, so None is due."
+        )
     if mine is None:
         exactly = " To the byte: what fits exactly, fits." if held[right] == memory else ""
-        raise CheckFailed(f"{case}, but stage {right} holds {in_units(held[right])} on a rank, and that fits.{exactly}")
+        raise CheckFailed(
+            f"{case}, but stage {right} holds {in_units(held[right])} on a rank, and that fits.{exactly}"
+        )
     if mine < right:
         raise CheckFailed(
             f"{case}, but that holds {in_units(held[mine])} on a rank: too much. Count the peak of backward, in bytes."
         )
     exactly = " To the byte: what fits exactly, fits." if held[right] == memory else ""
-    raise CheckFailed(f"{case}. It fits, but so does stage {right} ({in_units(held[right])}): the lowest is due.{exactly}")
+    raise CheckFailed(
+        f"{case}. It fits, but so does stage {right} ({in_units(held[right])}): the lowest is due.{exactly}"
+    )

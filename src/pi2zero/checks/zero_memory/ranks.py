@@ -27,7 +27,11 @@ HELD = ("parameters", "gradients", "master", "moments")  # the components that Z
 def config(**zero):
     """DeepSpeed's configuration, with small buckets unless zero says otherwise."""
     small = {"overlap_comm": False, "reduce_bucket_size": LAYER, "allgather_bucket_size": LAYER}
-    small |= {"stage3_prefetch_bucket_size": LAYER, "stage3_max_live_parameters": LAYER, "stage3_max_reuse_distance": 0}
+    small |= {
+        "stage3_prefetch_bucket_size": LAYER,
+        "stage3_max_live_parameters": LAYER,
+        "stage3_max_reuse_distance": 0,
+    }
     small |= {"stage3_param_persistence_threshold": 0}
     return {
         "train_micro_batch_size_per_gpu": SAMPLES,
@@ -47,8 +51,12 @@ def trained(given):
     net = nn.Sequential(*(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(LAYERS)))
     for layer in net:
         nn.init.orthogonal_(layer.weight)
-    hook = net[0].weight.register_post_accumulate_grad_hook(lambda p: memory.note("backward", engine))
-    engine, *_ = deepspeed.initialize(model=net, config=copy.deepcopy(given), model_parameters=net.parameters())
+    hook = net[0].weight.register_post_accumulate_grad_hook(
+        lambda p: memory.note("backward", engine)
+    )
+    engine, *_ = deepspeed.initialize(
+        model=net, config=copy.deepcopy(given), model_parameters=net.parameters()
+    )
     memory.note("initialize", engine)
     draw = torch.Generator().manual_seed(me.rank)
     for _ in range(3):
@@ -88,14 +96,27 @@ def held_live(as_results=False):
     for rank, samples in enumerate(world.allgather(mine)):
         for stage, held in samples.items():
             one = {"ranks": world.size, "rank": rank, "stage": stage, "parameters": PSI}
-            results.append(one | {"predicted": costs.zero_bytes(PSI, world.size, stage), "samples": held})
+            results.append(
+                one | {"predicted": costs.zero_bytes(PSI, world.size, stage), "samples": held}
+            )
     return results
 
 
 # Task 4 -----------------------------------------------------------------------------------------------------------------
 
-COLLEAGUES = {"stage": 2, "overlap_comm": True, "reduce_bucket_size": 500_000_000, "allgather_bucket_size": 500_000_000}
-KNOWN = {*COLLEAGUES, "contiguous_gradients", "reduce_scatter", "allgather_partitions", "round_robin_gradients"}
+COLLEAGUES = {
+    "stage": 2,
+    "overlap_comm": True,
+    "reduce_bucket_size": 500_000_000,
+    "allgather_bucket_size": 500_000_000,
+}
+KNOWN = {
+    *COLLEAGUES,
+    "contiguous_gradients",
+    "reduce_scatter",
+    "allgather_partitions",
+    "round_robin_gradients",
+}
 
 
 def colleagues():
@@ -122,15 +143,27 @@ def task4(mend):
 def _judge_config(mend):
     mended, before = answer(mend, colleagues()), colleagues()
     if not isinstance(mended, dict) or not isinstance(mended.get("zero_optimization"), dict):
-        raise CheckFailed(f"mend returned {mended!r}; the whole configuration is due, a dict with its zero_optimization.")
-    changed = [name for name in {**before, **mended} if name != "zero_optimization" and mended.get(name) != before.get(name)]
+        raise CheckFailed(
+            f"mend returned {mended!r}; the whole configuration is due, a dict with its zero_optimization."
+        )
+    changed = [
+        name
+        for name in {**before, **mended}
+        if name != "zero_optimization" and mended.get(name) != before.get(name)
+    ]
     if changed:
-        raise CheckFailed(f"you changed {', '.join(changed)}: that is another training. Mend zero_optimization only.")
+        raise CheckFailed(
+            f"you changed {', '.join(changed)}: that is another training. Mend zero_optimization only."
+        )
     zero = mended["zero_optimization"]
     if zero.get("stage", 0) != 2:
-        raise CheckFailed(f"the stage is {zero.get('stage', 0)}; it has to stay 2. Stage 2 is not at fault: find what is.")
+        raise CheckFailed(
+            f"the stage is {zero.get('stage', 0)}; it has to stay 2. Stage 2 is not at fault: find what is."
+        )
     if unknown := sorted(set(zero) - KNOWN):
-        raise CheckFailed(f"this check does not know {', '.join(unknown)}. It knows {', '.join(sorted(KNOWN))}.")
+        raise CheckFailed(
+            f"this check does not know {', '.join(unknown)}. It knows {', '.join(sorted(KNOWN))}."
+        )
     values = zero.get("reduce_bucket_size", 500_000_000)
     if not is_whole(values) and not (isinstance(values, float) and values.is_integer()):
         raise CheckFailed(f"reduce_bucket_size is {values!r}; a whole number of values is due.")
@@ -152,8 +185,12 @@ def _train_mended(mended):
             if MPI.COMM_WORLD.allreduce(most, op=MPI.MAX) <= TOO_MUCH:
                 break
         return losses, most
-    except Exception as error:  # DeepSpeed's own words about a value that it does not take; the same on all ranks
-        raise CheckFailed(f"DeepSpeed does not start with it: {type(error).__name__}: {error}") from None
+    except (
+        Exception
+    ) as error:  # DeepSpeed's own words about a value that it does not take; the same on all ranks
+        raise CheckFailed(
+            f"DeepSpeed does not start with it: {type(error).__name__}: {error}"
+        ) from None
 
 
 def _judge_training(most, losses, right, zero):
@@ -167,8 +204,12 @@ def _judge_training(most, losses, right, zero):
             f"{most / 1e6:,.2f} MB are in flight at the peak, {most / 2 / LAYER:,.1f} layers; "
             f"the target is {IN_FLIGHT / 1e6:.2f} MB.\n{why}"
         )
-    if not np.allclose(losses, right, rtol=0.02):  # other buckets add in another order; bf16 moves in steps of 0.8 %
-        raise CheckFailed(f"the losses are {_few(losses)}; the colleague's are {_few(right)}. Only memory may change.")
+    if not np.allclose(
+        losses, right, rtol=0.02
+    ):  # other buckets add in another order; bf16 moves in steps of 0.8 %
+        raise CheckFailed(
+            f"the losses are {_few(losses)}; the colleague's are {_few(right)}. Only memory may change."
+        )
 
 
 def _few(values):

@@ -24,7 +24,9 @@ class NotedAdam:
 
     def __call__(self, w, gradient):
         if w.shape != gradient.shape:
-            raise CheckFailed(f"adam was given {w.numel():,} parameters and a gradient of {gradient.numel():,} values.")
+            raise CheckFailed(
+                f"adam was given {w.numel():,} parameters and a gradient of {gradient.numel():,} values."
+            )
         if self.m is None:
             self.m, self.v = torch.zeros_like(w), torch.zeros_like(w)
             self.first = _array(w), _array(gradient)
@@ -52,7 +54,11 @@ def _batches(shares):
     """STEPS batches of 6 samples a rank: images (6 * shares, 64), labels; the same on all ranks."""
     draw = torch.Generator().manual_seed(1)
     return [
-        (torch.rand(6 * shares, 64, generator=draw), torch.randint(0, 10, (6 * shares,), generator=draw)) for _ in range(STEPS)
+        (
+            torch.rand(6 * shares, 64, generator=draw),
+            torch.randint(0, 10, (6 * shares,), generator=draw),
+        )
+        for _ in range(STEPS)
     ]
 
 
@@ -83,18 +89,30 @@ def task5(zero1_step):
         start, own = _array(flat), None
         for images, labels in _batches(comm.size):
             images, labels = images.to(device), labels.to(device)
-            gradient = _gradient(net, images[comm.rank :: comm.size], labels[comm.rank :: comm.size], flat.numel())
+            gradient = _gradient(
+                net, images[comm.rank :: comm.size], labels[comm.rank :: comm.size], flat.numel()
+            )
             own = _array(gradient) if own is None else own
             zero1_step(flat, gradient, adam)
         kept = 0 if adam.m is None else adam.m.numel()
-        report = {"start": start, "own": own, "first": adam.first, "kept": kept, "steps": adam.steps, "flat": _array(flat)}
+        report = {
+            "start": start,
+            "own": own,
+            "first": adam.first,
+            "kept": kept,
+            "steps": adam.steps,
+            "flat": _array(flat),
+        }
         return report | {"called": set(comm.called)}
 
     reports = on_torch_ranks(run, zero1_step)
     _judge_step(reports)
     part = reports[0]["kept"]
     whole = "all_reduce" in reports[0]["called"]
-    sends = " But all_reduce sends a whole gradient out again: twice the bytes of the reduce_scatter that stage 1 needs." * whole
+    sends = (
+        " But all_reduce sends a whole gradient out again: twice the bytes of the reduce_scatter that stage 1 needs."
+        * whole
+    )
     return (
         f"After {STEPS} steps within {TOLERANCE:g} of Adam on one process, equal bit by bit on {len(reports)} ranks; "
         f"each keeps moments of {part} of {len(reports[0]['flat'])} values.{sends}"
@@ -105,17 +123,25 @@ def _judge_step(reports):
     shares, whole = len(reports), len(reports[0]["flat"])
     for rank, report in enumerate(reports):
         if report["steps"] != STEPS:
-            raise CheckFailed(f"rank {rank} called adam {report['steps']} times in {STEPS} steps; once a step is due.")
+            raise CheckFailed(
+                f"rank {rank} called adam {report['steps']} times in {STEPS} steps; once a step is due."
+            )
         if report["kept"] != whole // shares:
-            everything = "Every rank has all moments: that is stage 0. Adam gets this rank's part only."
+            everything = (
+                "Every rank has all moments: that is stage 0. Adam gets this rank's part only."
+            )
             raise CheckFailed(
                 f"rank {rank} keeps moments of {report['kept']} values; its part is {whole // shares} of {whole}.\n"
                 + everything * (report["kept"] == whole)
             )
-    for rank in reversed(range(shares)):  # rank 0's own gradient is rank 0's; on other ranks the two differ
+    for rank in reversed(
+        range(shares)
+    ):  # rank 0's own gradient is rank 0's; on other ranks the two differ
         _judge_first(rank, reports)
     if all(np.array_equal(report["flat"], report["start"]) for report in reports):
-        raise CheckFailed("the parameters are as they were before: the new ones have to stand in flat, in place.")
+        raise CheckFailed(
+            "the parameters are as they were before: the new ones have to stand in flat, in place."
+        )
     _judge_equal(reports)
     _judge_parameters(reports)
 
@@ -127,8 +153,14 @@ def _judge_first(rank, reports):
     begins = np.split(reports[rank]["start"], shares)
     if not np.array_equal(w, begins[rank]):
         other = [part for part, values in enumerate(begins) if np.array_equal(w, values)]
-        which = f"part {other[0]} of the parameters" if other else "something else than a part of the parameters"
-        raise CheckFailed(f"on rank {rank}, adam was given {which}; part {rank} is its own: reduce_scatter gives rank r part r.")
+        which = (
+            f"part {other[0]} of the parameters"
+            if other
+            else "something else than a part of the parameters"
+        )
+        raise CheckFailed(
+            f"on rank {rank}, adam was given {which}; part {rank} is its own: reduce_scatter gives rank r part r."
+        )
     own = [np.split(report["own"], shares) for report in reports]
     mean = np.mean(own, axis=0)
     same = partial(np.allclose, rtol=1e-4, atol=1e-7)
@@ -143,20 +175,31 @@ def _judge_first(rank, reports):
         (own[0][rank], "that is rank 0's gradient: the other ranks' data are lost."),
         (own[rank][rank] / shares, "that is its own gradient / ranks: nothing was added."),
     ]
-    known += [(values, f"that is the gradient of part {part}; the part's own is due.") for part, values in enumerate(mean)]
-    why = hint(gradient, known, same=same, otherwise=f"it is not the mean over the ranks of part {rank}.")
+    known += [
+        (values, f"that is the gradient of part {part}; the part's own is due.")
+        for part, values in enumerate(mean)
+    ]
+    why = hint(
+        gradient, known, same=same, otherwise=f"it is not the mean over the ranks of part {rank}."
+    )
     raise CheckFailed(f"rank {rank}'s gradient in step 1: {why}")
 
 
 def _judge_equal(reports):
-    apart = [rank for rank, report in enumerate(reports) if not np.array_equal(report["flat"], reports[0]["flat"])]
+    apart = [
+        rank
+        for rank, report in enumerate(reports)
+        if not np.array_equal(report["flat"], reports[0]["flat"])
+    ]
     if not apart:
         return
     most = max(np.abs(reports[rank]["flat"] - reports[0]["flat"]).max() for rank in apart)
     lonely = False
     for rank, report in enumerate(reports):
         now, before = (np.split(report[name], len(reports)) for name in ("flat", "start"))
-        lonely |= all(np.array_equal(now[part], before[part]) for part in range(len(reports)) if part != rank)
+        lonely |= all(
+            np.array_equal(now[part], before[part]) for part in range(len(reports)) if part != rank
+        )
     why = (
         "Each rank has changed its own part only: the new parts have to reach all ranks."
         if lonely

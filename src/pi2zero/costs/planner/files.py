@@ -62,14 +62,20 @@ def _plan_from(text):
     try:
         told = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also numbers and nests that are too long
-        raise ValueError(f"this is no TOML: {error}. `python -m pi2zero plan --example` prints a file to begin with.") from None
+        raise ValueError(
+            f"this is no TOML: {error}. `python -m pi2zero plan --example` prints a file to begin with."
+        ) from None
     kinds = {"model": transformer, "images": convolutions}
     given = [name for name in kinds if name in told]
     if len(given) != 1:
         found = " and ".join(given) or "none"
-        raise ValueError(f"one of [model] (a transformer) and [images] (convolutions) is wanted; there is {found}.")
+        raise ValueError(
+            f"one of [model] (a transformer) and [images] (convolutions) is wanted; there is {found}."
+        )
     _keys("the file", told, ["batch", given[0], "machine"], ["batch", given[0], "machine"])
-    return plan(_made(kinds[given[0]], given[0], told), _made(Machine, "machine", told), told["batch"])
+    return plan(
+        _made(kinds[given[0]], given[0], told), _made(Machine, "machine", told), told["batch"]
+    )
 
 
 def plan_text(plan, number=10):
@@ -81,18 +87,39 @@ def plan_text(plan, number=10):
     ]
     if plan.fitting:
         lines += ["", *_table(plan.best(number))]
-    return "\n".join([*lines, "", "Why the others lose", *(f"  {name:22} {why}" for name, why in plan.others().items())])
+    return "\n".join(
+        [
+            *lines,
+            "",
+            "Why the others lose",
+            *(f"  {name:22} {why}" for name, why in plan.others().items()),
+        ]
+    )
 
 
 def _table(rows):
     shown = [part for part in PARTS if any(row.parts[part] > 0.0005 * row.seconds for row in rows)]
-    behind = [part for part in HIDES if any(row.hidden[part] > 0.0005 * row.seconds for row in rows)]
+    behind = [
+        part for part in HIDES if any(row.hidden[part] > 0.0005 * row.seconds for row in rows)
+    ]
     names = [*shown, *(f"({part})" for part in behind)]
-    yield "  ".join(["step, s", " GB", *(f"{name:>{max(9, len(name))}}" for name in names), "micro", "layout"])
+    yield "  ".join(
+        ["step, s", " GB", *(f"{name:>{max(9, len(name))}}" for name in names), "micro", "layout"]
+    )
     for row in rows:
         values = [*(row.parts[part] for part in shown), *(row.hidden[part] for part in behind)]
-        times = [f"{value:{max(9, len(name))}.3g}" for name, value in zip(names, values, strict=True)]
-        yield "  ".join([f"{row.seconds:7.3g}", f"{row.held / 1e9:3.0f}", *times, f"{row.layout.micro:5}", row.layout.name])
+        times = [
+            f"{value:{max(9, len(name))}.3g}" for name, value in zip(names, values, strict=True)
+        ]
+        yield "  ".join(
+            [
+                f"{row.seconds:7.3g}",
+                f"{row.held / 1e9:3.0f}",
+                *times,
+                f"{row.layout.micro:5}",
+                row.layout.name,
+            ]
+        )
     if behind:
         yield "In brackets: what of a communication is behind computing, and costs no time."
     yield "GB: of the fullest rank, which holds"
@@ -104,9 +131,16 @@ def _table(rows):
 def _made(make, name, told):
     """A model or the machine of a table of the file."""
     if not isinstance(told[name], dict):
-        raise ValueError(f"{name}: a table, [{name}], with a line for each value; got {told[name]!r}.")
+        raise ValueError(
+            f"{name}: a table, [{name}], with a line for each value; got {told[name]!r}."
+        )
     wanted = inspect.signature(make).parameters
-    _keys(f"[{name}]", told[name], wanted, [key for key, one in wanted.items() if one.default is one.empty])
+    _keys(
+        f"[{name}]",
+        told[name],
+        wanted,
+        [key for key, one in wanted.items() if one.default is one.empty],
+    )
     try:
         return make(**told[name])
     except TypeError as error:

@@ -21,11 +21,22 @@ class Stage:
         self.parameters = sum(layer.split for layer in layers), sum(layer.whole for layer in layers)
         self.operations = sum(layer.operations for layer in layers)
         self.kept = sum(layer.kept for layer in layers), sum(layer.kept_whole for layer in layers)
-        self.summed, self.sums = sum(layer.summed for layer in layers), sum(layer.sums for layer in layers)
-        self.turned, self.rings = sum(layer.turned for layer in layers), sum(layer.turned > 0 for layer in layers)
-        self.halo, self.halos = sum(layer.halo for layer in layers), sum(layer.halo > 0 for layer in layers)
+        self.summed, self.sums = (
+            sum(layer.summed for layer in layers),
+            sum(layer.sums for layer in layers),
+        )
+        self.turned, self.rings = (
+            sum(layer.turned for layer in layers),
+            sum(layer.turned > 0 for layer in layers),
+        )
+        self.halo, self.halos = (
+            sum(layer.halo for layer in layers),
+            sum(layer.halo > 0 for layer in layers),
+        )
         self.output = 0 if is_last else layers[-1].output
-        self.result = (layers[-1].output, bool(layers[-1].kept)) if is_last else (0, False)  # to the loss; whether dealt out
+        self.result = (
+            (layers[-1].output, bool(layers[-1].kept)) if is_last else (0, False)
+        )  # to the loss; whether dealt out
 
     def waiting(self, tensor):
         """Bytes of a sample's output that wait for their gradient."""
@@ -42,8 +53,14 @@ def stages_of(model, stages):
     """The model's stages: as many blocks each as can be; the first has the embedding, the last the head. Equal ones are one."""
     first, last = model.ends
     count = len(model.layers) - first - last
-    edges, made = [0, *(first + count * s // stages for s in range(1, stages)), len(model.layers)], {}
-    return [made.setdefault(_key(model, a, b), Stage(model.layers[a:b], b == edges[-1])) for a, b in pairwise(edges)]
+    edges, made = (
+        [0, *(first + count * s // stages for s in range(1, stages)), len(model.layers)],
+        {},
+    )
+    return [
+        made.setdefault(_key(model, a, b), Stage(model.layers[a:b], b == edges[-1]))
+        for a, b in pairwise(edges)
+    ]
 
 
 def _key(model, a, b):
@@ -133,6 +150,9 @@ def _recomputed(stage, tensor, norms):
     for layer in stage.layers:
         full = layer.kept / tensor + layer.kept_whole / norms
         again = layer.input and layer.output
-        inputs, largest = inputs + (layer.input / norms if again else full), max(largest, full if again else 0.0)
+        inputs, largest = (
+            inputs + (layer.input / norms if again else full),
+            max(largest, full if again else 0.0),
+        )
         head = full if not layer.input and layer.operations else head
     return inputs, max(0.0, largest - head)

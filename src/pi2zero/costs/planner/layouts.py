@@ -55,7 +55,9 @@ class Machine:
         if self.ranks > MOST_RANKS:
             raise ValueError(f"ranks: at most {MOST_RANKS:,}; got {self.ranks:,}.")
         if self.ranks > self.per_node and self.ranks % self.per_node:
-            raise ValueError(f"ranks: nodes are full, so {self.per_node} a node have to divide them; got {self.ranks}.")
+            raise ValueError(
+                f"ranks: nodes are full, so {self.per_node} a node have to divide them; got {self.ranks}."
+            )
 
     def within(self, size, stride):
         """Whether all rings over `size` ranks that are `stride` apart lie on one node each: of 8 ranks a node, threes do not."""
@@ -102,10 +104,18 @@ class Layout:
     def name(self):
         """The layout in words: "data 4, pipeline 2 (1f1b), ZeRO-1, recompute"."""
         ways = ("data", "tensor", "pipeline", "sequence", "space")
-        parts = [f"{way} {getattr(self, way)}" for way in ways if getattr(self, way) > 1] or ["1 rank"]
+        parts = [f"{way} {getattr(self, way)}" for way in ways if getattr(self, way) > 1] or [
+            "1 rank"
+        ]
         if self.pipeline > 1:
-            parts[-1 if self.sequence * self.space == 1 else -2] += f" ({self.schedule}{f' x {self.chunks}' * (self.chunks > 1)})"
-        parts += [f"ZeRO-{self.zero}"] * (self.zero > 0) + ["offload"] * self.offload + ["recompute"] * (self.recompute == "full")
+            parts[-1 if self.sequence * self.space == 1 else -2] += (
+                f" ({self.schedule}{f' x {self.chunks}' * (self.chunks > 1)})"
+            )
+        parts += (
+            [f"ZeRO-{self.zero}"] * (self.zero > 0)
+            + ["offload"] * self.offload
+            + ["recompute"] * (self.recompute == "full")
+        )
         return ", ".join(parts)
 
     def stride(self, way):
@@ -127,21 +137,36 @@ def layouts(model, machine, batch):
     blocks = len(model.layers) - sum(model.ends)
     second = "sequence" if model.kind == "text" else "space"
     for data, tensor, pipeline, other in _factors(machine.ranks):
-        if batch % data or not machine.within(tensor, 1) or model.widest % tensor or pipeline > blocks:
+        if (
+            batch % data
+            or not machine.within(tensor, 1)
+            or model.widest % tensor
+            or pipeline > blocks
+        ):
             continue
         if other > 1 and (model.length % other or model.length < 2 * other):
             continue
         ways = {"data": data, "tensor": tensor, "pipeline": pipeline, second: other}
-        for micro, (schedule, chunks) in itertools.product(_micro(batch // data), _schedules(pipeline, blocks)):
+        for micro, (schedule, chunks) in itertools.product(
+            _micro(batch // data), _schedules(pipeline, blocks)
+        ):
             count = batch // data // micro
             if pipeline > 1 and not _runs(schedule, pipeline, count):
                 continue
-            for zero, recompute in itertools.product((0, 1) if pipeline > 1 else (0, 1, 2, 3), RECOMPUTE):
+            for zero, recompute in itertools.product(
+                (0, 1) if pipeline > 1 else (0, 1, 2, 3), RECOMPUTE
+            ):
                 if zero and data * other == 1:
                     continue
                 for offload in (False, True) if zero else (False,):
                     yield Layout(
-                        **ways, micro=micro, schedule=schedule, chunks=chunks, zero=zero, recompute=recompute, offload=offload
+                        **ways,
+                        micro=micro,
+                        schedule=schedule,
+                        chunks=chunks,
+                        zero=zero,
+                        recompute=recompute,
+                        offload=offload,
                     )
 
 
@@ -149,12 +174,16 @@ def _schedules(pipeline, layers):
     if pipeline == 1:
         return [("1f1b", 1)]
     chunks = [v for v in (2, 4) if layers >= v * pipeline]
-    return [(name, 1) for name in SCHEDULES if name != "interleaved"] + [("interleaved", v) for v in chunks]
+    return [(name, 1) for name in SCHEDULES if name != "interleaved"] + [
+        ("interleaved", v) for v in chunks
+    ]
 
 
 def _runs(schedule, stages, count):
     """Whether a schedule runs: interleaving wants whole rounds, two directions a partner for each rank and each batch."""
-    return {"interleaved": count % stages == 0, "gems": stages % 2 == 0 and count % 2 == 0}.get(schedule, True)
+    return {"interleaved": count % stages == 0, "gems": stages % 2 == 0 and count % 2 == 0}.get(
+        schedule, True
+    )
 
 
 def _micro(samples):

@@ -87,7 +87,13 @@ def transformer(
     tied: the head uses the embedding's matrix (on another stage of a pipeline it has a copy). split_vocabulary: tensor
     parallelism divides both.
     """
-    for name, value in {"layers": layers, "width": width, "heads": heads, "vocabulary": vocabulary, "sequence": sequence}.items():
+    for name, value in {
+        "layers": layers,
+        "width": width,
+        "heads": heads,
+        "vocabulary": vocabulary,
+        "sequence": sequence,
+    }.items():
         _count(name, value)
     if layers > MOST_LAYERS:
         raise ValueError(f"layers: at most {MOST_LAYERS:,}, each is looked at; got {layers:,}.")
@@ -96,7 +102,9 @@ def transformer(
     if attention not in ("blocks", "matrix"):
         raise ValueError(f"attention: blocks or matrix; got {attention!r}.")
     h, s, e, mask = width, sequence, _bytes_each(precision), 1 if dropout else 0
-    scores = heads * s * (e + dropout * (1 + e)) if attention == "matrix" else 4 * heads  # a token's; in blocks: log of its sum
+    scores = (
+        heads * s * (e + dropout * (1 + e)) if attention == "matrix" else 4 * heads
+    )  # a token's; in blocks: log of its sum
     block = Layer(
         split=12 * h * h + 7 * h,
         whole=6 * h,
@@ -141,7 +149,9 @@ def convolutions(image, layers, classes, precision="mixed", norm=True):
     for place, row in enumerate(layers):
         out, kernel, stride = (_count(f"convolutions: row {place + 1}", value) for value in row)
         if kernel > min(rows, columns):
-            raise ValueError(f"convolutions: the kernel of row {place + 1}, {kernel}, is larger than what is left of the image.")
+            raise ValueError(
+                f"convolutions: the kernel of row {place + 1}, {kernel}, is larger than what is left of the image."
+            )
         halo = (kernel // 2) * columns * channels * e
         weights, taken = kernel**2 * channels * out, channels * rows * columns * e
         rows, columns, channels = -(-rows // stride), -(-columns // stride), out
@@ -157,7 +167,11 @@ def convolutions(image, layers, classes, precision="mixed", norm=True):
             )
         )
     _count("classes", classes)
-    head = Layer(whole=(channels + 1) * classes, operations=2 * channels * classes, kept_whole=e * (channels + classes))
+    head = Layer(
+        whole=(channels + 1) * classes,
+        operations=2 * channels * classes,
+        kept_whole=e * (channels + classes),
+    )
     return Model((*made, head), "image", 1, length, precision)
 
 

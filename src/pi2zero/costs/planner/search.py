@@ -65,7 +65,10 @@ class Plan:
 
     def others(self):
         """{choice: why the best layout with it loses}, for each way alone, ZeRO stage, schedule, recomputing, offload."""
-        return {name: self._why([row for row in self.rows if has(row.layout)]) for name, has in _choices(self.model)}
+        return {
+            name: self._why([row for row in self.rows if has(row.layout)])
+            for name, has in _choices(self.model)
+        }
 
     def _why(self, rows):
         if not rows:
@@ -88,18 +91,27 @@ class Plan:
 def plan(model, machine, batch):
     """Every layout of a step of `batch` samples: does it fit, and how long does the step take? Returns a Plan."""
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
-        raise ValueError(f"batch: samples in a step over all ranks, a whole number of 1 or more; got {batch!r}.")
+        raise ValueError(
+            f"batch: samples in a step over all ranks, a whole number of 1 or more; got {batch!r}."
+        )
     room, rows = machine.memory * (1 - machine.reserve), []
     for layout in layouts(model, machine, batch):
         parts = held(model, layout, batch)
-        times = seconds(model, layout, machine, batch) if sum(parts.values()) <= room else (None, {})
+        times = (
+            seconds(model, layout, machine, batch) if sum(parts.values()) <= room else (None, {})
+        )
         rows.append(Row(layout, parts, *times))
     if not rows:
         raise ValueError(
             f"batch: no layout of {batch} samples uses all {machine.ranks} ranks; "
             "take a batch that they divide, or ranks that heads and layers allow to split."
         )
-    return Plan(model, machine, batch, tuple(sorted(rows, key=lambda row: (row.seconds, row.held if not row.parts else 0))))
+    return Plan(
+        model,
+        machine,
+        batch,
+        tuple(sorted(rows, key=lambda row: (row.seconds, row.held if not row.parts else 0))),
+    )
 
 
 def _choices(model):
@@ -108,7 +120,12 @@ def _choices(model):
     if model.widest == 1:
         ways.remove("tensor")
     for way in ways:
-        yield f"{way} alone", lambda its, way=way: getattr(its, way) == its.ranks and its.zero == 0 and not its.offload
+        yield (
+            f"{way} alone",
+            lambda its, way=way: (
+                getattr(its, way) == its.ranks and its.zero == 0 and not its.offload
+            ),
+        )
         yield f"no {way}", lambda its, way=way: getattr(its, way) == 1
     for stage in range(4):
         yield f"ZeRO-{stage}", lambda its, stage=stage: its.zero == stage

@@ -15,8 +15,24 @@ from pi2zero.costs.zero import PRECISIONS, zero_sent
 
 __all__ = ["HIDES", "PARTS", "seconds", "utilisation"]
 
-PARTS = ("compute", "recompute", "bubble", "tensor", "sequence", "space", "pipeline", "gradients", "update", "offload")
-HIDES = ("sequence", "space", "pipeline", "gradients")  # what may travel behind computing, wholly or in part
+PARTS = (
+    "compute",
+    "recompute",
+    "bubble",
+    "tensor",
+    "sequence",
+    "space",
+    "pipeline",
+    "gradients",
+    "update",
+    "offload",
+)
+HIDES = (
+    "sequence",
+    "space",
+    "pipeline",
+    "gradients",
+)  # what may travel behind computing, wholly or in part
 IN_STAGE = ("compute", "recompute", "tensor", "sequence", "space")
 
 
@@ -29,20 +45,32 @@ def seconds(model, layout, machine, batch):
     ranks = [known[stages] for stages in rows]
     most = {name: max(rank[name] for rank in ranks) for name in ("parameters", "message")}
     own = max(ranks, key=_busy)
-    if machine.devices:  # where ranks take turns, one that waits leaves its device to others: the mean counts
+    if (
+        machine.devices
+    ):  # where ranks take turns, one that waits leaves its device to others: the mean counts
         own = {name: sum(rank[name] for rank in ranks) / len(ranks) for name in ranks[0]}
     crowd = _crowd(layout.ranks, machine)
     parts = {name: count * own[name] * (crowd if "compute" in name else 1) for name in IN_STAGE}
     computing = parts["compute"] + parts["recompute"]
-    parts["bubble"] = _pipeline(layout, machine, ranks, count) - sum(parts.values()) if layout.pipeline > 1 else 0.0
+    parts["bubble"] = (
+        _pipeline(layout, machine, ranks, count) - sum(parts.values())
+        if layout.pipeline > 1
+        else 0.0
+    )
     room = machine.overlap * computing  # one computing hides one message: what is taken is taken
-    hidden = {name: min(room, count * own[f"{name}, hidden"]) for name in ("sequence", "space")}  # a model has one of them
+    hidden = {
+        name: min(room, count * own[f"{name}, hidden"]) for name in ("sequence", "space")
+    }  # a model has one of them
     left = room - sum(hidden.values())
     parts["pipeline"], hidden["pipeline"] = _messages(layout, machine, most["message"], count, left)
     left = room, left - hidden["pipeline"]
-    parts["gradients"], hidden["gradients"] = _gradients(model, layout, machine, most["parameters"], count, left)
+    parts["gradients"], hidden["gradients"] = _gradients(
+        model, layout, machine, most["parameters"], count, left
+    )
     parts["update"], parts["offload"] = _update(model, layout, machine, most["parameters"])
-    return {name: float(parts[name]) for name in PARTS}, {name: float(hidden[name]) for name in HIDES}
+    return {name: float(parts[name]) for name in PARTS}, {
+        name: float(hidden[name]) for name in HIDES
+    }
 
 
 def utilisation(model, layout, machine, batch, peak):
@@ -63,23 +91,39 @@ def _crowd(busy, machine):
 def _rank(layout, machine, stages):
     """Seconds of one micro-batch on a rank of the pipeline, forward and backward, over all of its stages; its parameters."""
     t, c, x, again = layout.tensor, layout.sequence, layout.space, layout.recompute == "full"
-    b = layout.micro / (2 if _two_ways(layout) else 1)  # there each batch uses one of the rank's two stages
+    b = layout.micro / (
+        2 if _two_ways(layout) else 1
+    )  # there each batch uses one of the rank's two stages
 
     def total(name):
         return sum(getattr(stage, name) for stage in stages)
 
     forward = total("operations") * b / (t * c * x) / machine.speed
-    found = {"compute": 3 * forward, "recompute": again * forward, "parameters": sum(stage.on(t) for stage in stages)}
+    found = {
+        "compute": 3 * forward,
+        "recompute": again * forward,
+        "parameters": sum(stage.on(t) for stage in stages),
+    }
     alpha, beta = machine.link(t, layout.stride("tensor"))
-    found["tensor"] = (2 + again) * 2 * (t - 1) * (total("summed") * b / (c * x) / t * beta + total("sums") * alpha)  # rings
+    found["tensor"] = (
+        (2 + again)
+        * 2
+        * (t - 1)
+        * (total("summed") * b / (c * x) / t * beta + total("sums") * alpha)
+    )  # rings
     alpha, beta = machine.link(c, layout.stride("sequence"))
-    turns = (1 + again) * (c - 1) + 2 * c * (c > 1)  # keys and values; backward their gradients, too, and home again
+    turns = (1 + again) * (c - 1) + 2 * c * (
+        c > 1
+    )  # keys and values; backward their gradients, too, and home again
     ring = turns * (total("turned") * b / (t * c) * beta + 2 * total("rings") * alpha)
     alpha, beta = machine.link(x, layout.stride("space"))
     edge = (2 + again) * 2 * (total("halo") * b * beta + total("halos") * alpha) if x > 1 else 0.0
     room = machine.overlap * found["compute"]
     found["sequence"], found["space"] = max(0.0, ring - room), max(0.0, edge - room)
-    found["sequence, hidden"], found["space, hidden"] = ring - found["sequence"], edge - found["space"]
+    found["sequence, hidden"], found["space, hidden"] = (
+        ring - found["sequence"],
+        edge - found["space"],
+    )
     found["message"] = max(stage.output for stage in stages) * layout.micro / (c * x)
     return found
 
@@ -125,7 +169,10 @@ def _gradients(model, layout, machine, parameters, count, room):
     far = layout.pipeline, layout.stride("pipeline")
     alpha, beta = machine.link(*far) if _two_ways(layout) else machine.link(n, layout.tensor)
     sent = parameters * PRECISIONS[model.precision][1] * _passes(n, layout.zero, count) * beta
-    passes, layers = {0: 2, 1: 2, 2: count + 1, 3: 3 * count}[layout.zero], len(model.layers) if layout.zero > 1 else 1
+    passes, layers = (
+        {0: 2, 1: 2, 2: count + 1, 3: 3 * count}[layout.zero],
+        len(model.layers) if layout.zero > 1 else 1,
+    )
     sent += passes * layers * (n - 1) * alpha
     # Stages 0 and 1 send while the last micro-batch goes backward, 2 and 3 during each.
     whole, free = room

@@ -18,7 +18,11 @@ __all__ = ["SPLITS", "Stories", "load"]
 
 SPLITS = ("train", "validation", "test")
 VARIABLE = "PI2ZERO_DAILYMAIL"  # the environment variable with the path of a local copy
-EMBEDDED = {"train": 20000, "validation": 500, "test": 500}  # stories, unless `counts` says otherwise
+EMBEDDED = {
+    "train": 20000,
+    "validation": 500,
+    "test": 500,
+}  # stories, unless `counts` says otherwise
 SHOWN = 5  # skipped stories that are printed; the list has all of them
 
 
@@ -62,7 +66,9 @@ def load(
     elif source == "auto":
         stories = _real_or_embedded(download, counts, seed, say)
     elif source == "embedded":
-        stories = _embedded("The kit's own generated stories are in use, as you asked.", counts, seed)
+        stories = _embedded(
+            "The kit's own generated stories are in use, as you asked.", counts, seed
+        )
     elif source == "real":
         stories = _real(download, counts, seed, say)
     else:
@@ -79,10 +85,14 @@ def _checked(counts):
     """`counts` as a dictionary of its own."""
     counts = dict(counts or {})
     if unknown := [split for split in counts if split not in SPLITS]:
-        raise ValueError(f"There is no split {unknown[0]!r}. `counts` takes numbers for {', '.join(SPLITS)}.")
+        raise ValueError(
+            f"There is no split {unknown[0]!r}. `counts` takes numbers for {', '.join(SPLITS)}."
+        )
     for split, count in counts.items():
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-            raise ValueError(f"counts[{split!r}] is {count!r}. It has to be a whole number of stories, 1 or more.")
+            raise ValueError(
+                f"counts[{split!r}] is {count!r}. It has to be a whole number of stories, 1 or more."
+            )
     return counts
 
 
@@ -91,7 +101,10 @@ def _embedded(why, counts, seed):
 
     from pi2zero.summaries.data import news
 
-    splits = {split: Dataset.from_list(news.stories(split, count, seed)) for split, count in (EMBEDDED | counts).items()}
+    splits = {
+        split: Dataset.from_list(news.stories(split, count, seed))
+        for split, count in (EMBEDDED | counts).items()
+    }
     return Stories("embedded", why, splits, [])
 
 
@@ -109,18 +122,26 @@ def _named_by_variable(path, counts):
         return _local(path, counts, f"because ${VARIABLE} names it")
     except (ValueError, OSError) as error:
         advice = f"Correct ${VARIABLE}, or unset it and start again."
-        raise type(error)(f"${VARIABLE} names a copy that cannot be used. {error} {advice}") from error
+        raise type(error)(
+            f"${VARIABLE} names a copy that cannot be used. {error} {advice}"
+        ) from error
 
 
 def _real_or_embedded(download, counts, seed, say):
     from pi2zero.summaries.data import dailymail
 
     if not download:
-        return _embedded("The kit's own generated stories are in use: downloads are switched off.", counts, seed)
+        return _embedded(
+            "The kit's own generated stories are in use: downloads are switched off.", counts, seed
+        )
     try:
         return _real(download, counts, seed, say)
     except dailymail.Unavailable as error:
-        return _embedded(f"The kit's own generated stories are in use, not CNN/DailyMail: {error.reason}.", counts, seed)
+        return _embedded(
+            f"The kit's own generated stories are in use, not CNN/DailyMail: {error.reason}.",
+            counts,
+            seed,
+        )
 
 
 def _real(download, counts, seed, say):
@@ -128,4 +149,6 @@ def _real(download, counts, seed, say):
 
     origin, whole = dailymail.get(download, say)
     splits = {split: dailymail.draw(whole[split], counts.get(split), seed) for split in SPLITS}
-    return Stories("cnn_dailymail", f"CNN/DailyMail {dailymail.CONFIG} is in use, {origin}.", splits, [])
+    return Stories(
+        "cnn_dailymail", f"CNN/DailyMail {dailymail.CONFIG} is in use, {origin}.", splits, []
+    )

@@ -44,21 +44,31 @@ def get(download: bool = True, say: Callable[[str], object] = print) -> tuple[st
         raise Unavailable(f"the cache has no complete copy, and {name} forbids to ask the hub")
     if reason := unreachable():
         raise Unavailable(reason)
-    say(f"CNN/DailyMail is loaded from {constants.ENDPOINT}: {SIZE}, once. (load('embedded') needs no download.)")
+    say(
+        f"CNN/DailyMail is loaded from {constants.ENDPOINT}: {SIZE}, once. (load('embedded') needs no download.)"
+    )
     try:
         # Not asked: the viewer's server, which has 100 s to answer, and the counter of downloads. Neither is needed.
         with _changed(datasets.config, USE_PARQUET_EXPORT=False, HF_UPDATE_DOWNLOAD_COUNTS=False):
             return f"from {constants.ENDPOINT}", _splits(datasets.load_dataset(REPOSITORY, CONFIG))
-    except Exception as error:  # of two libraries, which raise OSError, ValueError and errors of their own
+    except (
+        Exception
+    ) as error:  # of two libraries, which raise OSError, ValueError and errors of their own
         first_line = str(error).split("\n")[0].rstrip(".")
-        raise Unavailable(f"the hub answers, but the download failed ({type(error).__name__}: {first_line})") from error
+        raise Unavailable(
+            f"the hub answers, but the download failed ({type(error).__name__}: {first_line})"
+        ) from error
 
 
 def cached() -> dict | None:
     """{split: Dataset} from the cache of `datasets`, or None; no request is sent."""
     import datasets
 
-    if not any(datasets.config.HF_DATASETS_CACHE.glob(f"{REPOSITORY.replace('/', '___')}/{CONFIG}/*/*/dataset_info.json")):
+    if not any(
+        datasets.config.HF_DATASETS_CACHE.glob(
+            f"{REPOSITORY.replace('/', '___')}/{CONFIG}/*/*/dataset_info.json"
+        )
+    ):
         return None
     verbosity = datasets.logging.get_verbosity()
     datasets.logging.set_verbosity_error()  # else two warnings say what `Stories.why` says
@@ -88,7 +98,9 @@ def unreachable(limit_s: float = LIMIT_S) -> str | None:
     system does and nobody can interrupt. So a thread asks, and is left behind when it takes too long.
     """
     answers = []
-    thread = threading.Thread(target=lambda: answers.append(_ask(limit_s)), daemon=True, name="ask-the-hub")
+    thread = threading.Thread(
+        target=lambda: answers.append(_ask(limit_s)), daemon=True, name="ask-the-hub"
+    )
     thread.start()
     thread.join(limit_s)
     return answers[0] if answers else _no_answer(limit_s)
@@ -99,7 +111,9 @@ def draw(split, count: int | None, seed: int):
     may all be of one of the two newspapers."""
     if count is None or count >= len(split):
         return split
-    return split.select(sorted(random.Random(seed).sample(range(len(split)), count)), keep_in_memory=True)
+    return split.select(
+        sorted(random.Random(seed).sample(range(len(split)), count)), keep_in_memory=True
+    )
 
 
 def _ask(limit_s):
@@ -115,9 +129,14 @@ def _ask(limit_s):
         answer = get_session().head(url, headers=headers, timeout=limit_s)
     except httpx.TimeoutException:
         return _no_answer(limit_s)
-    except Exception as error:  # no such name, refused, a proxy's error, a bad address in HF_ENDPOINT
+    except (
+        Exception
+    ) as error:  # no such name, refused, a proxy's error, a bad address in HF_ENDPOINT
         return f"the hub ({constants.ENDPOINT}) cannot be reached ({error or type(error).__name__})"
-    if any(constants.HUGGINGFACE_HEADER_X_REPO_COMMIT in step.headers for step in [*answer.history, answer]):
+    if any(
+        constants.HUGGINGFACE_HEADER_X_REPO_COMMIT in step.headers
+        for step in [*answer.history, answer]
+    ):
         return None
     return f"{constants.ENDPOINT} answers, but not as the hub does (status {answer.status_code} for {REPOSITORY})"
 
@@ -143,10 +162,17 @@ def _offline_by_setting():
 def _splits(loaded):
     """{split: Dataset} with the three columns, in order; ValueError if anything is missing."""
     missing = [split for split in ("train", "validation", "test") if split not in loaded]
-    missing += [f"{column} in {split}" for split in loaded for column in COLUMNS if column not in loaded[split].column_names]
+    missing += [
+        f"{column} in {split}"
+        for split in loaded
+        for column in COLUMNS
+        if column not in loaded[split].column_names
+    ]
     if missing:
         raise ValueError(f"{REPOSITORY} came without {', '.join(missing)}")
-    return {split: loaded[split].select_columns(COLUMNS) for split in ("train", "validation", "test")}
+    return {
+        split: loaded[split].select_columns(COLUMNS) for split in ("train", "validation", "test")
+    }
 
 
 @contextlib.contextmanager

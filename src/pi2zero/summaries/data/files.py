@@ -23,7 +23,11 @@ from pathlib import Path
 from pi2zero import marks
 from pi2zero.summaries.data import readers
 
-PREFIX = {"test": "test", "validation": "val", "train": "train"}  # of the names, in the order of reading
+PREFIX = {
+    "test": "test",
+    "validation": "val",
+    "train": "train",
+}  # of the names, in the order of reading
 BATCH = 1000  # stories that wait for being written
 SHORT = reprlib.Repr()  # what a file says, in a sentence about it
 SHORT.maxstring, SHORT.maxlist = 60, 10  # (before Python 3.12 not as arguments)
@@ -45,13 +49,19 @@ def read(path: str | Path, counts: dict[str, int] | None = None) -> tuple[str, d
     """
     path, counts = Path(path).expanduser(), counts or {}
     if not path.exists():
-        raise FileNotFoundError(f"There is no file or folder {str(path)!r}. {EXPECTED} Or 'auto', 'embedded' or 'real'.")
+        raise FileNotFoundError(
+            f"There is no file or folder {str(path)!r}. {EXPECTED} Or 'auto', 'embedded' or 'real'."
+        )
     form, parts = _folder(path) if path.is_dir() else _single(path)
     with contextlib.ExitStack() as kept:
         folder = kept.enter_context(marks.temporary_folder(marks.STORIES))
-        stores = {split: _Store(Path(folder) / f"{split}.arrow", counts.get(split)) for split in PREFIX}
+        stores = {
+            split: _Store(Path(folder) / f"{split}.arrow", counts.get(split)) for split in PREFIX
+        }
         for store in stores.values():
-            kept.callback(store.close)  # an error's traceback would keep it open, and the disk would stay full
+            kept.callback(
+                store.close
+            )  # an error's traceback would keep it open, and the disk would stay full
         skipped = _fill(stores, parts)
         if empty := [split for split, store in stores.items() if not store.size]:
             raise ValueError(_nothing_left(path, empty, skipped))
@@ -78,7 +88,9 @@ class _Sieve:
 
     def __init__(self):
         self.skipped: list[str] = []
-        self._articles: dict[bytes, tuple[str, str]] = {}  # digest of an article -> its split and place
+        self._articles: dict[
+            bytes, tuple[str, str]
+        ] = {}  # digest of an article -> its split and place
         self._ids: dict[tuple[str, str], str] = {}  # split and id -> place
 
     def check(self, where: str, item: dict | str, split: str) -> dict | None:
@@ -104,7 +116,9 @@ class _Sieve:
         if not isinstance(item["id"], str):
             return f"'id' is not a string but {readers.kind(item['id'])}"
         try:
-            digest = hashlib.sha1(" ".join(item["article"].split()).encode(), usedforsecurity=False).digest()
+            digest = hashlib.sha1(
+                " ".join(item["article"].split()).encode(), usedforsecurity=False
+            ).digest()
             (item["id"] + item["highlights"]).encode()
         except UnicodeEncodeError as error:
             return f"not UTF-8: it has half a character ({error.object[error.start]!a})"
@@ -166,14 +180,22 @@ class _Store:
 def _folder(root: Path) -> tuple[str, list]:
     """(form, [(split, its items)]) of a folder, or of the one inside it that has stories."""
     if _is_saved(root):
-        return f"one of the {readers.SAVED}, {SHARES}", [(None, readers.items(readers.SAVED, [root], root.parent))]
+        return f"one of the {readers.SAVED}, {SHARES}", [
+            (None, readers.items(readers.SAVED, [root], root.parent))
+        ]
     if found := _splits_in(root):
         form, files = found
         return form, [(split, readers.items(form, files[split], root)) for split in PREFIX]
-    inner = [root / CONFIG] if (root / CONFIG).is_dir() else [folder for folder in sorted(root.iterdir()) if folder.is_dir()]
+    inner = (
+        [root / CONFIG]
+        if (root / CONFIG).is_dir()
+        else [folder for folder in sorted(root.iterdir()) if folder.is_dir()]
+    )
     fit = [folder for folder in inner if _is_saved(folder) or _splits_in(folder)]
     if len(fit) > 1:
-        raise ValueError(f"{root} has stories in {' and in '.join(folder.name for folder in fit)}. Name one of these folders.")
+        raise ValueError(
+            f"{root} has stories in {' and in '.join(folder.name for folder in fit)}. Name one of these folders."
+        )
     if not fit:
         raise ValueError(f"{root} has no stories in a form that can be read. {EXPECTED}")
     form, parts = _folder(fit[0])
@@ -182,16 +204,30 @@ def _folder(root: Path) -> tuple[str, list]:
 
 def _splits_in(root: Path) -> tuple[str, dict[str, list[Path]]] | None:
     """(form, {split: its files}) of a folder; None if it has nothing. ValueError if a split is missing."""
-    found = {readers.SAVED: {split: [at for at in sorted(root.glob(f"{PREFIX[split]}*")) if _is_saved(at)] for split in PREFIX}}
+    found = {
+        readers.SAVED: {
+            split: [at for at in sorted(root.glob(f"{PREFIX[split]}*")) if _is_saved(at)]
+            for split in PREFIX
+        }
+    }
     for form, suffixes in readers.TABLES.items():
-        tables = [file for file in sorted(root.iterdir()) if file.suffix in suffixes and file.is_file()]
-        found[form] = {split: [file for file in tables if file.name.startswith(PREFIX[split])] for split in PREFIX}
-    found[readers.STORIES] = {split: sorted(root.glob(f"{PREFIX[split]}*/*.story")) for split in PREFIX}
+        tables = [
+            file for file in sorted(root.iterdir()) if file.suffix in suffixes and file.is_file()
+        ]
+        found[form] = {
+            split: [file for file in tables if file.name.startswith(PREFIX[split])]
+            for split in PREFIX
+        }
+    found[readers.STORIES] = {
+        split: sorted(root.glob(f"{PREFIX[split]}*/*.story")) for split in PREFIX
+    }
     found[readers.ORIGINAL] = {split: _lists(root, split) for split in PREFIX}
     for form, files in found.items():
         if any(files.values()):
             if missing := [split for split in PREFIX if not files[split]]:
-                raise ValueError(f"{root} has {form}, but none for {' and '.join(missing)}. {EXPECTED}")
+                raise ValueError(
+                    f"{root} has {form}, but none for {' and '.join(missing)}. {EXPECTED}"
+                )
             return form, files
     return None
 
@@ -212,8 +248,12 @@ def _single(file: Path) -> tuple[str, list]:
         raise ValueError(f"{file} is neither a file nor a folder. {EXPECTED}")
     for form, suffixes in readers.TABLES.items():
         if file.suffix in suffixes:
-            return f"one file of {form}, {SHARES}", [(None, readers.items(form, [file], file.parent))]
-    raise ValueError(f"{file} ends in {file.suffix!r}, not in .parquet, .jsonl, .json or .csv. {EXPECTED}")
+            return f"one file of {form}, {SHARES}", [
+                (None, readers.items(form, [file], file.parent))
+            ]
+    raise ValueError(
+        f"{file} ends in {file.suffix!r}, not in .parquet, .jsonl, .json or .csv. {EXPECTED}"
+    )
 
 
 def _split_of(key: str) -> str:

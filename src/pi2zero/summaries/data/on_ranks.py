@@ -29,15 +29,20 @@ def load(me, source: str | Path = "auto", **options) -> data.Stories:
     source = {"cnn_dailymail": "real"}.get(name, name)
     if name == "embedded":
         return kept.get("stories") or data.load(source, **quiet)
-    mine = lambda: {platform.node(): pickle.dumps(kept.get("stories") or data.load(source, **quiet))}  # noqa: E731
-    hosts = _told(lambda: mine() if me.local_rank == 0 else {})
+
+    def pickled():
+        return {platform.node(): pickle.dumps(kept.get("stories") or data.load(source, **quiet))}
+
+    hosts = _told(lambda: pickled() if me.local_rank == 0 else {})
     packed = {name: stories for host in hosts for name, stories in host.items()}[platform.node()]
     # Unpickled, stories open their files: another host's would not be there.
     _told(lambda: kept.update(stories=pickle.loads(packed)))  # noqa: S301  (a rank of this run has sent them)
     return kept["stories"]
 
 
-def tokenized(stories, encode: Callable, *, at_once: int = 500, tell: Callable = lambda share: None) -> "Rows":
+def tokenized(
+    stories, encode: Callable, *, at_once: int = 500, tell: Callable = lambda share: None
+) -> "Rows":
     """All stories as numbers. All ranks call it; those of a host share the work, and write one copy into files.
 
     encode(some): pairs (article, highlights), two lists of numbers, of `at_once` stories at most; `some` has their columns.
@@ -46,7 +51,10 @@ def tokenized(stories, encode: Callable, *, at_once: int = 500, tell: Callable =
     """
     hosts = _told(platform.node)
     beside = [rank for rank, host in enumerate(hosts) if host == platform.node()]
-    number, ends = beside.index(_rank()), [len(stories) * k // len(beside) for k in range(len(beside) + 1)]
+    number, ends = (
+        beside.index(_rank()),
+        [len(stories) * k // len(beside) for k in range(len(beside) + 1)],
+    )
     folder = marks.temporary_folder(marks.STORIES)
     mine = stories.select(range(ends[number], ends[number + 1]))
     _told(lambda: _write(Path(folder.name), mine, encode, at_once, tell))
@@ -74,7 +82,9 @@ class Rows:
         index %= len(self)
         part = int(np.searchsorted(self._firsts, index, side="right")) - 1
         at = 2 * (index - int(self._firsts[part]))
-        start, middle, end = (int(self._ends[part][place]) if place >= 0 else 0 for place in (at - 1, at, at + 1))
+        start, middle, end = (
+            int(self._ends[part][place]) if place >= 0 else 0 for place in (at - 1, at, at + 1)
+        )
         numbers = self._numbers[part]
         return numbers[start:middle].astype(np.int64), numbers[middle:end].astype(np.int64)
 
@@ -84,7 +94,9 @@ class Rows:
         return each[0::2], each[1::2]
 
     def __reduce__(self):
-        raise TypeError("Rows stay on their ranks: they lie in files of the host. Ask for a few, rows[0], or for rows.lengths().")
+        raise TypeError(
+            "Rows stay on their ranks: they lie in files of the host. Ask for a few, rows[0], or for rows.lengths()."
+        )
 
 
 def _write(folder, stories, encode, at_once, tell):
@@ -102,7 +114,9 @@ def _write(folder, stories, encode, at_once, tell):
 
 
 def _mapped(file):
-    return np.memmap(file, np.int32, "r") if file.stat().st_size else np.empty(0, np.int32)  # an empty file cannot be mapped
+    return (
+        np.memmap(file, np.int32, "r") if file.stat().st_size else np.empty(0, np.int32)
+    )  # an empty file cannot be mapped
 
 
 def _rank():

@@ -7,16 +7,46 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-TABLES = {"parquet": (".parquet",), "JSON": (".jsonl", ".json"), "CSV": (".csv",)}  # form -> ends of the file names
+TABLES = {
+    "parquet": (".parquet",),
+    "JSON": (".jsonl", ".json"),
+    "CSV": (".csv",),
+}  # form -> ends of the file names
 SAVED, STORIES = "datasets that save_to_disk has written", "folders of .story files"
 ORIGINAL = "the original .story files with lists of URLs"
 COLUMNS = ("id", "article", "highlights")
-PLACES = ("cnn/stories", "dailymail/stories", "cnn_stories", "dailymail_stories")  # of the original download, as it is unpacked
-PIECE, LONGEST = 2**20, 2**24  # characters of a JSON array that are read at a time; of one story as JSON or CSV
-STORY = 2**20  # characters of a column of a story that is used; the longest article of CNN/DailyMail has less than a tenth
-BATCH, FEW = 1000, 16  # rows in memory at a time; of a parquet file, where a few bytes may stand for many long rows
-UNFOLDS = 200, 2**28  # a parquet file that grows by more than this factor, and to more than these bytes, is a trap
-ENDS = (".", "!", "?", "'", "`", '"', "\u2019", "\u201d", ")")  # of a sentence; CNN/DailyMail 3.0.0 adds " ." to other lines
+PLACES = (
+    "cnn/stories",
+    "dailymail/stories",
+    "cnn_stories",
+    "dailymail_stories",
+)  # of the original download, as it is unpacked
+PIECE, LONGEST = (
+    2**20,
+    2**24,
+)  # characters of a JSON array that are read at a time; of one story as JSON or CSV
+STORY = (
+    2**20
+)  # characters of a column of a story that is used; the longest article of CNN/DailyMail has less than a tenth
+BATCH, FEW = (
+    1000,
+    16,
+)  # rows in memory at a time; of a parquet file, where a few bytes may stand for many long rows
+UNFOLDS = (
+    200,
+    2**28,
+)  # a parquet file that grows by more than this factor, and to more than these bytes, is a trap
+ENDS = (
+    ".",
+    "!",
+    "?",
+    "'",
+    "`",
+    '"',
+    "\u2019",
+    "\u201d",
+    ")",
+)  # of a sentence; CNN/DailyMail 3.0.0 adds " ." to other lines
 Item = tuple[str, dict | str]  # (file:line, the columns or what is wrong)
 
 
@@ -26,7 +56,14 @@ def items(form: str, files: list[Path], root: Path) -> Iterator[Item]:
     Some stories are in memory at a time, never a whole file. A story without an id gets one from the name of its file and its
     line. Raises ValueError for a file that has not its form.
     """
-    read = {"parquet": _parquet, "JSON": _json, "CSV": _csv, SAVED: _saved, STORIES: _story, ORIGINAL: _listed}[form]
+    read = {
+        "parquet": _parquet,
+        "JSON": _json,
+        "CSV": _csv,
+        SAVED: _saved,
+        STORIES: _story,
+        ORIGINAL: _listed,
+    }[form]
     for file in files:
         yield from read(file, root)
 
@@ -35,7 +72,14 @@ def kind(value: object) -> str:
     """What a value is, for who wrote it into a file: "empty (null)", "a number", "a list" ..."""
     if value is None:
         return "empty (null)"
-    names = {bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object", str: "a string"}
+    names = {
+        bool: "true or false",
+        int: "a number",
+        float: "a number",
+        list: "a list",
+        dict: "an object",
+        str: "a string",
+    }
     return names.get(type(value), type(value).__name__)
 
 
@@ -80,23 +124,32 @@ def _parquet(file, root):
             _check_columns(columns, file)
             _check_growth(table.metadata, file)
             row = 0
-            for batch in table.iter_batches(FEW, columns=[column for column in COLUMNS if column in columns]):
+            for batch in table.iter_batches(
+                FEW, columns=[column for column in COLUMNS if column in columns]
+            ):
                 for index in range(len(batch)):
                     row += 1
                     yield f"{name}:{row}", _row(batch, index, file, row)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last: a column's name
-        raise ValueError(f"{file} is not parquet, or damaged ({_reason(error)}). Copy it again.") from error
+        raise ValueError(
+            f"{file} is not parquet, or damaged ({_reason(error)}). Copy it again."
+        ) from error
 
 
 def _check_columns(names, place):
     if missing := [column for column in COLUMNS[1:] if column not in names]:
-        raise ValueError(f"{place} has no column {missing[0]!r}, only {_printable(', '.join(names))}. Rename its columns.")
+        raise ValueError(
+            f"{place} has no column {missing[0]!r}, only {_printable(', '.join(names))}. Rename its columns."
+        )
 
 
 def _check_growth(metadata, file):
     """Of all columns together: asked for the size of one, pyarrow 26 ends the process if that one's description is damaged."""
     times, most = UNFOLDS
-    size, whole = file.stat().st_size, sum(metadata.row_group(at).total_byte_size for at in range(metadata.num_row_groups))
+    size, whole = (
+        file.stat().st_size,
+        sum(metadata.row_group(at).total_byte_size for at in range(metadata.num_row_groups)),
+    )
     if whole > max(most, times * size):
         raise ValueError(f"{file} would unfold from {size:,} to {whole:,} bytes. It is not read.")
 
@@ -125,18 +178,29 @@ def _saved(folder, root):
     import datasets
     import pyarrow as pa
 
-    if not all(path.is_file() or path.is_dir() for path in folder.rglob("*")):  # a pipe would be read for ever
+    if not all(
+        path.is_file() or path.is_dir() for path in folder.rglob("*")
+    ):  # a pipe would be read for ever
         raise ValueError(f"{folder} has something in it that is no file. Copy it again.")
     try:
         saved = datasets.load_from_disk(str(folder), keep_in_memory=False)
     except Exception as error:  # each part of that library has its own, for a file cut short or somebody else's state.json
-        raise ValueError(f"{folder} is not what save_to_disk writes, or damaged. Copy it again.") from error
+        raise ValueError(
+            f"{folder} is not what save_to_disk writes, or damaged. Copy it again."
+        ) from error
     _check_columns(saved.column_names, folder)
-    saved, row = saved.select_columns([column for column in COLUMNS if column in saved.column_names]), 0
+    saved, row = (
+        saved.select_columns([column for column in COLUMNS if column in saved.column_names]),
+        0,
+    )
     try:
         for batch in saved.with_format("arrow").iter(BATCH):
-            for column in batch.columns:  # Arrow believes offsets that lead out of the file. (UTF-8 is each row's.)
-                kind_of = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}.get(column.type, column.type)
+            for column in (
+                batch.columns
+            ):  # Arrow believes offsets that lead out of the file. (UTF-8 is each row's.)
+                kind_of = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}.get(
+                    column.type, column.type
+                )
                 column.cast(kind_of).validate(full=True)
             for index in range(len(batch)):
                 row += 1
@@ -152,8 +216,12 @@ def _csv(file, root):
     with file.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as lines:
         rows, number, line = csv.DictReader(_bounded(lines), strict=True), 0, 2
         try:
-            if missing := [column for column in COLUMNS[1:] if column not in (rows.fieldnames or ())]:
-                raise ValueError(f"{file} has no column {missing[0]!r} in its first line. Rename its columns.")
+            if missing := [
+                column for column in COLUMNS[1:] if column not in (rows.fieldnames or ())
+            ]:
+                raise ValueError(
+                    f"{file} has no column {missing[0]!r} in its first line. Rename its columns."
+                )
             for row in rows:
                 number += 1
                 story = {column: row[column] for column in COLUMNS if row.get(column) is not None}
@@ -179,7 +247,9 @@ def _json(file, root):
 
 
 def _json_lines(file, root):
-    return _by_lines(file, root, lambda where, number, line: [(where, _json_line(line, file, number))])
+    return _by_lines(
+        file, root, lambda where, number, line: [(where, _json_line(line, file, number))]
+    )
 
 
 def _by_lines(file, root, read):
@@ -188,7 +258,10 @@ def _by_lines(file, root, read):
     with file.open("rb") as lines:
         for number, line in enumerate(iter(lambda: lines.readline(LONGEST + 1), b""), 1):
             if len(line) > LONGEST:
-                yield f"{name}:{number}", f"a line of more than {LONGEST:,} bytes; the rest of the file is left out"
+                yield (
+                    f"{name}:{number}",
+                    f"a line of more than {LONGEST:,} bytes; the rest of the file is left out",
+                )
                 return
             if line.strip():
                 yield from read(f"{name}:{number}", number, line)
@@ -216,7 +289,10 @@ def _array(file, root):
             held, at = held[at:], 0
             more = text.read(max(PIECE, len(held))) if len(held) < LONGEST else ""
             if not more:
-                yield f"{_place(file, root)}, story {number + 1}", "not JSON; the rest of the file is left out"
+                yield (
+                    f"{_place(file, root)}, story {number + 1}",
+                    "not JSON; the rest of the file is left out",
+                )
                 return
             held += more
 
@@ -267,7 +343,9 @@ def _listed(urls, root):
     def story(where, _, line):
         url = line.strip()
         key = hashlib.sha1(url, usedforsecurity=False).hexdigest()
-        file = next((file for place in places if (file := root / place / f"{key}.story").exists()), None)
+        file = next(
+            (file for place in places if (file := root / place / f"{key}.story").exists()), None
+        )
         if file:
             return _story(file, root)
         told = _printable(url[:500].decode(errors="replace"))

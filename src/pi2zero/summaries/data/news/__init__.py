@@ -13,7 +13,20 @@ from pathlib import Path
 
 SPLITS = ("train", "validation", "test")
 DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()  # noqa: SIM905
-MONTHS = "January February March April May June July August September October November December".split()  # noqa: SIM905
+MONTHS = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+]
 HERE = Path(__file__).parent
 
 
@@ -30,21 +43,35 @@ def story(split: str, index: int, seed: int = 0, topics: tuple[str, ...] = ()) -
     draw = random.Random(f"{seed}/{split}/{index}")
     sentences = _sentences(split)
     if unknown := set(topics) - set(sentences["topic"]):
-        raise ValueError(f"There is no topic {min(unknown)!r}. The topics are {', '.join(sentences['topic'])}.")
+        raise ValueError(
+            f"There is no topic {min(unknown)!r}. The topics are {', '.join(sentences['topic'])}."
+        )
     topic = sentences["topic"][draw.choice(sorted(topics or sentences["topic"]))]
     scene, facts = sentences["scene"], _facts(draw, split, topic)
     asides = draw.sample(scene["aside"], draw.choice((1, 1, 2)))
-    body = [_fill(draw.choice(topic["count"]), draw, facts), _fill(draw.choice(topic["plan"]), draw, facts)]
+    body = [
+        _fill(draw.choice(topic["count"]), draw, facts),
+        _fill(draw.choice(topic["plan"]), draw, facts),
+    ]
     body += [_fill(aside, draw, facts | _noise(draw, split, facts)) for aside in asides]
     draw.shuffle(body)
     opening = [_fill(draw.choice(topic["event"]), draw, facts)]
     if draw.random() < 0.6:
-        opening.insert(draw.choice((0, 0, 1)), _fill(draw.choice(scene["sentences"]), draw, facts | _noise(draw, split, facts)))
+        opening.insert(
+            draw.choice((0, 0, 1)),
+            _fill(draw.choice(scene["sentences"]), draw, facts | _noise(draw, split, facts)),
+        )
     lines = [_fill(draw.choice(topic["highlights"])[part], draw, facts) for part in range(3)]
-    return {"id": f"{split}-{seed}-{index}", "article": " ".join(opening + body), "highlights": "\n".join(lines)}
+    return {
+        "id": f"{split}-{seed}-{index}",
+        "article": " ".join(opening + body),
+        "highlights": "\n".join(lines),
+    }
 
 
-def stories(split: str, count: int, seed: int = 0, topics: tuple[str, ...] = ()) -> list[dict[str, str]]:
+def stories(
+    split: str, count: int, seed: int = 0, topics: tuple[str, ...] = ()
+) -> list[dict[str, str]]:
     """The first `count` stories of a split."""
     return [story(split, index, seed, topics) for index in range(count)]
 
@@ -97,6 +124,10 @@ def _names(split):
         pool = sorted({"".join(pair) for pair in product(*pieces)})
         random.Random(kind).shuffle(pool)
         tenth = len(pool) // 10
-        cuts = {"train": pool[2 * tenth :], "validation": pool[:tenth], "test": pool[tenth : 2 * tenth]}
+        cuts = {
+            "train": pool[2 * tenth :],
+            "validation": pool[:tenth],
+            "test": pool[tenth : 2 * tenth],
+        }
         shares[kind] = cuts[split]
     return shares
