@@ -160,13 +160,6 @@ def test_no_room_goes_through_the_front_door():
     assert not [why for (_, end), why in arrows().items() if end == "pi2zero"]
 
 
-def test_no_file_is_long():
-    lengths = {
-        str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in MODULES.values()
-    }
-    assert not {file: length for file, length in lengths.items() if length > 300}
-
-
 def test_the_files_and_functions_that_the_page_names_are_there():
     files = set(re.findall(r"`((?:[\w.]+/)+[\w.]*)`", PAGE))
     assert len(files) > 15
