@@ -68,7 +68,7 @@ def main():
 
 def join():  # NEW
     """Enter the world of torchrun or of mpirun, or a world of one. Returns this rank's device."""  # NEW
-    from pi2zero import ranks  # NEW (calls init_process_group: nccl where each rank has a GPU, else gloo)
+    from pi2zero import ranks  # NEW (init_process_group: nccl if each rank has a GPU, else gloo)
 
     return torch.device(ranks.join().device)  # NEW
 
