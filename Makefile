@@ -124,7 +124,7 @@ reset: set-up   ## end what the kit has started from this clone on this host, an
 
 clean:          ## remove what can be made again: .venv, built slides, caches (what `make update` has kept of yours stays)
 	@if $(PY) -c 'import pi2zero' 2>/dev/null; then $(PY) -m pi2zero reset; $(PY) -m pi2zero built --stop; fi
-	@rm -rf .venv .venv-tensorflow .venv-mpich .venv-openmpi4 .venv-site slides/build site/build .pytest_cache .ruff_cache src/*.egg-info
+	@rm -rf .venv .venv-tensorflow .venv-mpich .venv-openmpi4 .venv-site slides/build site/build .pytest_cache .ruff_cache src/*.egg-info course/src/*.egg-info course/build
 	@if [ -d build ]; then find build -mindepth 1 -maxdepth 1 ! -name before_update -exec rm -rf {} +; fi
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 

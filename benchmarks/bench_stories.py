@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pi2zero.hosts import limits
 from pi2zero.mpi import mpi_env
-from pi2zero.summaries.data import news
+from pi2zero_course.summarization.data import news
 
 HERE = Path(__file__).parent
 RANKS, JOINED, DIFFERENT = 2, 14, 1000  # stories in an article; articles that are then repeated

@@ -23,13 +23,13 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from pi2zero.hosts import limits
 from pi2zero.mpi import mpi_env
-from pi2zero.summaries import scores
-from pi2zero.summaries.data import news
+from pi2zero_course.summarization import scores
+from pi2zero_course.summarization.data import news
 
 HERE = Path(__file__).parent
 SCRIPT = HERE.parents[0] / "scripts/summarize.py"
 LOAD = (
-    "import time; t = time.monotonic(); from pi2zero.summaries import data; "
+    "import time; t = time.monotonic(); from pi2zero_course.summarization import data; "
     "s = data.load({}); print(s.name, time.monotonic() - t)"
 )
 

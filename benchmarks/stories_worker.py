@@ -12,7 +12,7 @@ import torch.distributed as dist
 from transformers import AutoTokenizer
 
 from pi2zero import ranks
-from pi2zero.summaries.data import on_ranks
+from pi2zero_course.summarization.data import on_ranks
 
 SUMMARIZER = Path(__file__).resolve().parents[1] / "data" / "summarizer"
 BATCHES = 2000  # of 64 stories, read by this rank in a random order

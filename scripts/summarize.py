@@ -26,10 +26,10 @@ import transformers
 from torch.nn.utils.rnn import pad_sequence
 
 from pi2zero import ranks
-from pi2zero.summaries import data
-from pi2zero.summaries.data import dailymail, on_ranks
-from pi2zero.summaries.scores import scores, sentences
 from pi2zero.zero import checkpoints
+from pi2zero_course.summarization import data
+from pi2zero_course.summarization.data import dailymail, on_ranks
+from pi2zero_course.summarization.scores import scores, sentences
 
 KEPT = "data stories start batch_size lr steps minutes seed article_tokens summary_tokens prefix".split()  # noqa: SIM905 (as it began)
 ABOVE_0 = "article_tokens summary_tokens length beams limit steps minutes stories batch_size lr save_every every".split()  # noqa: SIM905
@@ -284,7 +284,7 @@ def parse():
         one.add_argument("--prefix", default="", help="before each article; t5-small wants 'summarize: ' (default: none)")
         if run is not generate:
             one.add_argument(
-                "--data", default="auto", help="auto, embedded, real, or a path (default: auto; see pi2zero.summaries.data)"
+                "--data", default="auto", help="auto, embedded, real, or a path (default: auto; see pi2zero_course.summarization.data)"
             )
         if run is not train:
             one.add_argument("--length", type=int, default=60, help="tokens of a summary at most (default: 60)")

@@ -23,7 +23,7 @@ import psutil
 
 ROOT = Path(__file__).resolve().parents[1]
 PY = sys.executable
-CODE = ["src", "tests", "tools", "scripts", "benchmarks", "slides", "hub", "site"]
+CODE = ["src", "course", "tests", "tools", "scripts", "benchmarks", "slides", "hub", "site"]
 
 PX_CELLS = ["--nbqa-process-cells", "px"]
 SLOWEST = "--durations=20"

@@ -36,7 +36,7 @@ if running and "ipyparallel.engine" in sys.orig_argv:
 SETTINGS = f"""[run]
 branch = true
 parallel = true
-source_pkgs = pi2zero
+source_pkgs = pi2zero, pi2zero_course
 data_file = {FOLDER}/data/.coverage
 sigterm = true
 disable_warnings = no-data-collected, module-not-imported, module-not-measured, trace-changed
@@ -44,6 +44,9 @@ disable_warnings = no-data-collected, module-not-imported, module-not-measured, 
 kit =
     src/pi2zero
     **/src/pi2zero
+course =
+    course/src/pi2zero_course
+    **/course/src/pi2zero_course
 [report]
 show_missing = true
 exclude_also =

@@ -96,7 +96,7 @@ def install():
     # People may not write here: what Python would make of the sources at their first start, and what is compiled, is made now.
     bytecode = (
         [sys.executable, "-m", "pi2zero.built.bytecode"],
-        [sys.executable, "-m", "compileall", "-q", ROOT / "src"],
+        [sys.executable, "-m", "compileall", "-q", ROOT / "src", ROOT / "course"],
     )
     built = [sys.executable, "-m", "pi2zero", "built"]  # goes on in the background
     for command in (pip, npm, *bytecode, built):

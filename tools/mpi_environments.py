@@ -96,7 +96,7 @@ def variables(python):
     ]  # compilers; the environment's MPI comes first
     return env | {
         "PATH": os.pathsep.join([str(python.parent), *others]),
-        "PYTHONPATH": str(ROOT / "src"),
+        "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT / 'course' / 'src'}",
     }
 
 

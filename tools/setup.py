@@ -116,7 +116,12 @@ def stop_without_programs(folder, why):
 def stamp(site):
     """What the environment was made from, and on."""
     digest = hashlib.sha256()
-    for name in ("requirements.txt", "requirements.lock", "pyproject.toml"):
+    for name in (
+        "requirements.txt",
+        "requirements.lock",
+        "pyproject.toml",
+        "course/pyproject.toml",
+    ):
         with open(os.path.join(ROOT, name), "rb") as f:
             digest.update(f.read())
     return digest.hexdigest() + " " + ROOT + (" on a site's" if site else "")

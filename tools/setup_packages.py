@@ -205,7 +205,7 @@ class Packages:
         self.install(
             ["--no-deps", "--no-build-isolation"]
             + ["--ignore-requires-python"] * other_python
-            + ["-e", root]
+            + ["-e", root, "-e", os.path.join(root, "course")]
         )
 
     def run(self, arguments, uv=False):

@@ -15,8 +15,8 @@ import tempfile
 from pathlib import Path
 
 from pi2zero import mpi_env
-from pi2zero.summaries.data import SPLITS, news
 from pi2zero.zero import checkpoints
+from pi2zero_course.summarization.data import SPLITS, news
 
 ROOT = Path(__file__).resolve().parents[1]
 TOPICS = ("fire", "flood", "gift", "match", "opening", "robbery", "strike")

@@ -13,9 +13,9 @@ from diagrams_summaries import checkpoint, pieces, same_batch, t5, untaught  # n
 from extract import SlideError, cell_output, tagged_cell
 
 from pi2zero import costs, plots
-from pi2zero.summaries.data import SPLITS, news
-from pi2zero.summaries.scores import facts as names_and_numbers
-from pi2zero.summaries.scores import sentences
+from pi2zero_course.summarization.data import SPLITS, news
+from pi2zero_course.summarization.scores import facts as names_and_numbers
+from pi2zero_course.summarization.scores import sentences
 
 NOTEBOOK_10 = "notebooks/10_dailymail.ipynb"
 STYLE = {"font.size": 18, "figure.dpi": 96}

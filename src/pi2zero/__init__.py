@@ -1,25 +1,13 @@
 """From π to ZeRO: the plumbing that the notebooks share. The ideas are in the notebooks' own cells."""
 
 __version__ = "0.1.0"
-__all__ = [
-    "ClusterError",
-    "NotBuilt",
-    "RankError",
-    "join_room",
-    "leave_room",
-    "mpi_env",
-    "reset",
-    "start",
-    "wait_for",
-]
+__all__ = ["ClusterError", "NotBuilt", "RankError", "mpi_env", "reset", "start", "wait_for"]
 
 # From the package to where it is defined. Loaded on first use, so that ranks and the shell's commands start quickly.
 _WHERE = {
     "ClusterError": "pi2zero.cluster.engines",
     "NotBuilt": "pi2zero.built",
     "RankError": "pi2zero.cluster.report",
-    "join_room": "pi2zero.glance.notes",
-    "leave_room": "pi2zero.glance.notes",
     "mpi_env": "pi2zero.mpi",
     "reset": "pi2zero.cluster.api",
     "start": "pi2zero.cluster.api",

@@ -1,5 +1,5 @@
 """`python -m pi2zero doctor [--json] [--short] [--seats FOLDER]`, `... built [--wait]`,
-`... site [--write]`, `... plan FILE`, `... room FOLDER` and `... reset`."""
+`... site [--write]`, `... plan FILE` and `... reset`."""
 
 import argparse
 import contextlib
@@ -76,31 +76,9 @@ def main() -> int:
     )
     planner.add_argument("--example", action="store_true", help="print a file to begin with")
     planner.add_argument("--best", type=int, default=10, help="layouts to show (10)")
-    glance = commands.add_parser(
-        "room",
-        help="one page: tasks against seats, live, of attendees who agreed to it (docs/room.md)",
-    )
-    glance.add_argument(
-        "folder", type=Path, help="where their notes lie; made if it is not there", metavar="FOLDER"
-    )
-    glance.add_argument(
-        "--listen",
-        metavar="ADDRESS",
-        help="take notes over the network, at this address of this machine",
-    )
-    glance.add_argument(
-        "--port",
-        type=int,
-        default=8900,
-        help="of the page, and of the address (8900; 0: a free one)",
-    )
     options = parser.parse_args()
     if options.command == "plan":
         return make_plan(options)
-    if options.command == "room":
-        from pi2zero.glance import page
-
-        return page.serve(options.folder, options.listen, options.port)
     if options.command == "site":
         return try_site(options)
     if options.command == "built":

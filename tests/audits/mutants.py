@@ -173,7 +173,9 @@ class Ranks:
         shared = [*getattr(module, "SHARED", ()), *getattr(module, "BOTH", ())]
         if module.__name__ == "test_checks_allreduce":
             shared = [module.ring.reduce_scatter, module.ring.all_gather]
-        short = "from pi2zero.checks.framework import clock; clock.SECONDS, clock.WALL = 2, 15"
+        short = (
+            "from pi2zero_course.checks.framework import clock; clock.SECONDS, clock.WALL = 2, 15"
+        )
         self.setup = "\n".join([module.IMPORTS, *map(source_of, shared), short])
         self.starts, self.cluster, self.new = 0, None, True
 

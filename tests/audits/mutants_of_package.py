@@ -30,6 +30,7 @@ from mutants import mutant, places
 
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src" / "pi2zero"
+COURSE = ROOT / "course" / "src" / "pi2zero_course"
 LONGEST = 120  # s of one mutant
 ROOMS = {  # the folder, and the tests' files
     "costs": (
@@ -56,11 +57,15 @@ ANOTHER_NAME = re.compile(
 ELSEWHERE = "not a_file_that_is_not_there"  # asks another process, which has no mutant
 
 
+def package_of(path):
+    return COURSE if path.is_relative_to(COURSE) else SRC
+
+
 class Changed(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
     """Gives one module another text."""
 
     def __init__(self, path, text):
-        parts = path.relative_to(ROOT / "src").with_suffix("").parts
+        parts = path.relative_to(package_of(path).parent).with_suffix("").parts
         self.name, self.path, self.text = ".".join(parts), str(path), text
 
     def find_spec(self, name, path=None, target=None):
@@ -110,8 +115,9 @@ def tried(path, text, tests):
 def tried_on_ranks(path, text, tests):
     """The same, in a copy of the package."""
     with tempfile.TemporaryDirectory() as folder:
-        shutil.copytree(SRC, Path(folder) / "pi2zero")
-        (Path(folder) / path.relative_to(SRC.parent)).write_text(text)
+        package = package_of(path)
+        shutil.copytree(package, Path(folder) / package.name)
+        (Path(folder) / path.relative_to(package.parent)).write_text(text)
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
         try:
             done = subprocess.run(
@@ -138,7 +144,7 @@ def main():
     tests = [str(ROOT / "tests" / f"test_{word}.py") for word in words.split()]
     found, kept, chance = [], {}, random.Random(args.seed)
     say = tried_on_ranks if args.room in ON_RANKS else tried
-    for path in sorted((SRC / folder).rglob("*.py")):
+    for path in sorted(((COURSE if folder.startswith("checks") else SRC) / folder).rglob("*.py")):
         if path.stem.endswith("on_ranks"):  # runs in other processes, which have no mutant
             continue
         kept[path] = ast.unparse(Bare().visit(ast.parse(path.read_text())))

@@ -17,9 +17,9 @@ import torch
 from blank_mistakes import RIGHT, WRONG
 from notebook_blanks import BLANKS, BOOKS, PARTS, ROOT, TAUGHT, code, tags
 
-from pi2zero.checks import blanks
-from pi2zero.checks.blanks import compare
-from pi2zero.checks.framework.base import CheckFailed
+from pi2zero_course.checks import blanks
+from pi2zero_course.checks.blanks import compare
+from pi2zero_course.checks.framework.base import CheckFailed
 
 sys.path.insert(0, str(ROOT / "tools"))
 import notebooks
@@ -55,7 +55,7 @@ def check(blank, source):
     }
     names |= {"sentences": None, "rouge1": None, "words": None}  # the check lends them
     exec(source, names)
-    getattr(importlib.import_module(f"pi2zero.checks.blanks.{blank.module}"), blank.name)(
+    getattr(importlib.import_module(f"pi2zero_course.checks.blanks.{blank.module}"), blank.name)(
         names[blank.name]
     )
 
@@ -118,7 +118,7 @@ def test_a_wrong_answer_is_told_its_mistake(blank, piece, other, words):
 @pytest.mark.parametrize("blank", IN_KERNEL, ids=repr)
 def test_each_mistake_that_a_check_knows_is_told_in_its_own_words(blank, monkeypatch):
     """In the first case that it gets wrong, it may give the same value as another one that is asked before."""
-    module, tried = importlib.import_module(f"pi2zero.checks.blanks.{blank.module}"), []
+    module, tried = importlib.import_module(f"pi2zero_course.checks.blanks.{blank.module}"), []
 
     def with_each_mistake(function, right, cases, mistakes=(), **options):
         for wrong, words in mistakes:
@@ -242,7 +242,7 @@ def test_left_right_wrong_and_misspelt_in_a_kernel():
         written.replace("return float(", "return float(("),
     ]
     sources = [
-        "import numpy as np\nfrom pi2zero.checks.blanks import blanks_left, guessed, solution, pi as check"
+        "import numpy as np\nfrom pi2zero_course.checks.blanks import blanks_left, guessed, solution, pi as check"
     ]
     sources += [source for way in ways for source in (way, asked, kits, "blanks_left()")]
     sources += [

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from mpi4py import MPI
 from torch import nn
 from pi2zero import ranks
-from pi2zero.checks.blanks import solution
+from pi2zero_course.checks.blanks import solution
 torch.set_num_threads(1)
 comm = MPI.COMM_WORLD
 me = ranks.join(deepspeed=True)
@@ -53,7 +53,7 @@ def run(joined, capsys):
     def run(blank, source, more=""):
         needs = "import horovod.torch as hvd\nhvd.init()\n" if "hvd" in blank.kits else ""
         joined.run(
-            f"{needs}from pi2zero.checks.blanks import {blank.module} as check\n{source}\n{code(blank.cells[1])}\n{more}",
+            f"{needs}from pi2zero_course.checks.blanks import {blank.module} as check\n{source}\n{code(blank.cells[1])}\n{more}",
             timeout=60,
         )
         return capsys.readouterr().out

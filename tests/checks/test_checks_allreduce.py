@@ -9,7 +9,7 @@ from pi2zero import RankError
 IMPORTS = """
 import numpy as np
 from mpi4py import MPI
-from pi2zero.checks import allreduce as check
+from pi2zero_course.checks import allreduce as check
 """
 
 

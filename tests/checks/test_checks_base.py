@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from pi2zero.checks.framework.base import TaskNotDone, answer, named, whole
-from pi2zero.checks.framework.bytecode import global_names, steps
-from pi2zero.checks.pipeline.schedules import _part
+from pi2zero_course.checks.framework.base import TaskNotDone, answer, named, whole
+from pi2zero_course.checks.framework.bytecode import global_names, steps
+from pi2zero_course.checks.pipeline.schedules import _part
 
 
 def unwritten():

@@ -14,7 +14,7 @@ import horovod.torch as hvd
 from mpi4py import MPI
 from torch import nn
 from pi2zero import ranks
-from pi2zero.checks import data_parallel as check
+from pi2zero_course.checks import data_parallel as check
 torch.set_num_threads(1)
 me = ranks.join()
 rank, size = me.rank, me.world_size

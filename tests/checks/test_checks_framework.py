@@ -11,9 +11,9 @@ import pytest
 from lab_checks import runner, source_of
 
 from pi2zero import RankError
-from pi2zero.checks.framework import clock as clocks
-from pi2zero.checks.framework.agree import parted
-from pi2zero.checks.framework.base import (
+from pi2zero_course.checks.framework import clock as clocks
+from pi2zero_course.checks.framework.agree import parted
+from pi2zero_course.checks.framework.base import (
     CheckFailed,
     TaskNotDone,
     answer,
@@ -204,8 +204,8 @@ IMPORTS = """
 import time
 import mpi4py.MPI
 import numpy as np
-from pi2zero.checks import pi as check, allreduce
-from pi2zero.checks.framework import clock
+from pi2zero_course.checks import pi as check, allreduce
+from pi2zero_course.checks.framework import clock
 clock.SECONDS = 2.5
 """
 
@@ -425,7 +425,7 @@ def test_what_failed_on_a_rank_is_told_before_the_others_come(cluster, capsys):
     program = """
 import time
 from mpi4py import MPI
-from pi2zero.checks.framework import agree, base
+from pi2zero_course.checks.framework import agree, base
 agree.PATIENCE = 0.5
 def part():
     if MPI.COMM_WORLD.rank == 2:
@@ -443,7 +443,7 @@ agree.agree(part)
 
 
 def test_ranks_that_differ_are_told_and_those_that_do_not_pass(cluster):
-    agree = "from pi2zero.checks.framework.agree import agree_on\n"
+    agree = "from pi2zero_course.checks.framework.agree import agree_on\n"
     cluster.run(f"{agree}agree_on(7, 'steps')")
     with pytest.raises(
         RankError, match=r"the ranks have different steps\. All ranks need the same\."

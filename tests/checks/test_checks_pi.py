@@ -10,7 +10,7 @@ from pi2zero import RankError
 IMPORTS = """
 import numpy as np
 from mpi4py import MPI
-from pi2zero.checks import pi as check
+from pi2zero_course.checks import pi as check
 rank, size = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size  # as in the notebook
 """
 
@@ -30,7 +30,7 @@ def test_accepts_a_right_answer(check, number, answer):
 @pytest.mark.parametrize(**cases(WRONG))
 def test_rejects_a_wrong_answer_and_says_why(cluster, check, number, answer):
     cluster.run(
-        "from pi2zero.checks.framework import clock; clock.SECONDS = 2"
+        "from pi2zero_course.checks.framework import clock; clock.SECONDS = 2"
     )  # not 20, for the one that never ends
     assert_wrong(cluster, check, number, answer)
 

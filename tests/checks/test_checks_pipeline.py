@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import combinations, pairwise
 import numpy as np, torch, torch.nn.functional as F
 from mpi4py import MPI
-from pi2zero.checks import pipeline as check
+from pi2zero_course.checks import pipeline as check
 torch.set_num_threads(1)
 """
 SHARED = (

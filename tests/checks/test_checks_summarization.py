@@ -8,8 +8,8 @@ import torch
 from lab_checks import assert_enough, assert_right, assert_wrong, cases, source_of
 from summarization_answers import RIGHT, WRONG, alone, curves, training
 
-from pi2zero.checks.framework.base import CheckFailed
-from pi2zero.checks.summarization import leaks, train
+from pi2zero_course.checks.framework.base import CheckFailed
+from pi2zero_course.checks.summarization import leaks, train
 
 IMPORTS = """
 import copy, difflib, math, os, re, time
@@ -17,10 +17,10 @@ import numpy as np, torch, torch.distributed as dist
 from mpi4py import MPI
 from torch.nn.parallel import DistributedDataParallel
 from pi2zero import costs, ranks
-from pi2zero.checks import summarization as check
-from pi2zero.checks.summarization.stories import padded, rows as rows_of
-from pi2zero.checks.framework import clock
-from pi2zero.checks.summarization import train
+from pi2zero_course.checks import summarization as check
+from pi2zero_course.checks.summarization.stories import padded, rows as rows_of
+from pi2zero_course.checks.framework import clock
+from pi2zero_course.checks.summarization import train
 clock.SECONDS = 6  # not 20, for the one that never ends
 train.BUDGET, train.GRACE, train.PATIENCE, train.SCORED = 5.0, 2.0, 15.0, 40  # not 8, 3, 30 s and 100 stories
 torch.set_num_threads(1)

@@ -7,7 +7,7 @@ from tensor_and_space_answers import RIGHT, WRONG, layers, strips
 IMPORTS = """
 import numpy as np, torch, torch.nn.functional as F
 from mpi4py import MPI
-from pi2zero.checks import tensor_and_space as check
+from pi2zero_course.checks import tensor_and_space as check
 torch.set_num_threads(1)
 """
 SHARED = (layers.column, layers.row, layers.of_these)  # that several answers call

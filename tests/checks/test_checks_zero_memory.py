@@ -8,7 +8,7 @@ IMPORTS = """
 import os, torch, torch.distributed as dist
 from mpi4py import MPI
 from pi2zero import ranks
-from pi2zero.checks import zero_memory as check
+from pi2zero_course.checks import zero_memory as check
 torch.set_num_threads(1)
 me = ranks.join(deepspeed=True)
 HELD = ("parameters", "gradients", "master", "moments")
@@ -57,7 +57,7 @@ def test_the_notebooks_colleague_is_the_one_checked():
     """What the notebook shows is what the check hands to `mend`."""
     import nbformat
 
-    from pi2zero.checks.zero_memory import ranks as zero_memory_ranks
+    from pi2zero_course.checks.zero_memory import ranks as zero_memory_ranks
 
     book = nbformat.read("solutions/04_zero_memory.ipynb", as_version=4)
     cell = next(cell.source for cell in book.cells if cell.id == "colleague")

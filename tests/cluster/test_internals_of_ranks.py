@@ -26,8 +26,8 @@ SITE = Path(psutil.__file__).parents[1]
 
 
 @leans(
-    "src/pi2zero/checks/framework/requests.py: real, MPI.Request = MPI.Request, _Requests",
-    "src/pi2zero/checks/framework/messages.py: class Messages(MPI.Intracomm)",
+    "course/src/pi2zero_course/checks/framework/requests.py: real, MPI.Request = MPI.Request, _Requests",
+    "course/src/pi2zero_course/checks/framework/messages.py: class Messages(MPI.Intracomm)",
     "src/pi2zero/cluster/calls.py: MPI_WAITS",
     "src/pi2zero/cluster/report.py: mpi4py/MPI",
     "src/pi2zero/mpi.py: MPI.Get_library_version()",
@@ -143,14 +143,14 @@ def test_a_launcher_that_does_not_answer_is_killed_and_leaves_no_folder(
 # --- torch ------------------------------------------------------------------------------------------------------------
 
 
-@leans("src/pi2zero/checks/framework/torch_watch.py: import torch._dynamo")
+@leans("course/src/pi2zero_course/checks/framework/torch_watch.py: import torch._dynamo")
 def test_torch_s_private_module():
     """torch has this private module, which optimizers load late."""
     assert importlib.util.find_spec("torch._dynamo")
 
 
 @leans(
-    "src/pi2zero/checks/framework/torch_watch.py: setattr(dist, name",
+    "course/src/pi2zero_course/checks/framework/torch_watch.py: setattr(dist, name",
     "src/pi2zero/ranks/start_deepspeed.py: torch.distributed.c10d_logger",
 )
 def test_torch_s_collectives_can_be_watched():
@@ -158,7 +158,7 @@ def test_torch_s_collectives_can_be_watched():
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
-    from pi2zero.checks.framework.torch_watch import COLLECTIVES
+    from pi2zero_course.checks.framework.torch_watch import COLLECTIVES
 
     assert all(callable(getattr(dist, name)) for name in COLLECTIVES)
     assert dist.all_reduce.__code__.co_filename.endswith("torch/distributed/c10d_logger.py")
@@ -345,7 +345,7 @@ def test_deepspeed_s_builders():
     assert "git_version_info_installed" in (SITE / "deepspeed" / "git_version_info.py").read_text()
 
 
-@leans("src/pi2zero/summaries/data/dailymail.py: USE_PARQUET_EXPORT=False")
+@leans("course/src/pi2zero_course/summarization/data/dailymail.py: USE_PARQUET_EXPORT=False")
 def test_settings_of_datasets():
     """datasets and huggingface_hub read these settings from their modules at each use."""
     import datasets

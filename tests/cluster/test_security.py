@@ -21,7 +21,7 @@ TRUSTING = re.compile(
 def sources():
     """{name: code} of all programs, and of the cells of notebooks and solutions."""
     found = {}
-    for folder in ("src", "scripts", "tools", "hub", "site", "slides", "benchmarks"):
+    for folder in ("src", "course", "scripts", "tools", "hub", "site", "slides", "benchmarks"):
         found |= {
             str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / folder).rglob("*.py")
         }

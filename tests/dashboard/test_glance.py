@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-import pi2zero
-from pi2zero.glance import board, notes, page
+import pi2zero_course
+from pi2zero_course.dashboard import board, notes, page
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "slides"))
@@ -75,7 +75,7 @@ def checked(task, *errors):
 def test_without_consent_nothing_is_noted(consent, folder, monkeypatch, capsys):
     monkeypatch.setattr(notes, "send", lambda *_: pytest.fail("it was sent"))
     checked("lab 1, task 1", AssertionError(), None)
-    pi2zero.join_room(str(folder), seat=7)  # that only shows it
+    pi2zero_course.join_room(str(folder), seat=7)  # that only shows it
     checked("lab 1, task 1", AssertionError(), None)
     assert (
         "Nothing is noted yet" in capsys.readouterr().out
@@ -98,10 +98,10 @@ def test_what_is_sent_is_what_was_shown(consent, capsys):
     threading.Thread(target=server.serve_forever, daemon=True).start()
     where = f"http://127.0.0.1:{server.server_address[1]}/k7q2m"
     try:
-        pi2zero.join_room(where, seat=7)
+        pi2zero_course.join_room(where, seat=7)
         shown = capsys.readouterr().out
         exec(
-            re.search(r"To agree:  (.*)", shown)[1], {"pi2zero": pi2zero}
+            re.search(r"To agree:  (.*)", shown)[1], {"pi2zero_course": pi2zero_course}
         )  # the line that it gives to copy
         checked("lab 1, task 2", AssertionError("of your code"), None)
     finally:
@@ -115,7 +115,7 @@ def test_what_is_sent_is_what_was_shown(consent, capsys):
 
 
 def test_a_folder_gets_what_was_shown_and_the_instructor_can_read_it(consent, folder, capsys):
-    pi2zero.join_room(str(folder), seat=7, agree=True)
+    pi2zero_course.join_room(str(folder), seat=7, agree=True)
     shown = capsys.readouterr().out
     before = os.umask(0o077)
     try:
@@ -132,12 +132,12 @@ def test_leaving_and_the_end_of_the_day(consent, folder, capsys):
         checked("task 1", None)
         return len((folder / "7.jsonl").read_text().splitlines())
 
-    pi2zero.join_room(str(folder), seat=7, agree=True)
+    pi2zero_course.join_room(str(folder), seat=7, agree=True)
     assert noted() == 1
-    pi2zero.leave_room()
+    pi2zero_course.leave_room()
     assert noted() == 1
-    pi2zero.leave_room()  # once more: no error
-    pi2zero.join_room(str(folder), seat=7, agree=True)
+    pi2zero_course.leave_room()  # once more: no error
+    pi2zero_course.join_room(str(folder), seat=7, agree=True)
     assert noted() == 2
     told = json.loads(consent.read_text())
     assert 0 < told["until"] - time.time() <= 12 * 3600
@@ -220,9 +220,9 @@ def test_a_room_that_is_gone_stops_nobody(consent, monkeypatch, capsys):
 
 
 CHECK = """
-import pi2zero
-from pi2zero.checks.blanks.engines import three_numbers
-from pi2zero.checks.pi import task1
+import pi2zero_course
+from pi2zero_course.checks.blanks.engines import three_numbers
+from pi2zero_course.checks.pi import task1
 def largest(*_): raise NotImplementedError
 for check, answer in ((task1, largest), (task1, lambda *_: 3), (three_numbers, lambda *_: 3)):
     try:
@@ -422,7 +422,7 @@ def test_where_the_room_is_stuck(folder):
 
 SEAT = """
 import random, sys, time
-from pi2zero.glance import notes
+from pi2zero_course.dashboard import notes
 where, seat = sys.argv[1], int(sys.argv[2])
 notes.join_room(where, seat=seat, agree=True)
 for task in range(1, 1 + seat % 6 + 1):
@@ -457,11 +457,20 @@ def due(seat):
 
 @pytest.fixture
 def program(tmp_path):
-    """`python -m pi2zero room` as an instructor starts it: a function of its options; (what to tell attendees, the page)."""
+    """`python -m pi2zero_course room` as an instructor starts it: a function of its options; (what to tell attendees, the page)."""
     started = []
 
     def start(folder, *options):
-        command = [sys.executable, "-m", "pi2zero", "room", str(folder), "--port", "0", *options]
+        command = [
+            sys.executable,
+            "-m",
+            "pi2zero_course",
+            "room",
+            str(folder),
+            "--port",
+            "0",
+            *options,
+        ]
         started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
         said = [started[-1].stdout.readline() for _ in range(3)]
         return re.search(r'join_room\("(.*)", ', said[0])[1], said[1].split()[-1]

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pi2zero.checks.summarization import stories as lab
-from pi2zero.summaries.scores import scores
 from pi2zero.zero import checkpoints
+from pi2zero_course.checks.summarization import stories as lab
+from pi2zero_course.summarization.scores import scores
 
 DATA = Path(__file__).parents[2] / "data"
 

@@ -31,7 +31,7 @@ class Blank:
         self.name = re.search(r"^def (\w+)\(", self.cells[0].source, re.MULTILINE)[1]
         self.on_ranks = self.cells[0].source.startswith("%%px\n")
         imported = re.findall(
-            r"from pi2zero\.checks\.blanks import .*\bsolution, (\w+) as check",
+            r"from pi2zero_course\.checks\.blanks import .*\bsolution, (\w+) as check",
             "\n".join(c.source for c in BOOKS[book].cells),
         )
         self.module = next(name for name in imported if name.endswith("_on_ranks") == self.on_ranks)

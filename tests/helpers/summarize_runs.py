@@ -48,7 +48,7 @@ import torch
 import torch.distributed as dist
 import summarize
 from pi2zero import ranks
-from pi2zero.summaries.data import news
+from pi2zero_course.summarization.data import news
 from pi2zero.zero import checkpoints
 news.story = functools.cache(news.story)  # the commands read the same stories
 destroy, dist.destroy_process_group = dist.destroy_process_group, lambda: None

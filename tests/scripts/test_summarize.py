@@ -32,9 +32,9 @@ from summarize_runs import (
 )
 
 from pi2zero.mpi import mpi_env
-from pi2zero.summaries.data import news
-from pi2zero.summaries.scores import sentences
 from pi2zero.zero import checkpoints
+from pi2zero_course.summarization.data import news
+from pi2zero_course.summarization.scores import sentences
 
 # Stages and numbers of ranks add the same float32 numbers in other orders. The losses are 3 to 8, where neighbouring floats
 # are 2.4e-7 to 4.8e-7 apart; after 20 steps they differ by about 1e-6.

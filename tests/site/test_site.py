@@ -24,8 +24,8 @@ from content import PARTS, all_pages, notebook  # noqa: E402
 
 # isort: on
 
-from pi2zero.glance import page as glance  # noqa: E402
-from pi2zero.glance.board import Board, State  # noqa: E402
+from pi2zero_course.dashboard import page as glance  # noqa: E402
+from pi2zero_course.dashboard.board import Board, State  # noqa: E402
 
 pytestmark = pytest.mark.long
 SCREENS = ROOT / "build" / "screens"

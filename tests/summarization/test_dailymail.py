@@ -15,8 +15,8 @@ import pytest
 from huggingface_hub import constants
 from small_hub import Hub, tables
 
-from pi2zero.summaries import data
-from pi2zero.summaries.data import dailymail, news
+from pi2zero_course.summarization import data
+from pi2zero_course.summarization.data import dailymail, news
 
 FEW = {"train": 6, "validation": 2, "test": 2}
 PROGRAM = """
@@ -30,7 +30,7 @@ def loopback_only(host, *rest, **more):
     return look_up(host, *rest, **more)
 socket.getaddrinfo = loopback_only
 start = time.monotonic()
-from pi2zero.summaries import data
+from pi2zero_course.summarization import data
 stories = data.load({source!r}, counts={{"train": 5}})
 print(stories.name, [len(stories.splits[split]) for split in data.SPLITS], round(time.monotonic() - start, 2), sep="|")
 print(stories.splits["train"].column_names, stories.splits["test"][1])

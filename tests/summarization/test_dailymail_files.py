@@ -18,8 +18,8 @@ import pytest
 from pyarrow import parquet
 
 from pi2zero import marks
-from pi2zero.summaries import data
-from pi2zero.summaries.data import files, readers
+from pi2zero_course.summarization import data
+from pi2zero_course.summarization.data import files, readers
 
 STORY = (
     "A ship sank\n\nNobody was hurt.\n\n@highlight\n\nShip sinks\n\n@highlight\n\nAll are well .\n"

@@ -13,7 +13,7 @@ from pyarrow import parquet
 from summarize_runs import Payload
 from test_dailymail_files import STORY, folder_of_lines, quiet, sizes
 
-from pi2zero.summaries import data
+from pi2zero_course.summarization import data
 
 PRIVATE = "the words of somebody else"
 
@@ -107,7 +107,7 @@ def test_an_archive_is_not_unpacked(tmp_path):
 MEMORY = """
 import re, sys
 from pathlib import Path
-from pi2zero.summaries import data
+from pi2zero_course.summarization import data
 import datasets
 def peak():  # MB of this program; getrusage's begins at that of the process that started it
     return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) // 1000
@@ -164,7 +164,7 @@ def test_a_column_that_unfolds_is_not_read(tmp_path):
 EACH_BYTE = """
 import sys
 from pathlib import Path
-from pi2zero.summaries.data import readers
+from pi2zero_course.summarization.data import readers
 
 path = Path(sys.argv[1])
 whole, read, refused = path.read_bytes(), 0, 0

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from pi2zero import costs
 from pi2zero.hosts import find, place, site
-from pi2zero.summaries import data
-from pi2zero.summaries.data import readers
+from pi2zero_course.summarization import data
+from pi2zero_course.summarization.data import readers
 
 TRIES = int(os.environ.get("PI2ZERO_FUZZ", "150"))
 LONGEST = 5  # s of the processor for one file

@@ -13,9 +13,9 @@ from test_fuzz import LINES, TRIES, files, fuzz, read
 
 from pi2zero.built.state import Note as Built
 from pi2zero.doctor import seats
-from pi2zero.glance import board, notes, page
-from pi2zero.summaries import data
 from pi2zero.zero import checkpoints
+from pi2zero_course.dashboard import board, notes, page
+from pi2zero_course.summarization import data
 
 DEEP = b"[" * 100_000
 CONSENT = json.dumps({"where": "http://192.0.2.7:8900/k7q2m", "seat": 7, "until": 10**10}, indent=0)

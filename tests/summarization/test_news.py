@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pi2zero.summaries.data import news
-from pi2zero.summaries.scores import facts, sentences
+from pi2zero_course.summarization.data import news
+from pi2zero_course.summarization.scores import facts, sentences
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAIN = {

@@ -9,8 +9,8 @@ pytestmark = pytest.mark.long
 TEXT = """
 import gc, pickle
 from pathlib import Path
-from pi2zero.summaries import data
-from pi2zero.summaries.data import on_ranks
+from pi2zero_course.summarization import data
+from pi2zero_course.summarization.data import on_ranks
 
 source, broken = {source!r}, {broken!r}
 said = []
@@ -79,7 +79,7 @@ def test_on_one_rank_and_on_three(found, name):
 
 HOSTS = """
 from pathlib import Path
-from pi2zero.summaries.data import on_ranks
+from pi2zero_course.summarization.data import on_ranks
 
 host, me = ("a", me) if me.rank < 2 else ("b", Rank(me.rank, me.world_size, 0, "cpu", "gloo"))
 (private := Path({folder!r}) / host).mkdir(exist_ok=True)

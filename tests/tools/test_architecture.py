@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src" / "pi2zero"
+COURSE = ROOT / "course" / "src" / "pi2zero_course"
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 STEPS = [
     (file, function)
@@ -21,12 +22,14 @@ STEPS = [
 NO_TORCH = ("torch", "deepspeed", "horovod", "transformers", "datasets")
 
 
-def module_of(path):
-    parts = path.relative_to(SRC.parent).with_suffix("").parts
+def module_of(path, package):
+    parts = path.relative_to(package.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-MODULES = {module_of(path): path for path in SRC.rglob("*.py")}
+MODULES = {
+    module_of(path, package): path for package in (SRC, COURSE) for path in package.rglob("*.py")
+}
 
 
 def imports(path):
@@ -44,7 +47,10 @@ def imports(path):
 
 
 def room_of(module):
-    return module.split(".")[1] if "." in module else "pi2zero"
+    package, *rest = module.split(".")
+    if package == "pi2zero_course" and rest in ([], ["__main__"]):
+        return package
+    return rest[0] if rest else package
 
 
 @functools.cache
@@ -137,7 +143,7 @@ def test_costs_stands_alone():
 
 
 def test_no_lab_s_checks_know_another_lab_s():
-    labs = {path.name for path in (SRC / "checks").iterdir() if path.is_dir()} - {
+    labs = {path.name for path in (COURSE / "checks").iterdir() if path.is_dir()} - {
         "framework",
         "blanks",
         "__pycache__",
@@ -147,13 +153,24 @@ def test_no_lab_s_checks_know_another_lab_s():
         if room_of(module) != "checks" or module.count(".") < 2:
             continue
         own = module.split(".")[2]
-        parts = {name.split(".")[2] for name in imports(path) if name.startswith("pi2zero.checks.")}
+        parts = {
+            name.split(".")[2]
+            for name in imports(path)
+            if name.startswith("pi2zero_course.checks.")
+        }
         assert not parts & (labs | {"blanks"}) - {own}, (
             f"{module}: what labs share belongs in checks/framework"
         )
     assert not [begin for begin, end in arrows() if end == "checks"], (
         "checks are the notebooks', not another room's"
     )
+
+
+def test_the_package_does_not_know_the_course():
+    course = {room_of(module) for module in MODULES if module.startswith("pi2zero_course")}
+    assert not [
+        why for (begin, end), why in arrows().items() if begin not in course and end in course
+    ]
 
 
 def test_no_room_goes_through_the_front_door():
@@ -163,7 +180,11 @@ def test_no_room_goes_through_the_front_door():
 def test_the_files_and_functions_that_the_page_names_are_there():
     files = set(re.findall(r"`((?:[\w.]+/)+[\w.]*)`", PAGE))
     assert len(files) > 15
-    assert not [file for file in files if not (SRC / file).exists() and not (ROOT / file).exists()]
+    assert not [
+        file
+        for file in files
+        if not (SRC / file).exists() and not (COURSE / file).exists() and not (ROOT / file).exists()
+    ]
     assert len(STEPS) == 15
     assert not [
         step

@@ -83,6 +83,7 @@ def test_what_make_lab_needs_is_in_it(unpacked):
         "requirements.lock",
         "tools/setup.py",
         "src/pi2zero/__init__.py",
+        "course/src/pi2zero_course/__init__.py",
         "data/README.md",
     ):
         assert (unpacked / name).is_file(), name

@@ -37,7 +37,7 @@ def run_setup(folder, *options, path=None, script=None):
 @pytest.fixture
 def copy(tmp_path):
     """A clone's worth of files that the set-up reads, with three small packages in place of the real list."""
-    for name in ("tools", "src"):
+    for name in ("tools", "src", "course"):
         shutil.copytree(
             ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("*.egg-info", "__pycache__")
         )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SRC = ROOT / "src" / "pi2zero"
+SOURCES = [ROOT / "src" / "pi2zero", ROOT / "course" / "src" / "pi2zero_course"]
 DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 # The text of these two files is part of the key of what they build (parts.Part.made_of): with a docstring more, Horovod and
 # DeepSpeed's operators would be compiled anew everywhere. Whoever changes such a recipe anyway writes them, and takes this out.
@@ -57,8 +57,8 @@ def is_told_above(module, name):
 
 
 def modules():
-    for path in sorted(SRC.rglob("*.py")):
-        parts = path.relative_to(SRC.parent).with_suffix("").parts
+    for source, path in sorted((top, path) for top in SOURCES for path in top.rglob("*.py")):
+        parts = path.relative_to(source.parent).with_suffix("").parts
         yield (
             ".".join(parts[:-1] if parts[-1] == "__init__" else parts),
             ast.parse(path.read_text()),
@@ -118,7 +118,7 @@ def twins(trees):
 
 def test_no_function_is_written_twice():
     """Not so in scripts/ and in the tests: each script is read alone."""
-    files = list(SRC.rglob("*.py"))
+    files = [path for top in SOURCES for path in top.rglob("*.py")]
     files += [
         path
         for folder in ("tools", "benchmarks", "hub", "slides", "site")

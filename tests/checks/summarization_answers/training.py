@@ -7,8 +7,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from pi2zero.checks.summarization.stories import padded
-from pi2zero.checks.summarization.stories import rows as rows_of
+from pi2zero_course.checks.summarization.stories import padded
+from pi2zero_course.checks.summarization.stories import rows as rows_of
 
 from . import right, wrong
 

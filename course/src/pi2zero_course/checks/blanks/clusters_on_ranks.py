@@ -1,0 +1,72 @@
+"""The checks of the blanks in notebook 12 that run on its ranks."""
+
+import numpy as np
+from mpi4py import MPI
+
+from pi2zero_course.checks.blanks import blank
+from pi2zero_course.checks.blanks.compare import shown
+from pi2zero_course.checks.blanks.names import with_names
+from pi2zero_course.checks.framework.agree import agree
+from pi2zero_course.checks.framework.base import CheckFailed, answer
+from pi2zero_course.checks.framework.bytecode import global_names
+
+
+def _part_of(rank, length):
+    return 2.0**rank * (np.arange(length) % 3 + 1)
+
+
+@blank
+def two_level_allreduce(function):
+    """two_level_allreduce(x): x becomes the sum over all ranks, in place: inside the hosts, between them, inside."""
+    world = MPI.COMM_WORLD
+    hosts = [rank * 2 // world.size for rank in range(world.size)]  # as if on two hosts
+    host = world.Split(hosts[world.rank])
+    between = world.Split(host.rank)
+
+    def run(length):
+        x, sent = _part_of(world.rank, length), []
+
+        def ring(comm, part):
+            """Stands for the notebook's ring_allreduce, and is known to be right."""
+            sent.append(part.size)
+            comm.Allreduce(MPI.IN_PLACE, part)
+
+        with with_names(function, host=host, between=between, ring_allreduce=ring):
+            returned = answer(function, x)
+        return x, returned, sum(sent)
+
+    try:
+        for length in (8, 1001, 3, 1):
+            _judge(length, hosts, host.size, world.allgather(agree(run, length)))
+        if "between" not in global_names(function):
+            raise CheckFailed(
+                "the sum is right, but not by way of `between`, ranks of one place on each host: step 2 goes over these."
+            )
+    finally:
+        host.Free()
+        between.Free()
+    return "All ranks have the sum, of 1, 3, 8 and 1,001 numbers."
+
+
+def _judge(length, hosts, per_host, results):
+    parts, most = [_part_of(rank, length) for rank in range(len(hosts))], -(-length // per_host)
+    for rank, (x, returned, sent) in enumerate(results):
+        right = np.array_equal(x, sum(parts))
+        if right and sent <= most:
+            continue
+        if right:
+            raise CheckFailed(
+                f"{length} numbers: the sum is right, but rank {rank} takes {sent} of them over the wire; {most} are its part. "
+                "Each rank of a host carries its own part only: Reduce_scatter first, inside the host."
+            )
+        mine = sum(part for part, host in zip(parts, hosts, strict=True) if host == hosts[rank])
+        why = ""
+        if np.array_equal(x, mine):
+            why = "That is the sum of its own host's ranks: step 2, between the hosts, is missing."
+        elif isinstance(returned, np.ndarray) and np.array_equal(returned, sum(parts)):
+            why = "You returned the sum; it has to be in x itself, which Allgatherv can fill."
+        elif np.array_equal(x, parts[rank]):
+            why = "x is as it was: does Allgatherv, step 3, write into x?"
+        raise CheckFailed(
+            f"{length} numbers: x of rank {rank} is {shown(x[:8])}; the sum is {shown(sum(parts)[:8])}.\n{why}"
+        )

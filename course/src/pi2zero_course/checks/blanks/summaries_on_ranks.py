@@ -1,0 +1,66 @@
+"""The check of notebook 10's blank that runs on its ranks."""
+
+from types import SimpleNamespace
+
+import torch
+from mpi4py import MPI
+
+from pi2zero import ranks
+from pi2zero_course.checks.blanks import blank
+from pi2zero_course.checks.blanks.compare import same, shown
+from pi2zero_course.checks.framework.agree import agree
+from pi2zero_course.checks.framework.base import CheckFailed, answer, hint
+
+
+@blank
+def loss_of(function):
+    """loss_of(engine, inputs) -> (this rank's loss, whose mean over the ranks is that of all tokens; tokens read and written)."""
+    comm, device = MPI.COMM_WORLD, ranks.join().device
+    tokens = [5 + 4 * rank for rank in range(comm.size)]  # of each rank
+    labels = torch.full((1, tokens[-1]), -100)
+    labels[0, : tokens[comm.rank]] = 7
+    inputs = {
+        "input_ids": torch.ones(1, 5, dtype=int),
+        "attention_mask": torch.ones(1, 5, dtype=int),
+        "labels": labels,
+    }
+    inputs = {name: tensor.to(device) for name, tensor in inputs.items()}
+    own = 1.0 + comm.rank
+
+    def engine(**given):
+        return SimpleNamespace(loss=torch.tensor(own, requires_grad=True, device=device))
+
+    result = agree(lambda: answer(function, engine, inputs))
+    agree(_judge, result, own, tokens)
+    return "The mean over the ranks is the mean over all tokens, and its gradient flows."
+
+
+def _judge(result, own, tokens):
+    rank, size, total = MPI.COMM_WORLD.rank, len(tokens), sum(tokens)
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise CheckFailed(f"it returned {shown(result)}; (loss, tokens) is due.")
+    loss, count = result
+    due = own * tokens[rank] * size / total
+    if not isinstance(loss, torch.Tensor) or not loss.requires_grad:
+        raise CheckFailed("the loss has to stay a tensor with a gradient: no .item() on it.")
+    if not same(loss.detach().cpu().squeeze(), due):
+        known = [
+            (own, "That is the mean of this rank's tokens: weight it by its share of all tokens."),
+            (due / size, "DeepSpeed divides by the ranks once more, so times me.world_size."),
+            (
+                own * tokens[rank],
+                "That is the sum over this rank's tokens; divide by the tokens of all ranks.",
+            ),
+            (
+                own * size,
+                "Its share, mine / total, is missing. Or all_reduce, which works in place, has overwritten `mine`.",
+            ),
+        ]
+        why = hint(float(loss), known, same=same)
+        raise CheckFailed(
+            f"{tokens[rank]} of {total} tokens, mean loss {own:g}: it gives {float(loss):.4g}; it has to be {due:.4g}.\n{why}"
+        )
+    if count != tokens[rank] + 5:
+        raise CheckFailed(
+            f"it counted {count} tokens; {tokens[rank]} of the highlights and 5 of the article are {tokens[rank] + 5}."
+        )

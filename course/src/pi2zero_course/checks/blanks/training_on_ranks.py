@@ -1,0 +1,355 @@
+"""The checks of the blanks in notebooks 04 to 06 that run on their ranks."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from mpi4py import MPI
+from torch import nn
+
+from pi2zero import ranks
+from pi2zero_course.checks.blanks import blank
+from pi2zero_course.checks.blanks.compare import compare, same, shown
+from pi2zero_course.checks.blanks.names import with_names
+from pi2zero_course.checks.framework.agree import agree
+from pi2zero_course.checks.framework.base import CheckFailed, answer, hint, listed, named, number
+from pi2zero_course.checks.framework.collective import on_ranks
+
+
+def _problem(n):
+    """A network and n images with labels; the same on all ranks."""
+    torch.manual_seed(5)
+    model = nn.Linear(64, 10)
+    return model, torch.rand(n, 64), torch.randint(0, 10, (n,))
+
+
+def _gradient(model, x, y, rows, reduction):
+    """The gradient of some rows as one array; of none, zeros."""
+    loss = F.cross_entropy(model(x[rows]), y[rows], reduction="sum") / (
+        1 if reduction == "sum" else max(len(rows), 1)
+    )
+    return torch.cat(
+        [part.flatten() for part in torch.autograd.grad(loss, list(model.parameters()))]
+    ).numpy()
+
+
+@blank
+def parallel_gradient(function):
+    """parallel_gradient(model, x, y) -> the gradient of the whole batch, on every rank of the notebook's `comm`."""
+
+    def run(comm, n):
+        with with_names(function, comm=comm):
+            return function(*_problem(n))
+
+    for n in (64, 62, 3):
+        sizes = on_ranks(
+            named(function, run),
+            lambda rank, size, n=n: (n,),
+            lambda size, results, n=n: _judge_gradient(n, size, results),
+        )
+    return f"It is the gradient of the whole batch, of 3, 62 and 64 images; tried with {listed(sizes)} ranks."
+
+
+def _judge_gradient(n, size, results):
+    model, x, y = _problem(n)
+    shares = np.array_split(np.arange(n), size)
+    due = _gradient(model, x, y, np.arange(n), "mean")
+    means = [_gradient(model, x, y, share, "mean") for share in shares]
+    for rank, mine in enumerate(results):
+        if mine is None:
+            raise CheckFailed(f"rank {rank} returned None. Is the `return` missing?")
+        if np.shape(mine) != due.shape:
+            raise CheckFailed(
+                f"rank {rank} returned an array of shape {np.shape(mine)}; {due.shape} is due."
+            )
+        if np.allclose(mine, due, rtol=0, atol=1e-6):
+            continue
+        own = _gradient(model, x, y, shares[rank], "sum")
+        known = [
+            (
+                due * n,
+                "That is the sum over all images; divide once, by the number of images in the whole batch.",
+            ),
+            (
+                due * n / size,
+                "That is the sum over all images, divided by the ranks; divide by the images.",
+            ),
+            (
+                np.mean(means, axis=0),
+                "That is the mean of the ranks' means: an image of a small share counts more. Sum on the ranks.",
+            ),
+            (np.sum(means, axis=0), "That is the sum of the ranks' means."),
+            (means[rank], "That is the gradient of its own share: Allreduce is missing."),
+            (own, "That is the sum over its own share: Allreduce is missing."),
+            (own / n, "That is its own share's part: Allreduce is missing."),
+            (
+                due * size,
+                "Every rank computes the whole batch; its rows are np.array_split(np.arange(len(x)), comm.size)[comm.rank].",
+            ),
+            (means[0], "That is rank 0's share on all ranks."),
+        ]
+        why = hint(
+            mine, known, same=lambda one, value: np.allclose(one, value, rtol=1e-4, atol=1e-6)
+        )
+        off = np.abs(mine - due).max()
+        raise CheckFailed(
+            f"{n} images: the gradient of rank {rank} is off by up to {off:.2g}; 1e-06 is allowed.\n{why}"
+        )
+
+
+@blank
+def ranks_differ_by(function):
+    """ranks_differ_by(weights) -> the largest difference of any rank's weights from rank 0's, on every rank of `comm`."""
+
+    def run(comm, weights):
+        mine = weights.copy()
+        with with_names(function, comm=comm):
+            return function(mine), mine
+
+    for apart in (0, 1):
+        sizes = on_ranks(
+            named(function, run),
+            lambda rank, size, apart=apart: (_weights(rank * apart),),
+            lambda size, results, apart=apart: _judge_difference(apart, size, results),
+        )
+    return f"Equal weights and different ones are told apart; tried with {listed(sizes)} ranks."
+
+
+def _weights(rank):
+    """The further a rank is from rank 0, the further its weights, downwards; the first ones are alike."""
+    return np.array([1.0, -2.0, 3.0 - rank / 4], "float32")
+
+
+def _judge_difference(apart, size, results):
+    due, said = apart * (size - 1) / 4, [mine for mine, _ in results]
+    for rank, (mine, weights) in enumerate(results):
+        if number(mine) is None:
+            why = "Is the `return` missing?" if mine is None else "One number is due."
+            if mine is None and number(said[0]) is not None:
+                why = "reduce gives the result to rank 0 only; allreduce to all."
+            raise CheckFailed(f"rank {rank} returned {shown(mine)}. {why}")
+        if not np.array_equal(weights, _weights(rank * apart)):
+            raise CheckFailed(
+                f"rank {rank}'s weights have changed: Bcast fills the array that it gets. Give it a copy."
+            )
+    if np.allclose(said, due, atol=1e-6):
+        return
+    known = [
+        (
+            [apart * rank / 4 for rank in range(size)],
+            "Each says how far it is itself; all have to say the largest of these.",
+        ),
+        (
+            [apart * sum(range(size)) / 4] * size,
+            "That is the sum over the ranks; op=MPI.MAX takes the largest.",
+        ),
+        (
+            [0] * size,
+            "Weights that are smaller than rank 0's differ, too: take abs(...), then the largest.",
+        ),
+    ]
+    why = hint(said, known, same=lambda one, value: np.allclose(one, value, atol=1e-6))
+    raise CheckFailed(
+        f"the largest difference is {due:g}; ranks 0 to {size - 1} returned {shown(said)}.\n{why}"
+    )
+
+
+@blank
+def warmed_up(function):
+    """warmed_up(step, lr, steps) -> the learning rate of a step (the first is 0): up to lr within `steps` steps, then lr."""
+    mistakes = [
+        (
+            lambda step, lr, steps: lr * (step + 1) / steps,
+            "It goes on rising after the warm-up: not more than lr.",
+        ),
+        (
+            lambda step, lr, steps: lr * min(1, step / steps),
+            "The first step has the rate 0 and is lost: it is step 0, so count from 1.",
+        ),
+        (
+            lambda step, lr, steps: lr if step >= steps else 0.0,
+            "It jumps; it has to rise in equal steps.",
+        ),
+        (lambda step, lr, steps: lr * max(1, (step + 1) / steps), "min, not max."),
+    ]
+    cases = [(4, 0.4, 10), (0, 0.4, 10), (9, 0.4, 10), (25, 0.4, 10), (3, 0.1, 4)]
+    compare(function, lambda step, lr, steps: lr * min(1, (step + 1) / steps), cases, mistakes)
+    return "It rises in equal steps, and stays."
+
+
+@blank
+def train_step(function):
+    """train_step(model, optimizer, batch) -> the mean loss over the ranks; the parameters step as with the whole batch."""
+    import horovod.torch as hvd
+
+    comm, (_, images, labels) = MPI.COMM_WORLD, _problem(48)
+
+    def run():
+        model = _problem(1)[0]
+        began = nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+        sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        optimizer = hvd.DistributedOptimizer(sgd, named_parameters=model.named_parameters())
+        with with_names(function, images=images, labels=labels):
+            losses = [
+                answer(function, model, optimizer, torch.arange(48)[comm.rank :: comm.size])
+                for _ in range(3)
+            ]
+        return losses, began, nn.utils.parameters_to_vector(model.parameters()).detach()
+
+    (losses, began, ended), (due_losses, due) = agree(run), _serial_steps(images, labels)
+    agree(_judge_step, losses, began, ended, due_losses, due)
+    return f"Three steps on {comm.size} ranks give the parameters and the losses of one process with the whole batch."
+
+
+def _serial_steps(images, labels):
+    model, losses = _problem(1)[0], []
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for _ in range(3):
+        loss = F.cross_entropy(model(images), labels)
+        sgd.zero_grad()
+        loss.backward()
+        sgd.step()
+        losses.append(loss.item())
+    return losses, nn.utils.parameters_to_vector(model.parameters()).detach()
+
+
+def _judge_step(losses, began, ended, due_losses, due):
+    if torch.equal(began, ended):
+        raise CheckFailed(
+            "after three steps the parameters are as before: is optimizer.step() called, after backward?"
+        )
+    if not torch.allclose(ended, due, rtol=0, atol=1e-5):
+        raise CheckFailed(
+            f"after three steps the parameters are {(ended - due).abs().max():.2g} away from the serial program's. "
+            "Are the gradients set to zero in each step, before backward?"
+        )
+    if not same([number(loss) or np.nan for loss in losses], due_losses, 1e-4):
+        raise CheckFailed(
+            f"the losses are {shown(losses)}; the mean over the ranks is {shown(due_losses)}. hvd.allreduce takes a mean."
+        )
+
+
+@blank
+def accumulate(function):
+    """accumulate(ddp, images, labels, parts): leaves the mean gradient of all ranks' images, with one all-reduce."""
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    model, images, labels = _problem(32 * dist.get_world_size())
+    whole = _gradient(model, images, labels, np.arange(len(images)), "mean")
+
+    device = ranks.join().device
+    calls, seen, net = [], [], DistributedDataParallel(_problem(1)[0].to(device))
+    net.module.register_forward_pre_hook(lambda module, given: seen.append(len(given[0])))
+
+    def hook(state, bucket):
+        calls.append(bucket.index())
+        mean = bucket.buffer().div_(dist.get_world_size())
+        return (
+            dist.all_reduce(mean, async_op=True).get_future().then(lambda future: future.value()[0])
+        )
+
+    net.register_comm_hook(None, hook)
+    rows = slice(dist.get_rank(), None, dist.get_world_size())
+    agree(lambda: answer(function, net, images[rows].to(device), labels[rows].to(device), 4))
+    gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in net.parameters()]
+    agree(
+        _judge_accumulated,
+        len(calls),
+        seen,
+        torch.cat([gradient.flatten() for gradient in gradients]).cpu().numpy(),
+        whole,
+    )
+    return "One all-reduce for 4 micro-batches, and the gradient of all images."
+
+
+def _judge_accumulated(calls, seen, gradient, whole):
+    if not np.any(gradient):
+        raise CheckFailed("there is no gradient: is backward called?")
+    if seen != [8] * 4:
+        raise CheckFailed(
+            f"the network saw {seen} images at a time; parts = 4 micro-batches of this rank's 32 are [8, 8, 8, 8]."
+        )
+    if calls == 0:
+        raise CheckFailed(
+            "no all-reduce was made: no_sync is for all micro-batches but the last, which sends the sum."
+        )
+    if calls > 1:
+        raise CheckFailed(
+            f"{calls} all-reduces were made; one is enough: `with ddp.no_sync():` around forward and backward, "
+            "of all micro-batches but the last."
+        )
+    if not np.allclose(gradient, whole, rtol=0, atol=1e-6):
+        known = [
+            (
+                whole * 4,
+                "That is 4 times the mean: the gradients of the micro-batches add up, so divide each loss by their number.",
+            )
+        ]
+        known += [(whole / 4, "That is a quarter of the mean: divide once only.")]
+        why = hint(
+            gradient, known, same=lambda one, value: np.allclose(one, value, rtol=1e-4, atol=1e-6)
+        )
+        raise CheckFailed(
+            f"the gradient is off by {np.abs(gradient - whole).max():.2g}; 1e-06 is allowed.\n{why}"
+        )
+
+
+@blank
+def read_own_part(function):
+    """read_own_part(file): fills `mine` with this rank's part; ValueError if the file ends before the part does."""
+    comm, numbers = MPI.COMM_WORLD, np.arange(8.0 * MPI.COMM_WORLD.size, dtype="float32")
+    path = comm.bcast(tempfile.mkstemp(dir=Path.home())[1] if comm.rank == 0 else None)
+    try:
+        for missing in (0, 4):  # bytes at the end
+            if comm.rank == 0:
+                numbers.tofile(path)
+                os.truncate(path, numbers.nbytes - missing)
+            comm.Barrier()
+            agree(_judge_part, function, path, numbers, missing)
+    finally:
+        comm.Barrier()
+        if comm.rank == 0:
+            Path(path).unlink()
+    return (
+        f"{comm.size} ranks read their parts, and the last one notices when its own is cut short."
+    )
+
+
+def _judge_part(function, path, numbers, missing):
+    comm, mine, refused = MPI.COMM_WORLD, np.full((2, 4), -1, dtype="float32"), False
+    file = MPI.File.Open(comm, path, MPI.MODE_RDONLY)
+    try:
+        with with_names(function, comm=comm, mine=mine):
+            function(file)
+    except ValueError:
+        refused = True
+    except Exception as error:
+        raise CheckFailed(f"read_own_part raised {type(error).__name__}: {error}") from None
+    finally:
+        file.Close()
+    last, due = comm.rank == comm.size - 1, np.split(numbers, comm.size)[comm.rank].reshape(2, 4)
+    if missing and refused != last:
+        short = (
+            "the file lacks 4 bytes of its part, and it raises no ValueError"
+            if last
+            else "its part is whole, and it raises"
+        )
+        raise CheckFailed(f"{short}. Compare where the part ends with file.Get_size(), in bytes.")
+    if missing:
+        return
+    if refused:
+        raise CheckFailed(
+            "the file is whole, and it raises ValueError. Both numbers have to be bytes: (rank + 1) * mine.nbytes."
+        )
+    if np.all(mine == -1):
+        raise CheckFailed("nothing was read into `mine`.")
+    if not np.array_equal(mine, due):
+        begins = np.flatnonzero(numbers == mine.flat[0])
+        where = f"at number {begins[0]}" if begins.size else "between two numbers"
+        raise CheckFailed(
+            f"its part begins at number {int(due.flat[0])}; it read from {where}. The offset counts bytes: rank * mine.nbytes."
+        )

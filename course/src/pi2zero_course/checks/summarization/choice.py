@@ -1,0 +1,94 @@
+"""The check of lab 5's first task: a stage, and the stories that fit beside it."""
+
+import operator
+
+from pi2zero import costs
+from pi2zero_course.checks.framework.agree import agree
+from pi2zero_course.checks.framework.base import (
+    CheckFailed,
+    answer,
+    hint,
+    in_units,
+    is_whole,
+    task,
+    whole,
+)
+
+WANTED = 8  # stories a rank, at least
+T5_SMALL, STORY = 60_506_624, 50_000_000
+MACHINES = [  # limit in bytes, world size, parameters, bytes of a story
+    *[(limit * 1e9, 2, T5_SMALL, STORY) for limit in (1.1, 1.2, 1.38, 2, 8, 0.9, 0.7)],
+    *[(limit * 1e9, 8, T5_SMALL, 23_456_789.5) for limit in (0.25, 0.35, 0.5, 0.6, 1.2)],
+    *[(1.5e9, 1, T5_SMALL, STORY), (1.2e9, 1, T5_SMALL, STORY)],
+    *[
+        (costs.zero_total(2**20, 4, stage) + WANTED * 2**20, 4, 2**20, 2**20) for stage in range(4)
+    ],  # 8 to the byte
+    (costs.zero_total(2**20, 4, 3) + WANTED * 2**20 - 1, 4, 2**20, 2**20),  # one byte less
+]
+
+
+@task(1)
+def task1(choose):
+    """choose(limit, world_size, parameters, bytes_per_story) -> (stage, stories a rank), or None."""
+    agree(lambda: [_judge_choice(choose, *machine) for machine in MACHINES])
+    return f"The lowest stage with room for {WANTED} stories a rank, and as many as fit, or None: {len(MACHINES)} cases."
+
+
+def _judge_choice(choose, limit, world_size, parameters, each):
+    held = [costs.zero_total(parameters, world_size, stage) for stage in range(4)]
+    fit = [int((limit - one) // each) for one in held]
+    right = next(((stage, fit[stage]) for stage in range(4) if fit[stage] >= WANTED), None)
+    mine = answer(choose, limit, world_size, parameters, each)
+    case = f"{in_units(limit)} on each of {world_size} ranks, {parameters:,} parameters, {in_units(each)} a story: you say {mine!r}"
+    if mine is None and right is not None:
+        exactly = (
+            " To the byte: what fits exactly, fits."
+            if held[right[0]] + WANTED * each == limit
+            else ""
+        )
+        raise CheckFailed(
+            f"{case}; stage {right[0]} holds {in_units(held[right[0]])}: {fit[right[0]]} stories fit beside.{exactly}"
+        )
+    if mine is None:
+        return
+    pair = mine if isinstance(mine, tuple | list) and len(mine) == 2 else (None, None)
+    if not is_whole(pair[0]) or whole(pair[1]) is None or not 0 <= pair[0] <= 3:
+        raise CheckFailed(
+            f"{case}; two whole numbers are due, (stage 0 to 3, stories a rank), or None."
+        )
+    mine = pair[0], whole(pair[1])  # // gives 9.0, because the limit is a float
+    if mine == right:
+        return
+    room = max(fit[mine[0]], 0)
+    beside = f"{case}. Stage {mine[0]} holds {in_units(held[mine[0]])} on a rank, so {room} stories fit beside"
+    if right is None:
+        raise CheckFailed(f"{beside}. No stage leaves room for {WANTED}, so None is due.")
+    if mine[0] < right[0]:
+        raise CheckFailed(f"{beside}: fewer than {WANTED}. Take a higher stage.")
+    if mine[0] > right[0]:
+        exactly = (
+            " To the byte: what fits exactly, fits."
+            if held[right[0]] + WANTED * each == limit
+            else ""
+        )
+        raise CheckFailed(
+            f"{case}. Stage {right[0]} leaves room for {fit[right[0]]} stories already: the lowest stage is due.{exactly}"
+        )
+    known = [
+        (room * world_size, "That is all ranks together; asked is one rank."),
+        (
+            room // world_size,
+            "A story's activations lie on one rank: they are not divided by the ranks.",
+        ),
+        (
+            int((limit - held[mine[0]]) // (each / world_size)),
+            "A story's activations lie on one rank, whole: their bytes are not divided.",
+        ),
+        (WANTED, "That is the fewest that are wanted; asked is how many fit."),
+        (
+            int(limit // each),
+            "The states need room, too: 16 bytes a parameter, of which the stage divides a part.",
+        ),
+        (room + 1, "Round down: a part of a story does not fit."),
+    ]
+    raise CheckFailed(f"{beside}.\n" + hint(mine[1], known, same=operator.eq))

@@ -1,0 +1,212 @@
+"""The check of lab 5's second task: one learning curve for any number of ranks."""
+
+from functools import partial
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from pi2zero import ranks
+from pi2zero_course.checks.framework.agree import agree
+from pi2zero_course.checks.framework.base import CheckFailed, answer, hint, task
+from pi2zero_course.checks.framework.torch_watch import on_torch_ranks
+from pi2zero_course.checks.summarization import stories as lab
+
+STEPS, BATCH, TOLERANCE = 8, 8, 1e-4
+WORLDS = (1, 2, 4)
+
+
+def task2(my_rows, scaled_loss):
+    """my_rows(order, step, batch_size, rank, world_size) -> this rank's rows; scaled_loss(loss, labels, world_size) -> loss."""
+    task(2)(partial(_judge_curves, scaled_loss=scaled_loss))(my_rows)
+
+
+def _judge_curves(my_rows, scaled_loss):
+    if not callable(scaled_loss):
+        raise CheckFailed("give the check two functions: check.task2(my_rows, scaled_loss).")
+    agree(lambda: [_judge_rows(my_rows, world_size) for world_size in WORLDS])
+    me = ranks.join()
+    if me.world_size < 2 or BATCH % me.world_size:
+        raise CheckFailed("This check needs 2, 4 or 8 ranks. Start them: pi2zero.start(n=2).")
+    reports = on_torch_ranks(lambda comm: _curve(my_rows, scaled_loss, me), scaled_loss, sizes=True)
+    losses, first = (
+        [report["losses"] for report in reports],
+        [report["first"] for report in reports],
+    )
+    _judge_first_loss(first, me.world_size)
+    alone = _curve_alone(my_rows, me)
+    off = float(np.abs(np.mean(losses, axis=0) - alone).max())
+    if not off <= TOLERANCE:
+        raise CheckFailed(
+            f"after {STEPS} steps, the curve of {me.world_size} ranks is up to {off:.2g} away from that of 1 rank; "
+            f"{TOLERANCE:g} is allowed.\nThe first loss is right. Is its gradient, too? Nothing but a factor may change it."
+        )
+    return (
+        f"{STEPS} steps on {me.world_size} ranks and on 1: the losses differ by {off:.1g} at most."
+    )
+
+
+def _judge_rows(my_rows, world_size):
+    order = np.random.default_rng(5).permutation(40).tolist()
+    for step in range(40 // BATCH):
+        parts = [
+            answer(my_rows, list(order), step, BATCH, rank, world_size)
+            for rank in range(world_size)
+        ]
+        try:
+            parts = [[int(row) for row in part] for part in parts]
+        except (TypeError, ValueError):
+            raise CheckFailed(
+                f"my_rows returned {parts[0]!r}; a list of whole numbers from order is due."
+            ) from None
+        right, mine = order[step * BATCH :][:BATCH], [row for part in parts for row in part]
+        if sorted(mine) != sorted(right) or len({len(part) for part in parts}) > 1:
+            where = f"step {step}, {BATCH} rows a step, {world_size} rank{'s' * (world_size > 1)}"
+            raise CheckFailed(
+                f"{where}: rank {world_size - 1} takes rows {parts[-1]}.\n"
+                + _why_rows(parts, right, order, step)
+            )
+
+
+def _why_rows(parts, right, order, step):
+    mine, size = [row for part in parts for row in part], len(parts)
+    if size > 1 and all(part == parts[0] for part in parts):
+        return "All ranks take the same rows: they all learn the same, and nothing is gained."
+    if len(mine) > len(right):
+        return f"Together the ranks take {len(mine)} rows: {BATCH} are the batch of all ranks, not of one."
+    if len(mine) < len(right):
+        return f"Together the ranks take {len(mine)} rows of {BATCH}. Does each take its part once?"
+    if sorted(mine) == sorted(range(step * BATCH, (step + 1) * BATCH)):
+        return "Those are places in order; asked is what stands there."
+    if sorted(mine) == sorted(order[:BATCH]):
+        return "Those are the rows of step 0: another step has other rows."
+    if len({len(part) for part in parts}) > 1:
+        return "The ranks have different numbers of rows."
+    return f"Together the ranks take {sorted(mine)}; on 1 rank this step learns from {sorted(right)}. Share each step's batch."
+
+
+def _small():
+    """A tiny T5, the same on all ranks, and 64 rows of very different lengths."""
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    torch.manual_seed(7)
+    shape = {
+        "d_model": 32,
+        "d_kv": 8,
+        "d_ff": 64,
+        "num_heads": 4,
+        "num_layers": 1,
+        "vocab_size": 100,
+        "dropout_rate": 0.0,
+    }
+    net = T5ForConditionalGeneration(
+        T5Config(**shape, pad_token_id=0, eos_token_id=1, decoder_start_token_id=0)
+    )
+    draw = np.random.default_rng(7)
+    words = lambda low, high: [*draw.integers(2, 100, draw.integers(low, high)).tolist(), 1]  # noqa: E731
+    return net, [(words(5, 30), words(*((2, 9) if row % 2 else (20, 30)))) for row in range(64)]
+
+
+def _optimizer(net):
+    return torch.optim.SGD(
+        net.parameters(), lr=0.3
+    )  # Adam would hide a gradient that is twice as large
+
+
+ORDER = list(range(64))  # neighbours have long and short highlights in turn: so have the ranks
+
+
+def _curve(my_rows, scaled_loss, me):
+    """The scaled losses of STEPS steps with all ranks, and what the first was made of."""
+    net, rows = _small()
+    net.to(me.device)
+    optimizer, losses, first = _optimizer(net), [], None
+    for step in range(STEPS):
+        batch = lab.padded(
+            [rows[row] for row in my_rows(ORDER, step, BATCH, me.rank, me.world_size)], me.device
+        )
+        own = net(**batch).loss
+        loss = scaled_loss(own, batch["labels"].clone(), me.world_size)
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            raise CheckFailed(f"scaled_loss returned {loss!r}; one loss is due, a tensor.")
+        tokens = int((batch["labels"] != lab.IGNORED).sum())
+        first = first or {
+            "own": own.item(),
+            "mine": loss.item(),
+            "tokens": tokens,
+            "padded": batch["labels"].numel(),
+        }
+        if not loss.requires_grad:
+            raise CheckFailed(
+                "the loss that scaled_loss returns has lost its graph: backward needs the tensor, not its item()."
+            )
+        optimizer.zero_grad()
+        loss.backward()
+        for parameter in net.parameters():
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= me.world_size
+        optimizer.step()
+        losses.append(loss.item())
+    return {"losses": losses, "first": first}
+
+
+def _curve_alone(my_rows, me):
+    net, rows = _small()
+    net.to(me.device)
+    optimizer, losses = _optimizer(net), []
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss = net(
+            **lab.padded([rows[row] for row in my_rows(ORDER, step, BATCH, 0, 1)], me.device)
+        ).loss
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def _judge_first_loss(first, world_size):
+    """The first step's scaled losses, whose mean over the ranks has to be the mean over all tokens."""
+    own, mine, tokens, cells = (
+        np.array([one[name] for one in first]) for name in ("own", "mine", "tokens", "padded")
+    )
+    right = own * tokens * world_size / tokens.sum()
+    if np.allclose(mine, right, rtol=1e-5):
+        return
+    known = [
+        (
+            own,
+            "That is your rank's own mean, unchanged. The mean over the ranks is then a mean of means: a rank with few tokens "
+            "counts as much as one with many.",
+        ),
+        (
+            right / world_size,
+            "The factor world_size is missing: the gradients are averaged over the ranks afterwards, divided once more.",
+        ),
+        (right * world_size, "The factor world_size is in it twice."),
+        (
+            own * cells * world_size / cells.sum(),
+            "Padding counts as tokens here: labels of -100 are none.",
+        ),
+        (
+            own * tokens,
+            "That is the sum over your tokens; it is not divided by the tokens of all ranks.",
+        ),
+        (
+            own * world_size,
+            "You multiply by world_size, but the tokens are those of your rank alone: nothing was added up. Or all_reduce, which "
+            "works in place, has overwritten your own count: keep a clone.",
+        ),
+        (own / world_size, "That is divided by world_size, not by the tokens of all ranks."),
+        (
+            np.full(len(own), right.mean()),
+            "That is the mean over all tokens on each rank. Its value is right, but your rank's part is due: is its gradient "
+            "your rank's?",
+        ),
+    ]
+    why = hint(mine, known, same=partial(np.allclose, rtol=1e-5))
+    rank = int(np.argmax(np.abs(mine - right)))
+    raise CheckFailed(
+        f"step 0, rank {rank}: its own mean loss is {own[rank]:.4f}, over {tokens[rank]} of {tokens.sum()} tokens. "
+        f"You make {mine[rank]:.4f} of it; {right[rank]:.4f} is due.\n{why}"
+    )
