@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.faults.test_libraries import test_library_fault  # noqa: F401
 from tests.several_hosts.conftest import fresh
 from tests.several_hosts.test_tables import THREE
 
