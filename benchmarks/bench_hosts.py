@@ -16,7 +16,7 @@ from figures import table
 from IPython.core.interactiveshell import InteractiveShell
 
 import pi2zero
-from pi2zero import marks
+from pi2zero import ownership
 
 HERE = Path(__file__).parent
 NODES = ("node1", "node2")
@@ -52,7 +52,10 @@ PAPER |= {
 
 def beside() -> list[psutil.Process]:
     """What the kernel has started on its own host: the controller, mpirun, ssh, the warden."""
-    return [*marks.marked(marks.owner_mark()), *psutil.Process().children(recursive=True)]
+    return [
+        *ownership.marked_processes(ownership.owner_mark()),
+        *psutil.Process().children(recursive=True),
+    ]
 
 
 def work() -> float:

@@ -26,7 +26,7 @@ import transformers
 from torch.nn.utils.rnn import pad_sequence
 
 from pi2zero import ranks
-from pi2zero.zero import checkpoints
+from pi2zero.deepspeed_support import checkpoints
 from pi2zero_course.summarization import data
 from pi2zero_course.summarization.data import dailymail, on_ranks
 from pi2zero_course.summarization.scores import scores, sentences

@@ -8,10 +8,10 @@ import pytest
 from fault_tables import account, pytest_addoption, pytest_terminal_summary  # noqa: F401  (hooks and a fixture)
 
 import pi2zero
-from pi2zero import marks
+from pi2zero import ownership
 from pi2zero.cluster.current import current
 
-os.environ[marks.SCOPE] = (
+os.environ[ownership.SCOPE] = (
     f"tests-{os.getpid()}"  # a test that resets ends nobody else's ranks, not another worker's either
 )
 os.environ["PI2ZERO_SITE"] = os.devnull  # ranks run here, whatever this machine's site file says

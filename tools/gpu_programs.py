@@ -207,7 +207,7 @@ def generate(args):
     import torch.distributed as dist
 
     from pi2zero import ranks
-    from pi2zero.zero import checkpoints
+    from pi2zero.deepspeed_support import checkpoints
 
     me = ranks.join(deepspeed=True)
     import deepspeed

@@ -7,7 +7,7 @@ MPI ranks, and DeepSpeed finds its operators compiled, without the lock that a k
 import os
 import sys
 
-from pi2zero.zero import operators
+from pi2zero.deepspeed_support import operators
 
 operators.use_folder()
 operators.drop_stale_locks()

@@ -17,8 +17,8 @@ from pathlib import Path
 from jupyter_core.paths import jupyter_runtime_dir
 from own_copy import own_copy
 
-from pi2zero.marks import is_private
 from pi2zero.mpi import mpi_settings
+from pi2zero.ownership import is_private
 
 ROOT = Path(__file__).resolve().parents[1]
 FIRST = "notebooks/00_start_here.ipynb"

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from pi2zero import mpi_env
-from pi2zero.zero import checkpoints
+from pi2zero.deepspeed_support import checkpoints
 from pi2zero_course.summarization.data import SPLITS, news
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -26,13 +26,13 @@ ADDRESS = (
 
 def mpi_env() -> None:
     """Set in `os.environ` what Open MPI needs on a laptop, in a container and in a kernel, and whom its ranks belong to."""
-    from pi2zero import marks
+    from pi2zero import ownership
 
     mpi_settings()
     if "/cluster-" not in os.environ.get(
-        marks.MARK, ""
+        ownership.MARK, ""
     ):  # on a rank, what it starts belongs to its cluster
-        os.environ[marks.MARK] = marks.owner_mark()
+        os.environ[ownership.MARK] = ownership.owner_mark()
 
 
 def mpi_settings(env: MutableMapping[str, str] = os.environ) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pi2zero import marks
+from pi2zero import ownership
 from pi2zero.cluster import engines
 
 
@@ -17,7 +17,7 @@ from pi2zero.cluster import engines
 def folder(tmp_path, monkeypatch):
     """The cluster's private folder, known before it starts."""
     (tmp_path / "run").mkdir(mode=0o700)
-    monkeypatch.setattr(marks, "make_run_dir", lambda within: tmp_path / "run")
+    monkeypatch.setattr(ownership, "make_run_dir", lambda within: tmp_path / "run")
     return tmp_path / "run"
 
 

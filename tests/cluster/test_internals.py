@@ -32,7 +32,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from leans import ROOT, leans, python
 
 import pi2zero
-from pi2zero import marks
+from pi2zero import ownership
 from pi2zero.cluster import magics
 from pi2zero.cluster.calls import call_of
 from pi2zero.cluster.engines import let_go
@@ -369,7 +369,7 @@ def test_ranks_can_be_replaced_under_the_same_controller(two):
     assert not set(before.values()) & {engines.client._engines[i] for i in engines.ids}
     assert two.info[0]["mark"] != mark  # another process, with the mark of its own start
     assert {info["pid"] for info in two.info} <= {
-        process.pid for process in marks.marked(engines.ranks_mark)
+        process.pid for process in ownership.marked_processes(engines.ranks_mark)
     }
 
 

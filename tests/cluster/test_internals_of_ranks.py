@@ -16,7 +16,7 @@ import psutil
 import pytest
 from leans import leans, python
 
-from pi2zero import marks, mpi
+from pi2zero import mpi, ownership
 from pi2zero.cluster.account import exit_reasons
 from pi2zero.cluster.calls import AUTOGRAD, MPI_WAITS, WAITING_FILES
 
@@ -83,7 +83,7 @@ def test_open_mpi_s_local_rank():
 )
 @leans(
     "src/pi2zero/cluster/account.py: def exit_reasons(",
-    'src/pi2zero/marks.py: ("prte", "mpirun", "mpiexec")',
+    'src/pi2zero/ownership/process_marks.py: ("prte", "mpirun", "mpiexec")',
 )
 def test_mpirun_s_account_of_a_death(does, why):
     """Open MPI's mpirun says in these words how a rank ended; it is a process of one of these names."""
@@ -111,7 +111,7 @@ MPI.COMM_WORLD.Barrier()
 
 
 @pytest.mark.long
-@leans('src/pi2zero/marks.py: ("ompi", "prte")')
+@leans('src/pi2zero/ownership/process_marks.py: ("ompi", "prte")')
 @pytest.mark.parametrize(
     "command", [["mpirun", "-n", "1", "sleep", "60"], ["prte"]], ids=["mpirun", "prte"]
 )
@@ -120,7 +120,7 @@ def test_a_launcher_that_does_not_answer_is_killed_and_leaves_no_folder(
 ):
     mpi.mpi_env()
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setenv(marks.MARK, mark := marks.owner_mark() + "launcher/")
+    monkeypatch.setenv(ownership.MARK, mark := ownership.owner_mark() + "launcher/")
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 30
@@ -128,7 +128,7 @@ def test_a_launcher_that_does_not_answer_is_killed_and_leaves_no_folder(
             assert time.monotonic() < deadline, list(tmp_path.iterdir())
             time.sleep(0.1)
         process.send_signal(signal.SIGSTOP)
-        marks.end_marked(mark)
+        ownership.end_marked(mark)
         left = [
             path
             for path in tmp_path.iterdir()
@@ -270,7 +270,10 @@ ranks.leave()
 
 
 @pytest.mark.long
-@leans("src/pi2zero/meters/memory.py: MASTER = (", "src/pi2zero/zero/checkpoints.py: _hp_mapping")
+@leans(
+    "src/pi2zero/meters/memory.py: MASTER = (",
+    "src/pi2zero/deepspeed_support/checkpoints.py: _hp_mapping",
+)
 def test_deepspeed_s_names():
     """DeepSpeed holds these at its stages: copies in fp32, reduced gradients, buckets, and whether they are dealt out."""
     from pi2zero.meters import memory

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 import pi2zero
-from pi2zero import marks
+from pi2zero import ownership
 from pi2zero.cluster import engines
 from pi2zero.hosts import place
 from pi2zero.hosts.seal import ports_of, strangers
@@ -98,7 +98,7 @@ def open_ports(pid):
 def listening(its: engines.Engines):
     """Where the processes of a cluster listen, as (host, port). Anybody finds them in /proc/net/tcp."""
     found = set()
-    for process in marks.marked(its.mark):
+    for process in ownership.marked_processes(its.mark):
         with contextlib.suppress(psutil.Error):
             found |= {
                 c.laddr for c in process.net_connections("tcp") if c.status == psutil.CONN_LISTEN
@@ -156,7 +156,9 @@ def test_torchs_ranks_meet_where_nobody_else_comes(ranks, tries):
 def test_no_port_is_open_to_all(ranks, tries, monkeypatch):
     """prterun's are, but drop every packet. On the others, nonsense changes nothing."""
     open_to_all = {
-        p.name(): open_ports(p.pid) for p in marks.marked(ranks._engines.mark) if open_ports(p.pid)
+        p.name(): open_ports(p.pid)
+        for p in ownership.marked_processes(ranks._engines.mark)
+        if open_ports(p.pid)
     }
     assert list(open_to_all) == ["prterun"]
     ports = [
@@ -217,7 +219,9 @@ def test_who_has_connected_to_a_rank_is_known(tries, user, listens):
 
 
 def test_signals_environments_and_files(ranks, tries, user):
-    pids = [process.pid for process in marks.marked(ranks._engines.mark)] + [os.getpid()]
+    pids = [process.pid for process in ownership.marked_processes(ranks._engines.mark)] + [
+        os.getpid()
+    ]
     assert len(pids) >= 4 + 4 + 2  # ranks, their nannies, the controller and this process
     assert len(tries("look", pids=pids)) == 1, "its own"
     assert len(tries("kill", pids=pids)) == 1, "its own"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from test_fuzz import TRIES, WORDS, files, fuzz, read
 from transformers import AutoTokenizer, T5Config, T5ForConditionalGeneration
 
-from pi2zero.zero import checkpoints
+from pi2zero.deepspeed_support import checkpoints
 
 SHIPPED = Path(__file__).parents[2] / "data" / "summarizer"
 FEWER = settings(fuzz, max_examples=TRIES // 4)  # some 50 ms each

@@ -11,7 +11,7 @@ import pytest
 
 import pi2zero
 from pi2zero.built import operators as compiled
-from pi2zero.zero import operators
+from pi2zero.deepspeed_support import operators
 
 TINY = """#include <Python.h>
 static struct PyModuleDef def = {PyModuleDef_HEAD_INIT, "tiny_op", 0, -1, 0};

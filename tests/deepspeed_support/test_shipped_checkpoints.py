@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pi2zero.zero import checkpoints
+from pi2zero.deepspeed_support import checkpoints
 from pi2zero_course.checks.summarization import stories as lab
 from pi2zero_course.summarization.scores import scores
 

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from pi2zero import built, doctor, marks
+from pi2zero import built, doctor, ownership
 from pi2zero.doctor import checks, table
 from pi2zero.doctor.probes import Probe
 from pi2zero.hosts import limits
@@ -47,7 +47,7 @@ def sick(result, status="failed"):
 
 @pytest.mark.long
 def test_this_machine_is_well_enough():
-    before = {process.pid for process in marks.leftovers()}
+    before = {process.pid for process in ownership.leftovers()}
     start = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-m", "pi2zero", "doctor", "--json"], capture_output=True, text=True
@@ -64,7 +64,7 @@ def test_this_machine_is_well_enough():
         assert bool(check["remedy"]) == (check["status"] != "ok"), check
     by_name = {check["name"]: check for check in report["checks"]}
     assert by_name["MPI"]["detail"].startswith("Open MPI 5.")
-    assert not {process.pid for process in marks.leftovers()} - before
+    assert not {process.pid for process in ownership.leftovers()} - before
 
 
 def test_the_table_shows_what_to_do_and_brackets_too(capsys):
@@ -165,7 +165,7 @@ def test_where_a_port_cannot_be_closed_to_others_the_doctor_says_so():
 
 @pytest.mark.long
 def test_what_hangs_is_ended_and_cleared_away():
-    before = {process.pid for process in marks.leftovers()}
+    before = {process.pid for process in ownership.leftovers()}
     result = checks.check_cluster(Probe(time.monotonic() + 1.5))
     assert sick(result).detail == "it did not end in time"
     mine = psutil.Process()
@@ -174,7 +174,7 @@ def test_what_hangs_is_ended_and_cleared_away():
         for child in mine.children(recursive=True)
         if "pi2zero.doctor.probes" in " ".join(child.cmdline())
     ]
-    assert not {process.pid for process in marks.leftovers()} - before
+    assert not {process.pid for process in ownership.leftovers()} - before
 
 
 def test_torch_that_cannot_be_imported(probe, tmp_path, monkeypatch):
@@ -333,9 +333,9 @@ def test_too_little_of_the_machine():
 
 def test_a_leftover_is_named():
     short = subprocess.Popen([sys.executable, "-c", ""])
-    mark = marks.owner_mark(short.pid)
+    mark = ownership.owner_mark(short.pid)
     short.wait()  # the owner is gone
-    left = subprocess.Popen(["sleep", "60"], env=dict(os.environ, **{marks.MARK: mark}))
+    left = subprocess.Popen(["sleep", "60"], env=dict(os.environ, **{ownership.MARK: mark}))
     try:
         result = sick(checks.check_leftovers(), "warning")
         assert str(left.pid) in result.detail and result.remedy == "Run: make reset"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import psutil
 from jupyter_client import KernelManager
 
-from pi2zero.marks import marked, owner_mark
+from pi2zero.ownership import marked_processes, owner_mark
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 # Cells: two ranks; and, where they have a `comm`, whether they still talk to each other.
@@ -80,7 +80,7 @@ class Notebook:
 
     def processes(self) -> list[psutil.Process]:
         """Every process that this kernel started through the kit and that still lives."""
-        return marked(self.owner)
+        return marked_processes(self.owner)
 
     def restart(self) -> None:
         """JupyterLab's Restart Kernel."""
@@ -104,6 +104,6 @@ def wait_until_gone(
 ) -> tuple[float, list[psutil.Process]]:
     """Wait until no process of `owner` is left: how long it took, and what is there at the end of `seconds`."""
     start = time.monotonic()
-    while (left := marked(owner)) and time.monotonic() - start < seconds:
+    while (left := marked_processes(owner)) and time.monotonic() - start < seconds:
         time.sleep(0.1)
     return time.monotonic() - start, left

@@ -7,7 +7,7 @@ import time
 import psutil
 import pytest
 
-from pi2zero.marks import leftovers, marked
+from pi2zero.ownership import leftovers, marked_processes
 
 from .kernel import START, WORKS, WORKS_OUTPUT, Notebook, wait_until_gone
 
@@ -134,7 +134,7 @@ def test_reset_from_a_cell_and_from_the_shell_spares_everybody_else(notebook):
         notebook.run(START)
         reply = notebook.run(how)
         assert "ended" in reply.text
-        assert not marked()
+        assert not marked_processes()
     assert bystander.poll() is None
     assert psutil.pid_exists(notebook.pid)
     bystander.kill()

@@ -102,7 +102,7 @@ def pytest_runtest_teardown(item, nextitem):
 def left(config):
     """The processes of this run's scope, but for its own and those that files share: ranks, JupyterLab's server (not what
     it has started), the browser. They get 20 s to end."""
-    from pi2zero import marks
+    from pi2zero import ownership
 
     deadline = time.monotonic() + 20
     while True:
@@ -115,9 +115,9 @@ def left(config):
                 env, line = process.environ(), " ".join(process.cmdline())
             except psutil.Error:
                 continue
-            shared = marks.owner_mark() in env.get(marks.MARK, "") + line
+            shared = ownership.owner_mark() in env.get(ownership.MARK, "") + line
             if (
-                env.get(marks.SCOPE) == os.environ[marks.SCOPE]
+                env.get(ownership.SCOPE) == os.environ[ownership.SCOPE]
                 and process.pid not in own
                 and not shared
             ):
@@ -167,11 +167,11 @@ def pytest_runtest_logreport(report):
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session):
     """Count what is left, write the page, and fail if there is anything."""
-    from pi2zero import marks
+    from pi2zero import ownership
 
     if hasattr(session.config, "workerinput"):
         return
-    marks.remove_segments(age=0)  # as the end of a kernel does
+    ownership.remove_unused_segments(age=0)  # as the end of a kernel does
     segments = [
         path
         for path in SHM.glob("*")

@@ -13,7 +13,7 @@ from pathlib import Path
 import safetensors.torch
 import torch
 
-from pi2zero.zero import checkpoints
+from pi2zero.deepspeed_support import checkpoints
 
 EVENTS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree")
 FOLDER = Path(sys.argv[1]) / "run"

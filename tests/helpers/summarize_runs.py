@@ -49,7 +49,7 @@ import torch.distributed as dist
 import summarize
 from pi2zero import ranks
 from pi2zero_course.summarization.data import news
-from pi2zero.zero import checkpoints
+from pi2zero.deepspeed_support import checkpoints
 news.story = functools.cache(news.story)  # the commands read the same stories
 destroy, dist.destroy_process_group = dist.destroy_process_group, lambda: None
 base, found, save, tiny = Path({folder!r}), {{}}, summarize.save, {tiny!r}

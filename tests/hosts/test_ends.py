@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from pi2zero import marks
+from pi2zero import ownership
 from pi2zero.cluster.account import cut_off, exit_reasons
 from pi2zero.hosts.ends import Ends, first_of
 
@@ -30,7 +30,7 @@ FIRST = (
 def test_the_order_of_ends_is_seen():
     sleepers = [subprocess.Popen(["sleep", "60"]) for _ in range(3)]
     ends = Ends()
-    ends.watch({rank: marks.owner_mark(process.pid) for rank, process in enumerate(sleepers)})
+    ends.watch({rank: ownership.owner_mark(process.pid) for rank, process in enumerate(sleepers)})
     for rank in (1, 0, 2):
         sleepers[rank].kill()
         sleepers[rank].wait()

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 import pi2zero
-from pi2zero import marks
+from pi2zero import ownership
 from pi2zero.hosts import agent, find
 from pi2zero.hosts.every import Hosts
 from pi2zero.hosts.place import Place, PlaceError
@@ -29,7 +29,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def mark():
-    return f"{marks.owner_mark()}cluster-test-{time.monotonic_ns()}/"
+    return f"{ownership.owner_mark()}cluster-test-{time.monotonic_ns()}/"
 
 
 def press_stop(after):
@@ -139,7 +139,7 @@ def test_what_both_hosts_have_is_asked_for_at_once(two, mark, folder, sleepers):
     two.publish(there, "before")
     assert there.read_text() == "before" and there.stat().st_mode & 0o077 == 0
     info = [
-        {"rank": rank, "host": host, "mark": marks.owner_mark(sleepers[rank].pid)}
+        {"rank": rank, "host": host, "mark": ownership.owner_mark(sleepers[rank].pid)}
         for rank, host in ((0, two.here.name), (1, "node1"))
     ]
     two.watch(f"{mark}ranks/", info, {0: str(here), 1: str(there)})
@@ -160,7 +160,7 @@ def test_what_both_hosts_have_is_asked_for_at_once(two, mark, folder, sleepers):
 def test_a_host_that_is_lost_is_told_and_left_out(two, mark, folder, sleepers):
     here, there = Path(folder, "0.sample"), Path(folder, "1.sample")
     info = [
-        {"rank": rank, "host": host, "mark": marks.owner_mark(sleepers[rank].pid)}
+        {"rank": rank, "host": host, "mark": ownership.owner_mark(sleepers[rank].pid)}
         for rank, host in ((0, two.here.name), (1, "node1"))
     ]
     two.watch(f"{mark}ranks/", info, {0: str(here), 1: str(there)})
@@ -239,7 +239,7 @@ def test_a_stop_that_is_cut_short_still_ends_everything(monkeypatch):
     monkeypatch.setattr(engines.hosts, "close", pressed)
     with pytest.raises(KeyboardInterrupt):
         cluster.stop()
-    assert not engines.folder.exists() and not list(marks.marked(engines.mark))
+    assert not engines.folder.exists() and not list(ownership.marked_processes(engines.mark))
     assert not cluster.runs()
 
 

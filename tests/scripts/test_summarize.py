@@ -31,8 +31,8 @@ from summarize_runs import (
     train_and_kill,
 )
 
+from pi2zero.deepspeed_support import checkpoints
 from pi2zero.mpi import mpi_env
-from pi2zero.zero import checkpoints
 from pi2zero_course.summarization.data import news
 from pi2zero_course.summarization.scores import sentences
 

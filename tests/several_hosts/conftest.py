@@ -18,7 +18,7 @@ from fault_tables import TWO_HOSTS, rows
 
 pytest.register_assert_rewrite("tests.faults")
 
-from pi2zero.marks import leftovers, run_dirs  # noqa: E402
+from pi2zero.ownership import leftovers, run_dirs  # noqa: E402
 from tests.faults.kernel import Notebook  # noqa: E402
 
 HERE = Path(__file__).parent

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pi2zero.marks import SCOPE
+from pi2zero.ownership import SCOPE
 from tests.several_hosts.conftest import (
     NODES,
     SETUP,

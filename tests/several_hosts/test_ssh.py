@@ -8,7 +8,7 @@ import psutil
 import pytest
 import zmq
 
-from pi2zero.marks import marked
+from pi2zero.ownership import marked_processes
 from tests.several_hosts.conftest import SETUP, START, SUM, SUMS, fresh, on, shown
 
 
@@ -96,7 +96,9 @@ def test_strangers_get_nothing(four, stranger):
 def test_the_controller_listens_on_one_address_and_tells_strangers_nothing(four, stranger):
     """Encrypted: who has no key of this start hears nothing of a cell (tests/cluster/test_private.py: it would, were it not)."""
     controllers = [
-        process for process in marked(four.owner) if "ipyparallel.controller" in process.cmdline()
+        process
+        for process in marked_processes(four.owner)
+        if "ipyparallel.controller" in process.cmdline()
     ]
     sockets = [found for process in controllers for found in process.net_connections("tcp")]
     listening = {found.laddr for found in sockets if found.status == psutil.CONN_LISTEN}

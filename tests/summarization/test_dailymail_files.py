@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from pi2zero import marks
+from pi2zero import ownership
 from pi2zero_course.summarization import data
 from pi2zero_course.summarization.data import files, readers
 
@@ -57,7 +57,10 @@ def sizes(stories):
 def test_what_a_killed_process_left_is_cleared_away(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     brief = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
-    mine, gone = marks.owner_mark().replace("/", "@"), marks.owner_mark(brief.pid).replace("/", "@")
+    mine, gone = (
+        ownership.owner_mark().replace("/", "@"),
+        ownership.owner_mark(brief.pid).replace("/", "@"),
+    )
     brief.communicate()
     elsewhere = gone.replace(
         gone.partition("@")[0], "another-host", 1

@@ -12,8 +12,8 @@ from pyarrow import parquet
 from test_fuzz import LINES, TRIES, files, fuzz, read
 
 from pi2zero.built.state import Note as Built
+from pi2zero.deepspeed_support import checkpoints
 from pi2zero.doctor import seats
-from pi2zero.zero import checkpoints
 from pi2zero_course.dashboard import board, notes, page
 from pi2zero_course.summarization import data
 

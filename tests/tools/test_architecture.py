@@ -112,7 +112,7 @@ def test_no_circle_between_files():
 
 def test_no_torch_in_the_cluster_or_below():
     rooms = {"cluster", *below("cluster")}
-    assert rooms == {"cluster", "hosts", "mpi", "marks"}
+    assert rooms == {"cluster", "hosts", "mpi", "ownership"}
     paths = [path for module, path in MODULES.items() if room_of(module) in rooms]
     assert not [
         (path.name, name)
@@ -124,7 +124,7 @@ def test_no_torch_in_the_cluster_or_below():
 
 def test_importing_the_cluster_loads_no_torch():
     modules = [
-        module for module in MODULES if room_of(module) in ("cluster", "hosts", "mpi", "marks")
+        module for module in MODULES if room_of(module) in ("cluster", "hosts", "mpi", "ownership")
     ]
     asked = f"import sys, {', '.join(modules)}; print([name for name in {NO_TORCH} if name in sys.modules])"
     assert (

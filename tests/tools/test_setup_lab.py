@@ -18,7 +18,7 @@ import pytest
 import requests
 import websocket
 
-from pi2zero import marks
+from pi2zero import ownership
 
 ROOT = Path(__file__).parents[2]
 
@@ -237,16 +237,16 @@ def test_a_server_stopped_in_mid_cell_leaves_nothing(server, kernel):
         send(line, "%%px\nimport time\nprint('in mid-cell', flush=True)\ntime.sleep(300)")
         while "in mid-cell" not in line.recv():
             pass
-    owner = marks.owner_mark(running.pid)
-    assert len(marks.marked(owner)) >= 3
+    owner = ownership.owner_mark(running.pid)
+    assert len(ownership.marked_processes(owner)) >= 3
     psutil.Process(pid).terminate()
-    _, alive = psutil.wait_procs([running, *marks.marked(owner)], timeout=60)
+    _, alive = psutil.wait_procs([running, *ownership.marked_processes(owner)], timeout=60)
     deadline = (
         time.monotonic() + 30
     )  # for the folders: the warden takes them when all ranks have ended
-    while marks.run_dirs(owner) and time.monotonic() < deadline:
+    while ownership.run_dirs(owner) and time.monotonic() < deadline:
         time.sleep(0.2)
-    assert not alive and not marks.marked(owner) and not marks.run_dirs(owner)
+    assert not alive and not ownership.marked_processes(owner) and not ownership.run_dirs(owner)
 
 
 def test_a_private_folder_is_not_taken_on_trust(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ import time
 import psutil
 from IPython import get_ipython
 
-from pi2zero import marks
+from pi2zero import ownership
 from pi2zero.cluster.current import current, take
 from pi2zero.cluster.display import Passing, Progress
 from pi2zero.cluster.engines import START_TIMEOUT, ClusterError, Engines
@@ -280,7 +280,7 @@ def start(n: int = 4, on=None) -> MPICluster:
     if before := current():
         former = before._told()
         before.stop()
-    marks.end_marked(f"{marks.owner_mark()}cluster-")  # of a start that was interrupted
+    ownership.end_marked(f"{ownership.owner_mark()}cluster-")  # of a start that was interrupted
     progress = Progress(f"Starting {n} rank{'s' * (n != 1)}")
     try:
         cluster = take(MPICluster(n, progress, former, place))
@@ -308,16 +308,16 @@ def reset() -> str:
     if nothing runs in it. So do other clones' processes, and those of other Slurm jobs; the environment variable PI2ZERO_SCOPE
     sets a name in place of the clone.
     """
-    busy, idle = marks.spawners()
+    busy, idle = ownership.spawn_daemons()
     own = any(one in psutil.Process().children() for one in busy)
-    count = len(marks.marked()) - len(idle)
+    count = len(ownership.marked_processes()) - len(idle)
     if current():
         current().stop()
-    for folder in marks.run_dirs():
+    for folder in ownership.run_dirs():
         cancel_left(folder)
-    marks.end_marked(spare=idle)
-    marks.remove_run_dirs()
-    marks.remove_segments()
+    ownership.end_marked(spare=idle)
+    ownership.remove_run_dirs()
+    ownership.remove_unused_segments()
     told = (
         f"{count} processes ended, their files removed."
         if count
@@ -334,5 +334,7 @@ def reset() -> str:
 def _at_exit() -> None:
     if current():
         current().stop()
-    if os.environ.get(marks.MARK) == marks.owner_mark():  # what was spawned without a cluster
-        marks.end_marked(marks.owner_mark())
+    if (
+        os.environ.get(ownership.MARK) == ownership.owner_mark()
+    ):  # what was spawned without a cluster
+        ownership.end_marked(ownership.owner_mark())

@@ -15,7 +15,7 @@ import ipyparallel as ipp
 import psutil
 from traitlets.config import Config
 
-from pi2zero import marks
+from pi2zero import ownership
 from pi2zero.cluster import enrol
 from pi2zero.cluster.account import cut_off, exit_reasons
 from pi2zero.cluster.pulse import pulse_path
@@ -57,11 +57,11 @@ class Engines:
     def __init__(self, n: int, progress, place: Place = Place()):  # noqa: B008 (it cannot be changed)
         mpi_env()
         self.n, self.place = n, Place()
-        self.mark = f"{marks.owner_mark()}cluster-{time.monotonic_ns()}/"
+        self.mark = f"{ownership.owner_mark()}cluster-{time.monotonic_ns()}/"
         self.client = self.hosts = self.ipp = None
         self._former: set[str] = set()  # uuids of engines that were replaced
         self._stopped, self._starting = False, threading.Lock()
-        self.folder = marks.make_run_dir(place.folder)
+        self.folder = ownership.make_run_dir(place.folder)
         try:
             ensure_warden()
             self.place = place.take(n, self.folder, progress)
@@ -81,7 +81,7 @@ class Engines:
         # Encrypted (CurveZMQ): with signed messages alone, any user of the host could read the cells and what they print.
         encrypted = os.environ.get("IPP_ENABLE_CURVE", "1")
         config.ControllerLauncher.environment = {
-            marks.MARK: self.mark,
+            ownership.MARK: self.mark,
             "IPP_ENABLE_CURVE": encrypted,
         }
         profile = self.folder / "profile"
@@ -154,7 +154,7 @@ class Engines:
         # One thread a rank, as torchrun has it, unless the user says otherwise: ranks share the cores.
         threads = os.environ.get("OMP_NUM_THREADS", "1")
         environment = {
-            marks.MARK: self.ranks_mark,
+            ownership.MARK: self.ranks_mark,
             "OMP_NUM_THREADS": threads,
             RUN_DIR: str(self.folder),
         }
@@ -258,7 +258,7 @@ class Engines:
                 lambda: self.client is None or self.client.close()
             )  # one without engines counts as false
             steps.callback(
-                marks.end_marked, self.mark
+                ownership.end_marked, self.mark
             )  # here, also if it ended before it had hosts
             steps.callback(self.place.give_back)
             steps.callback(lambda: self.hosts is None or self.hosts.close())
@@ -361,5 +361,5 @@ def let_go(ipp_cluster) -> None:
 def is_alive(pid: int) -> bool:
     """Whether a process runs; a zombie does not."""
     with contextlib.suppress(psutil.NoSuchProcess):
-        return marks.runs(psutil.Process(pid))
+        return ownership.is_running(psutil.Process(pid))
     return False

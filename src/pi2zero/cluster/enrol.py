@@ -11,8 +11,8 @@ from pathlib import Path
 from pi2zero.cluster.output import Capped
 from pi2zero.cluster.pulse import Pulse, pulse_path
 from pi2zero.hosts.place import facing, interface_of
-from pi2zero.marks import owner_mark, private_folder
 from pi2zero.mpi import ADDRESS, local_rank, mpi_library
+from pi2zero.ownership import make_private_dir, owner_mark
 
 # Schedulers (Slurm, submitit) may use SIGUSR1 for themselves: a site can choose another, before the start.
 STACK_SIGNAL = signal.Signals[os.environ.get("PI2ZERO_STACK_SIGNAL", "SIGUSR1")]
@@ -50,7 +50,7 @@ def enrol(run_dir: str, kernel: str = "") -> dict:
         path.parent.parent,
         path.parent,
     ):  # on another host it may not be there yet; closed to others, too
-        private_folder(folder)
+        make_private_dir(folder)
     _stack_file = path.open("a")
     faulthandler.register(STACK_SIGNAL, file=_stack_file, all_threads=False)
     _attach(run_dir, rank, MPI.COMM_WORLD.Get_size())

@@ -9,13 +9,13 @@ import sys
 import time
 
 from pi2zero.hosts.slurm import cancel_left
-from pi2zero.marks import (
+from pi2zero.ownership import (
     MARK,
     end_marked,
     owner_is_gone,
     owner_mark,
     remove_run_dirs,
-    remove_segments,
+    remove_unused_segments,
     run_dirs,
 )
 
@@ -45,7 +45,7 @@ def main(owner: str) -> None:
     for folder in run_dirs(owner):
         cancel_left(folder)
     remove_run_dirs(owner)
-    remove_segments()
+    remove_unused_segments()
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from pi2zero import built, marks
+from pi2zero import built, ownership
 from pi2zero.doctor.probes import Probe
 from pi2zero.hosts import limits as machine
 
@@ -354,7 +354,7 @@ def grade(free: float, low: float, none: float, detail: str, remedy: str) -> tup
 
 def check_leftovers() -> Result:
     """Processes of the kit whose notebook is gone: none should be there."""
-    left = marks.leftovers()
+    left = ownership.leftovers()
     if not left:
         return Result("leftover processes", "ok", "none")
     pids = ", ".join(str(process.pid) for process in left)

@@ -177,7 +177,7 @@ class Probe:
 
     def __call__(self, name: str) -> tuple[dict | None, str]:
         """(what the probe found, "") or (None, why it found nothing)."""
-        from pi2zero import marks
+        from pi2zero import ownership
 
         command = [sys.executable, "-m", "pi2zero.doctor.probes", name]
         pipes = {
@@ -187,18 +187,18 @@ class Probe:
             "text": True,
         }
         # A process that uses MPI without mpirun leaves 16 MB of shared memory behind (Open MPI 5.0): here, in a folder that goes.
-        folder = marks.make_run_dir(marks.SEGMENTS)
+        folder = ownership.make_run_dir(ownership.SHM_DIR)
         environment = os.environ | {"OMPI_MCA_btl_sm_backing_directory": str(folder)}
         process = subprocess.Popen(command, **pipes, start_new_session=True, env=environment)
-        mark = marks.owner_mark(process.pid)  # its children carry it, see mpi.mpi_env
+        mark = ownership.owner_mark(process.pid)  # its children carry it, see mpi.mpi_env
         try:
             out, err = process.communicate(timeout=max(0.1, self.deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             return None, "it did not end in time"
         finally:
             process.kill()
-            marks.end_marked(mark)
-            marks.remove_run_dirs(mark)
+            ownership.end_marked(mark)
+            ownership.remove_run_dirs(mark)
             shutil.rmtree(folder, ignore_errors=True)
             process.communicate()
         if process.returncode:

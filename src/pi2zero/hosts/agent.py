@@ -18,11 +18,12 @@ from pathlib import Path
 
 import psutil
 
-from pi2zero import marks
+from pi2zero import ownership
 from pi2zero.hosts.ends import Ends
 from pi2zero.hosts.place import facing, segments
 from pi2zero.hosts.seal import seal as seal_process
 from pi2zero.hosts.slurm import Job
+from pi2zero.ownership.process_marks import name_of
 
 SILENCE = (
     30.0  # s without a request (they come twice a second), after which the kernel counts as gone
@@ -36,7 +37,7 @@ SHELLS = (*DAEMONS, "ssh", "srun", "sh")  # or the way to another host
 def hello(folder: str) -> str:
     """Make the private folders for this cluster's files and shared memory; this host's name."""
     for path in (folder, segments(folder)):
-        marks.private_folder(Path(path))
+        ownership.make_private_dir(Path(path))
     return socket.gethostname()
 
 
@@ -54,7 +55,7 @@ def look(ranks_mark: str, marks_of: dict, samples_of: dict) -> dict:
     its samples}."""
     ENDS.watch({int(rank): mark for rank, mark in marks_of.items()})
     return {
-        "gone": [int(rank) for rank, mark in marks_of.items() if marks.owner_is_gone(mark)],
+        "gone": [int(rank) for rank, mark in marks_of.items() if ownership.owner_is_gone(mark)],
         "ended": ENDS.times,
         "launched": launched(ranks_mark),
         "samples": {int(rank): read(path) for rank, path in samples_of.items()},
@@ -73,18 +74,11 @@ def launched(ranks_mark: str) -> int:
 def daemons(ranks_mark: str) -> set[psutil.Process]:
     """Open MPI's daemons on this host, by the ranks that they have started: ssh does not hand the mark over to them."""
     found = set()
-    for process in marks.marked(ranks_mark):
+    for process in ownership.marked_processes(ranks_mark):
         with contextlib.suppress(psutil.Error):
             if (parent := process.parent()) and parent.name().startswith(DAEMONS):
                 found.add(parent)
     return found
-
-
-def name_of(process: psutil.Process) -> str:
-    """Its name; nothing if it has ended."""
-    with contextlib.suppress(psutil.Error):
-        return process.name()
-    return ""
 
 
 def is_rank(process: psutil.Process) -> bool:
@@ -120,7 +114,7 @@ def seal(mark: str, friends: list[str]) -> int:
     daemons: theirs are all there, and whom they take they obey. (Slurm's own daemons speak to srun.)"""
     ranks = sum(
         seal_process(process.pid, friends)
-        for process in marks.marked(mark)
+        for process in ownership.marked_processes(mark)
         if name_of(process) not in SHELLS
     )
     return ranks + sum(seal_process(daemon.pid) for daemon in daemons(mark))
@@ -130,8 +124,8 @@ def end(mark: str) -> None:
     """End what carries this mark on this host. Open MPI's daemon then ends by itself and takes its files away: a job that is
     given back before would have it killed."""
     theirs = [daemon for daemon in daemons(mark) if name_of(daemon).startswith("prted")]
-    marks.end_marked(mark)
-    marks.wait_until_ended(theirs, CLEARING)
+    ownership.end_marked(mark)
+    ownership.wait_until_ended(theirs, CLEARING)
 
 
 def clean(folder: str) -> None:

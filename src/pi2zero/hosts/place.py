@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from pi2zero import marks
+from pi2zero import ownership
 
 SSH = [
     "ssh",
@@ -44,7 +44,7 @@ class Place:
     @property
     def folder(self) -> Path | None:
         """Where the cluster's private folder lies, by the same name on all hosts; None: in this machine's temporary folder."""
-        return marks.EVERY_HOST if self.slots else None
+        return ownership.TMP_ON_EVERY_HOST if self.slots else None
 
     def take(self, n: int, folder: Path, progress) -> "Place":
         """The hosts are there already (see slurm.Wanted)."""
@@ -150,7 +150,7 @@ class Place:
 
 def segments(folder: str | Path) -> str:
     """Where a cluster's ranks have their shared memory on a host, by the folder of the cluster's files."""
-    return str(marks.SEGMENTS / Path(folder).name)
+    return str(ownership.SHM_DIR / Path(folder).name)
 
 
 def facing(host: str) -> str:

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 
-from pi2zero import marks
+from pi2zero import ownership
 from pi2zero.hosts import agent
 
 EVERY = 0.5  # s between two looks at another host
@@ -50,7 +50,7 @@ class Here:
 
     def gone(self) -> list[int]:
         """Ranks whose process has ended."""
-        return [rank for rank, mark in self.marks_of.items() if marks.owner_is_gone(mark)]
+        return [rank for rank, mark in self.marks_of.items() if ownership.owner_is_gone(mark)]
 
     def ended(self) -> dict[int, float]:
         """When those ended of which it is known, by this host's clock."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from pi2zero.hosts.place import Place, PlaceError
 from pi2zero.hosts.site import Site
 from pi2zero.hosts.together import uninterrupted
-from pi2zero.marks import EVERY_HOST
+from pi2zero.ownership import TMP_ON_EVERY_HOST
 
 JOB_FILE = (
     "slurm-job"  # in the run's folder: the job that the warden cancels when the kernel is killed
@@ -253,7 +253,7 @@ def of_this_job(site: Site) -> Place | None:
 class Wanted:
     """Nodes that are not there yet: `take` asks Slurm for them."""
 
-    folder = EVERY_HOST
+    folder = TMP_ON_EVERY_HOST
 
     def __init__(self, site: Site):
         if not shutil.which("sbatch"):

@@ -125,7 +125,7 @@ def _in_a_file(comm):
     """(a FileStore in a private folder, 127.0.0.1, a free port). A TCPStore would let in every user of the host."""
     import torch.distributed as dist
 
-    from pi2zero import marks, mpi
+    from pi2zero import mpi, ownership
 
     use_interface("lo")  # also where the host's own name does not resolve
     path = port = None
@@ -134,7 +134,7 @@ def _in_a_file(comm):
         if (
             not folder
         ):  # no cluster of the kit's, which removes its folder: mpirun, or a world of one
-            _held.append(marks.temporary_folder(marks.MEETING))
+            _held.append(ownership.temporary_dir("meeting"))
             folder = _held[-1].name
         path, port = f"{folder}/torch-{time.monotonic_ns()}", _free_port()
     path, port = comm.bcast((path, port))

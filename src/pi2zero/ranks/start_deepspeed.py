@@ -14,7 +14,7 @@ def start(me) -> None:
     import torch.distributed as dist
 
     from pi2zero import built
-    from pi2zero.zero import operators
+    from pi2zero.deepspeed_support import operators
 
     first = me.local_rank == 0
     built.wait_for("deepspeed", show=first)

@@ -20,7 +20,7 @@ import hashlib
 import reprlib
 from pathlib import Path
 
-from pi2zero import marks
+from pi2zero import ownership
 from pi2zero_course.summarization.data import readers
 
 PREFIX = {
@@ -54,7 +54,7 @@ def read(path: str | Path, counts: dict[str, int] | None = None) -> tuple[str, d
         )
     form, parts = _folder(path) if path.is_dir() else _single(path)
     with contextlib.ExitStack() as kept:
-        folder = kept.enter_context(marks.temporary_folder(marks.STORIES))
+        folder = kept.enter_context(ownership.temporary_dir("stories"))
         stores = {
             split: _Store(Path(folder) / f"{split}.arrow", counts.get(split)) for split in PREFIX
         }

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pi2zero import marks
+from pi2zero import ownership
 from pi2zero_course.summarization import data
 
 __all__ = ["Rows", "load", "tokenized"]
@@ -55,7 +55,7 @@ def tokenized(
         beside.index(_rank()),
         [len(stories) * k // len(beside) for k in range(len(beside) + 1)],
     )
-    folder = marks.temporary_folder(marks.STORIES)
+    folder = ownership.temporary_dir("stories")
     mine = stories.select(range(ends[number], ends[number + 1]))
     _told(lambda: _write(Path(folder.name), mine, encode, at_once, tell))
     folders = _told(lambda: folder.name)

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 import pi2zero
-from pi2zero import marks
+from pi2zero import ownership
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def sleeper():
 
     def start(mark: str) -> subprocess.Popen:
         started.append(
-            subprocess.Popen(["sleep", "60"], env=dict(os.environ, **{marks.MARK: mark}))
+            subprocess.Popen(["sleep", "60"], env=dict(os.environ, **{ownership.MARK: mark}))
         )
         return started[-1]
 
@@ -35,8 +35,8 @@ def sleeper():
 def gone():
     """The mark of a process of this host and scope that has ended."""
     brief = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    mark = marks.owner_mark(brief.pid)
-    assert not marks.owner_is_gone(f"{mark}cluster-1/")
+    mark = ownership.owner_mark(brief.pid)
+    assert not ownership.owner_is_gone(f"{mark}cluster-1/")
     brief.communicate()
     return mark
 
@@ -46,25 +46,25 @@ def elsewhere(mark: str) -> str:
 
 
 def test_a_mark_does_not_change_when_the_clock_is_set(monkeypatch):
-    before = marks.owner_mark()
+    before = ownership.owner_mark()
     monkeypatch.setattr(psutil.Process, "create_time", lambda self: time.time())
-    assert marks.owner_mark() == before
-    assert not marks.owner_is_gone(before)
+    assert ownership.owner_mark() == before
+    assert not ownership.owner_is_gone(before)
 
 
 def test_a_mark_of_a_process_that_has_ended(gone):
-    assert marks.owner_is_gone(gone) and marks.owner_is_gone(f"{gone}cluster-1/")
-    assert marks.owner_is_gone(f"{marks.scope_mark()}1:0/"), "the pid was given anew"
-    assert marks.owner_is_gone(f"{marks.scope_mark()}999999999:5/")
+    assert ownership.owner_is_gone(gone) and ownership.owner_is_gone(f"{gone}cluster-1/")
+    assert ownership.owner_is_gone(f"{ownership.scope_mark()}1:0/"), "the pid was given anew"
+    assert ownership.owner_is_gone(f"{ownership.scope_mark()}999999999:5/")
 
 
 @pytest.mark.parametrize("mark", ["nonsense", "/", "1:0/", "a/b/c/"])
 def test_what_is_not_a_mark_is_nobodys(mark):
-    assert not marks.owner_is_gone(mark)
+    assert not ownership.owner_is_gone(mark)
 
 
 def test_of_another_hosts_process_nothing_is_known(gone):
-    assert not marks.owner_is_gone(elsewhere(gone))
+    assert not ownership.owner_is_gone(elsewhere(gone))
 
 
 def test_what_has_ended_is_not_waited_for_although_nobody_collects_it():
@@ -74,13 +74,13 @@ def test_what_has_ended_is_not_waited_for_although_nobody_collects_it():
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     child, start = psutil.Process(int(careless.stdout.readline())), time.monotonic()
-    marks.end([child], patience=5)
+    ownership.end_processes([child], patience=5)
     assert time.monotonic() - start < 2 and child.status() == psutil.STATUS_ZOMBIE
     careless.communicate()
 
 
 def test_only_what_begins_with_the_mark_is_ended(sleeper):
-    scope = marks.scope_mark()
+    scope = ownership.scope_mark()
     mine = f"{scope}{os.getpid()}:0/"
     ranks, controller, other, longer = (
         sleeper(mark)
@@ -91,28 +91,28 @@ def test_only_what_begins_with_the_mark_is_ended(sleeper):
             f"{scope}{os.getpid()}:01/",
         )
     )
-    assert marks.end_marked(f"{mine}cluster-1/ranks-1/") == 1
+    assert ownership.end_marked(f"{mine}cluster-1/ranks-1/") == 1
     assert [p.poll() is None for p in (ranks, controller, other, longer)] == [
         False,
         True,
         True,
         True,
     ]
-    assert marks.end_marked(f"{mine}cluster-1/") == 1
+    assert ownership.end_marked(f"{mine}cluster-1/") == 1
     assert [p.poll() is None for p in (controller, other, longer)] == [False, True, True]
-    assert marks.end_marked(mine) == 1
+    assert ownership.end_marked(mine) == 1
     assert longer.poll() is None
 
 
 def test_the_scope_is_the_clone_or_what_is_said_and_the_slurm_job(monkeypatch):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    monkeypatch.setenv(marks.SCOPE, "one/two @3")
-    host, scope, end = marks.scope_mark().split("/")
+    monkeypatch.setenv(ownership.SCOPE, "one/two @3")
+    host, scope, end = ownership.scope_mark().split("/")
     assert (scope, end) == ("one-two--3", "")
     monkeypatch.setenv("SLURM_JOB_ID", "17")
-    assert marks.scope_mark() == f"{host}/one-two--3.job-17/"
-    monkeypatch.delenv(marks.SCOPE)
-    assert marks.scope_mark().startswith(f"{host}/clone-") and marks.scope_mark().endswith(
+    assert ownership.scope_mark() == f"{host}/one-two--3.job-17/"
+    monkeypatch.delenv(ownership.SCOPE)
+    assert ownership.scope_mark().startswith(f"{host}/clone-") and ownership.scope_mark().endswith(
         ".job-17/"
     )
 
@@ -123,11 +123,11 @@ def test_reset_touches_only_its_own_scope_and_host(sleeper, gone, tmp_path, monk
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     processes, folders = {}, {}
     for scope, job in (("left", ""), ("right", ""), ("left", "7"), ("left", "8"), ("left-2", "")):
-        monkeypatch.setenv(marks.SCOPE, scope)
+        monkeypatch.setenv(ownership.SCOPE, scope)
         monkeypatch.setenv("SLURM_JOB_ID", job)
-        processes[scope, job] = sleeper(f"{marks.owner_mark()}cluster-1/")
-        folders[scope, job] = marks.make_run_dir()
-    host = marks.scope_mark().partition("/")[0]
+        processes[scope, job] = sleeper(f"{ownership.owner_mark()}cluster-1/")
+        folders[scope, job] = ownership.make_run_dir()
+    host = ownership.scope_mark().partition("/")[0]
     another = tmp_path / folders["left", ""].name.replace(f"@{host}@", "@another-host@")
     another.mkdir()
 
@@ -158,8 +158,8 @@ def test_a_folder_goes_with_its_process_or_with_the_next_one(gone, tmp_path, mon
     )
     for folder in (lost, foreign):
         folder.mkdir()
-    first = marks.temporary_folder(marks.MEETING)
-    second = marks.temporary_folder(marks.MEETING)
+    first = ownership.temporary_dir("meeting")
+    second = ownership.temporary_dir("meeting")
     assert not lost.exists() and foreign.is_dir()
     for folder in (first, second):
         assert Path(folder.name).stat().st_mode & 0o777 == 0o700
@@ -175,7 +175,7 @@ def test_shared_memory_that_nobody_maps_is_removed(tmp_path, monkeypatch):
     process = subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, env=os.environ | where
     )
-    monkeypatch.setattr(marks, "SEGMENTS", tmp_path)
+    monkeypatch.setattr(ownership, "SEGMENTS", tmp_path)
     deadline = time.monotonic() + 30
     while (
         str(tmp_path) not in Path(f"/proc/{process.pid}/maps").read_text()
@@ -186,15 +186,15 @@ def test_shared_memory_that_nobody_maps_is_removed(tmp_path, monkeypatch):
     another = tmp_path / segment.name.replace(f".{os.getuid()}.", f".{os.getuid() + 1}.")
     another.touch()
     (tmp_path / "mpich_shm_24ca33e2_0").touch()  # of an MPICH rank that was killed
-    marks.remove_segments()
+    ownership.remove_unused_segments()
     assert len(list(tmp_path.iterdir())) == 3, "each is younger than 10 s"
-    marks.remove_segments(age=0)
+    ownership.remove_unused_segments(age=0)
     assert sorted(tmp_path.iterdir()) == sorted([segment, another]), "a process maps the first"
     process.communicate(b"\n", timeout=30)
     assert segment.exists(), "if Open MPI removes it, this kit need not any more"
-    marks.remove_segments()
+    ownership.remove_unused_segments()
     assert segment.exists(), "somebody may be about to map it"
-    marks.remove_segments(age=0)
+    ownership.remove_unused_segments(age=0)
     assert list(tmp_path.iterdir()) == [another]
 
 

@@ -1,0 +1,84 @@
+"""Private folders whose names say who owns them: `pi2zero-<kind>@<host>@<scope>@<pid>:<start>@...`.
+
+Several hosts may share the temporary folder, so the host is in the name.
+"""
+
+import contextlib
+import os
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+
+from pi2zero.ownership.process_marks import owner_is_gone, owner_mark, scope_mark
+from pi2zero.ownership.shm import SHM_DIR
+
+TMP_ON_EVERY_HOST = Path("/tmp")  # the folder that TMPDIR names may be missing on other hosts
+
+
+def make_run_dir(within: Path | None = None) -> Path:
+    """A private folder (0700) for one cluster's files. `remove_run_dirs` removes it.
+
+    within: SHM_DIR, TMP_ON_EVERY_HOST, or by default the temporary folder.
+    """
+    return Path(tempfile.mkdtemp(prefix=_folder_name("run", owner_mark()), dir=within))
+
+
+def is_private(path: Path) -> bool:
+    """Whether it is this user's own folder, no link, and closed to all others."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    closed = not status.st_mode & 0o077
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and closed
+
+
+def make_private_dir(path: Path) -> None:
+    """Make the folder, unless it exists. Raises PermissionError if others could use it.
+
+    In a shared folder another user may have made one of that name, or a link.
+    """
+    path.mkdir(mode=0o700, exist_ok=True)
+    if not is_private(path):
+        raise PermissionError(
+            f"{path} is not a private folder of this user's; somebody else may have made it. "
+            "Start again."
+        )
+
+
+def temporary_dir(kind: str) -> tempfile.TemporaryDirectory:
+    """A private folder (0700) that is removed when this process ends.
+
+    Also removes those of the same kind whose process was killed.
+    """
+    for folder in _folders(kind):
+        if owner_is_gone("/".join(folder.name.split("@")[1:])):
+            shutil.rmtree(folder, ignore_errors=True)
+    return tempfile.TemporaryDirectory(prefix=_folder_name(kind, owner_mark()))
+
+
+def run_dirs(owner: str | None = None) -> list[Path]:
+    """Run folders of this scope, or those of one owner's mark. Not those of another host."""
+    return _folders("run", scope_mark() if owner is None else owner)
+
+
+def remove_run_dirs(owner: str | None = None) -> None:
+    """Remove the folders that `run_dirs` gives."""
+    for folder in run_dirs(owner):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _folders(kind: str, prefix: str = "") -> list[Path]:
+    folders = []
+    for parent in {Path(tempfile.gettempdir()), SHM_DIR, TMP_ON_EVERY_HOST}:
+        with contextlib.suppress(OSError):  # the parent cannot be read
+            for folder in parent.glob(f"{_folder_name(kind, prefix)}*"):
+                with contextlib.suppress(OSError):  # removed meanwhile
+                    if folder.lstat().st_uid == os.getuid():
+                        folders.append(folder)
+    return folders
+
+
+def _folder_name(kind: str, mark: str) -> str:
+    return f"pi2zero-{kind}@{mark.replace('/', '@')}"
