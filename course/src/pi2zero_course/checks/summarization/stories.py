@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import pad_sequence
 from pi2zero_course.summarization.data import news
 from pi2zero_course.summarization.scores import scores, sentences
 
-CHECKPOINT = Path(__file__).resolve().parents[4] / "data" / "summarizer"
+CHECKPOINT = Path(__file__).resolve().parents[5] / "data" / "summarizer"
 IGNORED = -100  # a label that the loss leaves out
 
 
