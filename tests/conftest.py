@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -22,34 +23,42 @@ os.environ["PI2ZERO_ROOM"] = (
 signal.signal(signal.SIGINT, signal.default_int_handler)
 pytest.register_assert_rewrite("lab_checks", "pictures")
 
-# Begun first, so that no worker is left with one of them at the end. (A file's tests run on one worker, for what they share.)
-LONG = [
-    "test_notebooks",
-    "test_summarize",
-    "test_checks_summarization",
-    "test_horovod",
-    "test_train_scripts",
-]
-LONG += [
-    "test_train_deepspeed",
-    "test_built",
-    "test_setup",
-    "test_checks_pi",
-    "test_memory",
-    "test_doctor",
-    "test_labs",
-]
-LONG += ["test_slides", "test_site"]
+HERE = Path(__file__).parent
+# All tests there are long: they start kernels with ranks, browsers, or environments.
+LONG = ("browser/", "faults/", "packaging/", "several_hosts/", "visitors/")
+# Of the long tests, those that `make test` runs.
+CORE = (
+    "checks/test_blanks_on_ranks.py",
+    "checks/test_checks_framework.py",
+    "checks/test_checks_zero_memory.py",
+    "cluster/",
+    "deepspeed_support/",
+    "faults/test_cells.py",
+    "meters/",
+    "notebooks/",
+    "ranks/",
+)
+# Begun first, so that no worker is left with one of them at the end: a file's tests run on one
+# worker, for what they share.
+FIRST = (
+    *("test_notebooks", "test_summarize", "test_checks_summarization", "test_horovod"),
+    *("test_train_scripts", "test_train_deepspeed", "test_built", "test_setup", "test_checks_pi"),
+    *("test_memory", "test_doctor", "test_labs", "test_cells", "test_slides", "test_site"),
+)
+TIMING = os.environ.get("PI2ZERO_TIMING") != "0"  # "0": other work may run on this machine
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks
 def pytest_collection_modifyitems(items):
     for item in items:
-        if "cluster" in getattr(
-            item, "fixturenames", ()
-        ):  # it starts ranks; the tests beside it need not
+        path = item.path.relative_to(HERE).as_posix() if item.path.is_relative_to(HERE) else ""
+        if path.startswith(LONG) or "cluster" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.long)
-    items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
+        if path.startswith(CORE):
+            item.add_marker(pytest.mark.core)
+        if not TIMING and item.get_closest_marker("timing"):
+            item.add_marker(pytest.mark.xfail(reason="other work may run on this machine"))
+    items.sort(key=lambda item: [*FIRST, item.path.stem].index(item.path.stem))
 
 
 @pytest.fixture(scope="session")

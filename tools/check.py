@@ -1,208 +1,207 @@
-"""`make test`: every check of the kit, one after another, with a line for each at the end. Names as arguments choose some.
+"""`make test`, `make test-rest` and `make test-all`: lint, the tests, and the compared notebooks.
 
-First comes what needs no compiled Horovod and no DeepSpeed operators, which set-up builds in the background. All steps run,
-also after a failure, so that one run tells everything. A step that takes more than its budget (budgets.toml) is reported.
-
-Tests that fail run once more, alone: on a busy machine one of two thousand fails now and then that waits for real processes.
-What passes then is named at the end as unsteady, and is to be mended; what fails twice has failed.
+Every step runs, also after a failure, so that one run shows everything. Tests that fail (up to
+MAX_RETRIED) run a second time, alone: on a busy machine a test that waits for real processes can
+fail. One that passes only then is printed with its first error; more than MAX_UNSTEADY of them
+fail the run.
 """
 
+import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
-from unittest import mock
 
-import budgets
-import psutil
+import failure_log
 
 ROOT = Path(__file__).resolve().parents[1]
 PY = sys.executable
+RESULTS = ROOT / "build" / "pytest"
+MAX_RETRIED = 12  # more failures are no accident, and a second try would only take time
+MAX_UNSTEADY = 2
+# Open MPI's waiting ranks spin. These settings let them sleep, so that several tests can share
+# the cores (two workers with labs' checks: 185 s without, 92 s with them).
+SHARED_CORES = {
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+    "OMPI_MCA_threads_pthreads_yield_strategy": "nanosleep",
+}
 CODE = ["src", "course", "tests", "tools", "scripts", "benchmarks", "slides", "hub", "site"]
-
-PX_CELLS = ["--nbqa-process-cells", "px"]
-SLOWEST = "--durations=20"
-PYTEST = [PY, "-m", "pytest", "-q", "--tb=short", SLOWEST, "--durations-min=0.5"]
-PACKAGE = [
-    *PYTEST,
-    "--dist=loadfile",
-    "--no-loadscope-reorder",
-    "--ignore=tests/faults",
-    "--ignore=tests/browser",
+SHORT_WAY = [  # README, "From π to ZeRO, the short way"
+    "notebooks/09_zero.ipynb",
+    "solutions/04_zero_memory.ipynb",
+    "notebooks/06_ddp.ipynb",
+    "notebooks/03_collectives.ipynb",
+    "notebooks/02_mpi_pi.ipynb",
+    "notebooks/00_start_here.ipynb",
 ]
-STEPS = {
-    "bytecode": [
-        [PY, "-m", "pi2zero.built.bytecode"]
-    ],  # else each of a thousand processes may compile torch for itself
-    "lint": [
-        [PY, "-m", "ruff", "check", *CODE, "notebooks", "solutions"],
-        [PY, "-m", "ruff", "format", "--check", *CODE],
-        # ruff itself passes over %%px cells; names may come from earlier cells on the ranks (F821, F811)
-        [
-            PY,
-            "-m",
-            "nbqa",
-            "ruff check --select E9,F --ignore F821,F811,F704,F841",
-            "notebooks",
-            "solutions",
-            *PX_CELLS,
-        ],
+OTHERS = sorted(
+    str(path.relative_to(ROOT))
+    for folder in ("notebooks", "solutions")
+    for path in (ROOT / folder).glob("*.ipynb")
+    if str(path.relative_to(ROOT)) not in SHORT_WAY
+)
+LINT = [
+    ["ruff", "check", *CODE, "notebooks", "solutions"],
+    ["ruff", "format", "--check", *CODE],
+    # ruff passes over %%px cells; names in them may come from earlier cells on the ranks
+    [
+        *("nbqa", "ruff check --select E9,F --ignore F821,F811,F704,F841"),
+        *("notebooks", "solutions", "--nbqa-process-cells", "px"),
     ],
-    "labs": [[PY, "tools/labs.py", "--check"]],
-    "fast": [
-        [*PACKAGE, "-n3", "-m", "not long and not slow"]
-    ],  # three at a time: they wait for processes now and then
-    "built": [[PY, "-m", "pi2zero", "built", "--wait"]],
-    "ranks": [[*PACKAGE, "-n3", "-m", "long and not slow"]],
-    "faults": [[*PYTEST, "-n3", "--dist=loadfile", "-m", "not slow"]],
-    "browser": [[*PYTEST, "-n2", "--dist=loadfile", "-m", "not slow"]],
-    "notebooks": [[PY, "tools/nbval_report.py"]],
-    "hosts": [[PY, "tools/hosts.py", "--", *PYTEST]],
+]
+PYTEST = [PY, "-m", "pytest", "-q", "--tb=short", "--durations=15", "--durations-min=1"]
+WORKERS = ["-n3", "--dist=loadfile", "--no-loadscope-reorder"]  # they wait for processes, too
+# Three worlds of hosts at a time keep two cores busy.
+HOSTS = [
+    ["tests/several_hosts/test_notebooks.py"],
+    ["tests/several_hosts/test_slurm.py", "tests/several_hosts/test_batch_scripts.py"],
+]
+TIERS = {
+    "test": ("not long or core", SHORT_WAY),
+    "rest": ("long and not core and not nightly", OTHERS),
+    "all": ("not nightly", [*OTHERS, *SHORT_WAY]),
 }
-WANT_BUILT = [*STEPS][
-    [*STEPS].index("built") + 1 :
-]  # while Horovod is compiled, tests of theirs would be skipped
-ASKED_FOR = {"hosts"}  # runs if it is named (or by `make cluster-test`): nine minutes of its own
-# Each pair of hosts is a world of its own: three of them at a time keep two cores 91 % busy. The first lane has what is left.
-MORE_LANES = {
-    "hosts": [
-        ["tests/several_hosts/test_notebooks.py"],
-        ["tests/several_hosts/test_slurm.py", "tests/several_hosts/test_batch_scripts.py"],
-    ]
+STEPS = {
+    "test": ["bytecode", "lint", "tests", "notebooks"],
+    "rest": ["bytecode", "built", "tests", "notebooks", "hosts"],
+    "all": ["bytecode", "lint", "built", "tests", "notebooks", "hosts"],
 }
-# Steps of one command of pytest's, and where their tests lie
-TESTS = {
-    "fast": ["tests"],
-    "ranks": ["tests"],
-    "faults": ["tests/faults"],
-    "browser": ["tests/browser"],
-    "notebooks": ["notebooks", "solutions"],
-    "hosts": ["tests/several_hosts"],
-}
-TOO_MANY = 12  # failures: no chance, and a second try would only take time
-CACHE = ROOT / "build" / "pytest"
+MORE = (
+    "`make test-all` adds the other tests that start ranks, all injected faults, browsers, "
+    "the other notebooks, several hosts and Slurm: about 25 minutes more."
+)
 
 
-class Done(NamedTuple):
-    """A step that is over. busy: % of all processors' time that was not idle; the rest it waited, and could lose."""
+@dataclass
+class Result:
+    """What came of a step."""
 
-    good: bool
-    unsteady: list  # passed only at the second try
-    seconds: float
-    busy: float
-
-
-def run(name):
-    """Run all commands of a step."""
-    start, good, unsteady = time.monotonic(), True, []
-    psutil.cpu_percent()  # the next one counts from here
-    print(f"\n=== {name}", flush=True)
-    for command in STEPS[name]:
-        begin = time.monotonic()
-        if name in TESTS:
-            passed, unsteady = tests(name, command, TESTS[name])
-        else:
-            passed = subprocess.run(command, cwd=ROOT).returncode == 0
-        good = good and (
-            passed or name == "built"
-        )  # what could not be built is skipped by the tests that need it
-        if len(STEPS[name]) > 1:
-            print(f"{time.monotonic() - begin:.1f} s: {' '.join(command[2:4])}", flush=True)
-    return Done(good, unsteady, time.monotonic() - start, psutil.cpu_percent())
+    passed: bool
+    counts: dict[str, int] = field(default_factory=dict)  # tests or cells, by outcome
+    unsteady: dict[str, str] = field(default_factory=dict)  # first error by test
+    seconds: float = 0.0
 
 
-def tests(name, command, places):
-    """Whether the tests of a step passed, and those that did so only at the second try. places: files or folders of tests."""
-    more = MORE_LANES.get(name, [])
-    lanes = [[*places, *(f"--ignore={place}" for lane in more for place in lane)], *more]
-    with ThreadPoolExecutor(len(lanes)) as pool:
-        tried = list(
-            pool.map(lambda number: first_try(name, command, lanes, number), range(len(lanes)))
-        )
-    names = sorted({test for _, failed in tried for test in failed})
-    if any(status and not failed for status, failed in tried) or len(names) > TOO_MANY:
-        return False, []
-    if not names:
-        return True, []
-    print(f"\n=== {name}, once more, alone: {', '.join(names)}", flush=True)
-    alone = [
-        *command,
-        f"--override-ini=cache_dir={CACHE / name}",
-        *(["-n0"] if name != "notebooks" else []),
-    ]
-    passed = subprocess.run([*alone, *names], cwd=ROOT).returncode == 0
-    return passed, names if passed else []
+def run(*command: str) -> bool:
+    """Run a Python module or a file; whether it succeeded."""
+    module = [] if command[0].endswith(".py") else ["-m"]
+    return subprocess.run([PY, *module, *command], cwd=ROOT).returncode == 0
 
 
-def first_try(name, command, lanes, number):
-    """(pytest's status of a lane, the tests that failed in it; none if it ended for another reason)."""
-    cache, places = CACHE / name / str(number), lanes[number]
-    shutil.rmtree(cache, ignore_errors=True)
-    command = [*command, f"--override-ini=cache_dir={cache}", *places]
-    if len(lanes) > 1:  # side by side: each one's words in one piece, when it is over
-        done = subprocess.run(
-            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        print(f"\n--- {name}: {' '.join(places)}\n{done.stdout}", flush=True)
-    else:
-        done = subprocess.run(command, cwd=ROOT)
-    failed = cache / "v" / "cache" / "lastfailed"
-    if done.returncode != 1 or not failed.exists():  # 1: tests ran, and some failed
-        return done.returncode, []
-    names = json.loads(failed.read_text())
-    if name == "notebooks":
-        names = {test.split("::")[0] for test in names}  # whole: a cell needs those before it
-    return done.returncode, names
+def run_tests(name: str, commands: list[list[str]], retry: list[str]) -> Result:
+    """Run pytest's commands at the same time, and once more what failed. retry: for that."""
+    with ThreadPoolExecutor(len(commands)) as pool:
+        numbers = range(len(commands))
+        shown = [len(commands) == 1] * len(commands)
+        runs = list(pool.map(run_pytest, [f"{name}-{i}" for i in numbers], commands, shown))
+    counts, errors = {}, {}
+    for _, result in runs:
+        errors |= result["errors"]
+        for outcome, count in result["outcomes"].items():
+            counts[outcome] = counts.get(outcome, 0) + count
+    failed = [(code, result) for code, result in runs if code != 0]
+    if not failed:
+        return Result(True, counts)
+    lost = any(code != 1 or not result["errors"] for code, result in failed)  # 1: tests failed
+    if lost or len(errors) > MAX_RETRIED:
+        return Result(False, counts)
+    # A cell needs those before it: its whole notebook runs again.
+    again = sorted({test.split("::")[0] if ".ipynb" in test else test for test in errors})
+    print(f"\n=== {name}, a second time, alone: {', '.join(again)}", flush=True)
+    code, _ = run_pytest(f"{name}-again", [*retry, *again])
+    return Result(code == 0, counts, errors if code == 0 else {})
 
 
-def over(what, seconds, budget):
-    """Says it if that took more than its budget."""
-    if seconds > budget:
-        print(
-            f"{what}: {seconds:.0f} s, over its {budget} s in tools/budgets.toml. Was the machine idle? Then make it shorter."
-        )
-
-
-def main():
-    names = sys.argv[1:] or [name for name in STEPS if name not in ASKED_FOR]
-    if unknown := set(names) - set(STEPS):
-        sys.exit(f"There is no step {', '.join(sorted(unknown))}. Steps: {', '.join(STEPS)}.")
-    if set(WANT_BUILT) & set(names) and "built" not in names:
-        names = ["built", *names]
-    os.environ.pop(
-        "PYTHONDONTWRITEBYTECODE", None
-    )  # the kit's own modules and its tests are read a thousand times, too
-    os.environ["PI2ZERO_SCOPE"] = (
-        f"check-{os.getpid()}"  # `reset` in this clone and the checks leave each other alone
+def run_pytest(name: str, command: list[str], shown: bool = True) -> tuple[int, dict]:
+    """(its exit code, what failure_log.py wrote). shown: its output as it comes, not at its end."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    log = RESULTS / f"{name}.json"
+    log.unlink(missing_ok=True)
+    env = os.environ | {failure_log.LOG: str(log), "PYTHONPATH": str(Path(__file__).parent)}
+    cache = ["-p", "failure_log", f"--override-ini=cache_dir={RESULTS / name}"]
+    pipe = None if shown else subprocess.PIPE
+    done = subprocess.run(
+        [*command, *cache], cwd=ROOT, env=env, stdout=pipe, stderr=subprocess.STDOUT, text=True
     )
-    results = {}
-    for name in names:
-        with mock.patch.dict(
-            os.environ, {} if name == "notebooks" else budgets.SHARED_CORES
-        ):  # there each says it for itself
-            results[name] = run(name)
+    if not shown:
+        print(f"\n--- {' '.join(command)}\n{done.stdout}", flush=True)
+    empty = {"errors": {}, "outcomes": {}}
+    return done.returncode, json.loads(log.read_text()) if log.exists() else empty
+
+
+def run_step(name: str, tier: str) -> Result:
+    marks, books = TIERS[tier]
+    if name == "bytecode":  # otherwise each of a thousand processes may compile torch for itself
+        return Result(run("pi2zero.built.bytecode"))
+    if name == "lint":
+        passed = [run(*command) for command in LINT] + [run("tools/labs.py", "--check")]
+        return Result(all(passed))
+    if name == "built":  # tests that need what could not be built are skipped
+        run("pi2zero", "built", "--wait")
+        return Result(True)
+    if name == "tests":
+        selected = [*PYTEST, "-m", marks]
+        return run_tests(name, [[*selected, *WORKERS, "tests"]], [*selected, "-n0"])
+    if name == "notebooks":
+        command = [PY, "tools/compare_notebooks.py"]
+        return run_tests(name, [[*command, *books]], [*command, "--workers=1"])
+    command = [PY, "tools/hosts.py", "--", *PYTEST]
+    ignored = [f"--ignore={path}" for paths in HOSTS for path in paths]
+    commands = [[*command, "tests/several_hosts", *ignored]]
+    return run_tests(name, commands + [[*command, *paths] for paths in HOSTS], command)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("tier", choices=list(TIERS), help="rest: what is in all, but not in test")
+    parser.add_argument("steps", nargs="*", help="only these: bytecode lint built tests ...")
+    options = parser.parse_args()
+    if unknown := set(options.steps) - set(STEPS["all"]):
+        parser.error(f"no step {', '.join(sorted(unknown))}; steps: {', '.join(STEPS['all'])}")
+    # The kit's own modules and tests are imported a thousand times, too.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    # `reset` in this clone and the tests leave each other alone.
+    os.environ["PI2ZERO_SCOPE"] = f"check-{os.getpid()}"
+    os.environ.setdefault("PI2ZERO_TIMING", "0")  # several tests run at the same time
+    os.environ.update(SHARED_CORES)
+    start, results = time.monotonic(), {}
+    for name in options.steps or STEPS[options.tier]:
+        begin = time.monotonic()
+        print(f"\n=== {name}", flush=True)
+        results[name] = run_step(name, options.tier)
+        results[name].seconds = time.monotonic() - begin
+    sys.exit(summarize(options.tier, results, time.monotonic() - start))
+
+
+def summarize(tier: str, results: dict[str, Result], seconds: float) -> int:
+    """Print what came of each step, and one line about all; the exit code."""
     print("\n=== summary")
-    for name, done in results.items():
-        took = (
-            f"{done.seconds:6.0f} s of {budgets.STEPS[name]:4} s, processors {done.busy:3.0f}% busy"
-        )
-        print(f"{name:<10} {'passed' if done.good else 'FAILED':<7} {took}")
-    for name, done in results.items():
-        for test in done.unsteady:
-            print(f"UNSTEADY {test}: failed at first, passed alone.")
-        over(name, done.seconds, budgets.STEPS[name])
-    total = sum(done.seconds for done in results.values())
-    over("all steps", total, budgets.TOTAL["all"])
-    without = sum(done.seconds for name, done in results.items() if name != "notebooks")
-    over("all but the notebooks", without, budgets.TOTAL["without_notebooks"])
-    failed = sum(not done.good for done in results.values())
-    print(f"steps: {len(results) - failed} passed, {failed} failed; {total:.0f} s")
-    sys.exit(1 if failed else 0)
+    for name, result in results.items():
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in result.counts.items())
+        verdict = "passed" if result.passed else "FAILED"
+        print(f"{name:<10} {verdict}  {result.seconds:5.0f} s  {counts}")
+    unsteady = {test: why for result in results.values() for test, why in result.unsteady.items()}
+    for test, error in unsteady.items():
+        print(f"UNSTEADY {test} passed only at the second try. Its first error: {error}")
+    if too_many := len(unsteady) > MAX_UNSTEADY:
+        print(f"FAILED: {len(unsteady)} passed only at the second try; {MAX_UNSTEADY} may.")
+    failed = [name for name, result in results.items() if not result.passed]
+    passed = sum(result.counts.get("passed", 0) for result in results.values())
+    verdict = (
+        f"FAILED in {', '.join(failed) or 'unsteady tests'}" if failed or too_many else "passed"
+    )
+    more = f" {MORE}" if tier == "test" else ""
+    minutes = f"{seconds / 60:.1f} minutes"
+    print(
+        f"make test{'' if tier == 'test' else f'-{tier}'}: {verdict}; {passed} tests and cells "
+        f"passed in {minutes}.{more}",
+        flush=True,
+    )
+    return 1 if failed or too_many else 0
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """`make coverage`: which lines and branches of the package its tests run, in kernels and on ranks, too.
 
-Steps of tools/check.py or files of tests as arguments (default: fast ranks faults, and hosts where it can run). `--add` keeps
+Steps of tools/check.py or files of tests as arguments (default: tests, and hosts where it can run). `--add` keeps
 what earlier ones have shown: so it can be measured in pieces. coverage.py lies in build/coverage/, not among the kit's pins; each
 Python process that the tests start finds it there. What each file has, and which lines are left, comes into
 build/coverage/report.txt, and into report.json; an error at the end says that less than WANTED percent of the lines or of the
@@ -90,16 +90,16 @@ def coverage(*words, env):
 
 
 def main():
-    default = ["fast", "ranks", "faults", *["hosts"] * (not hosts.missing_here())]
+    default = ["tests", *["hosts"] * (not hosts.missing_here())]
     names = [word for word in sys.argv[1:] if word != "--add"] or default
     env = prepare(add="--add" in sys.argv)
     files = [name for name in names if "/" in name]
     if steps := [name for name in names if name not in files]:
-        subprocess.run([sys.executable, "tools/check.py", *steps], cwd=ROOT, env=env)
+        subprocess.run([sys.executable, "tools/check.py", "all", *steps], cwd=ROOT, env=env)
     if files:
         lanes = ["-n2", "--dist=loadfile", "--no-loadscope-reorder"]
         subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", *lanes, "-m", "not slow", *files],
+            [sys.executable, "-m", "pytest", "-q", *lanes, "-m", "not nightly", *files],
             cwd=ROOT,
             env=env,
         )

@@ -28,7 +28,7 @@ import threading
 import time
 from pathlib import Path
 
-import budgets
+import check
 
 NODES = {"node1": "10.77.0.11", "node2": "10.77.0.12"}
 LOGIN = "10.77.0.1"
@@ -111,7 +111,7 @@ def inside(command) -> int:
     make_keys(folder)
     make_users(folder)
     os.environ["SLURM_CONF"] = str(folder / "slurm.conf")
-    os.environ |= budgets.SHARED_CORES  # the hosts share this machine's
+    os.environ |= check.SHARED_CORES  # the hosts share this machine's
     start_slurm(folder)
     place_for(Path("/run/sshd"), folder / "run")
     subprocess.Popen(sshd(folder, "login"))

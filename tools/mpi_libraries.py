@@ -25,7 +25,7 @@ STORE = (
 )  # what was found under each library, when it was last tried
 LIMIT = 1200  # s for one row of one library
 PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider"]
-NBVAL = ["tools/nbval_report.py", "--timeout", "60"]
+NBVAL = ["tools/compare_notebooks.py", "--timeout", "60"]
 ROWS = {
     "02: `scripts/cpi.py`, by mpirun and spawned": [*PYTEST, "tests/scripts/test_scripts.py"],
     "02: the notebook, cell by cell": [*NBVAL, "notebooks/02_mpi_pi.ipynb"],

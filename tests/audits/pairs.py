@@ -19,7 +19,6 @@ import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
-import budgets  # noqa: E402
 import needs  # noqa: E402
 
 PAGE = ROOT / "benchmarks" / "pairs.md"
@@ -37,6 +36,7 @@ notebooks beside themselves.
 | notebook | beside it | passed | failed | s | processes left | load |
 |---|---|---|---|---|---|---|
 """
+SECONDS = 100  # about what a notebook takes
 ROW = re.compile(r"^\| (\w+) \| ([\w ,]+) \| (\d+) \|.*$", re.M)
 
 
@@ -53,7 +53,13 @@ class Run:
             {},
         )
         self.log = ROOT / "build" / f"pairs-{self.mark}.log"
-        command = [*watched_by, sys.executable, "tools/nbval_report.py", "--lanes", "1", str(book)]
+        command = [
+            *watched_by,
+            sys.executable,
+            "tools/compare_notebooks.py",
+            "--workers=1",
+            str(book),
+        ]
         with self.log.open("w") as log:
             env = {**os.environ, RUN: self.mark}
             self.process = subprocess.Popen(
@@ -133,8 +139,8 @@ def next_beside(running, books, done, remain):
 
     None if what remains (s) is too short, or if it has met all of those.
     """
-    fit = [book for book in books if (len(running) + 1) * seconds(book) < remain]
-    others = [one.book for one in running] or [book for book in books if 2 * seconds(book) < remain]
+    fit = [book for book in books if remain > (len(running) + 1) * SECONDS]
+    others = [one.book for one in running] or [book for book in books if remain > 2 * SECONDS]
     fit = [
         book
         for book in fit
@@ -144,13 +150,9 @@ def next_beside(running, books, done, remain):
     def known(book):
         """The more it has still to meet, the earlier."""
         here = sum(frozenset((book.stem, one.book.stem)) in done for one in running)
-        return here, sum(book.stem in pair for pair in done), seconds(book)
+        return here, sum(book.stem in pair for pair in done)
 
     return min(fit, key=known, default=None)
-
-
-def seconds(book):
-    return budgets.NOTEBOOKS.get(str(book.relative_to(ROOT)), 60)
 
 
 def books():

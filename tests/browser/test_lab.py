@@ -21,7 +21,7 @@ OTHERS = [f"notebooks/{path.stem}" for path in sorted((ROOT / "notebooks").glob(
 ]
 NOTEBOOKS = [
     "notebooks/00_start_here",
-    *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS),
+    *(pytest.param(name, marks=pytest.mark.nightly) for name in OTHERS),
 ]
 # The state of all code cells: whether it has run, and the errors shown.
 STATE = """() => {

@@ -14,7 +14,7 @@ import pytest
 from .conftest import wait_until_open
 from .test_lab import FOLDED, INSERT, KERNEL, ROOT, STATE, run_all, screenshot, wait_until_run
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 LAB = "labs/01_pi"
 SOLUTIONS = {
     cell.id: cell.source

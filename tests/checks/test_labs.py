@@ -1,4 +1,4 @@
-"""The labs: in step with the solutions, and plain about what is still to do. (tools/nbval_report.py runs the solutions.)"""
+"""The labs: in step with the solutions, and plain about what is still to do. (tools/compare_notebooks.py runs the solutions.)"""
 
 import ast
 import re

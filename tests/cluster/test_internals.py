@@ -205,8 +205,8 @@ def test_every_kernel_reads_the_environments_own_settings():
 
 
 @leans(
-    "tools/nbval_account.py: nbval.kernel.KernelManager =",
-    "tools/nbval_account.py: RunningKernel.execute_cell_input =",
+    "tools/compare_notebooks.py: nbval.kernel.KernelManager =",
+    "tools/compare_notebooks.py: RunningKernel.execute_cell_input =",
 )
 def test_nbval_s_two_places():
     """nbval starts kernels with the KernelManager of nbval.kernel, and runs cells with execute_cell_input.

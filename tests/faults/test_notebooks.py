@@ -12,7 +12,7 @@ IN_CI = (
     "02_mpi_pi",
     "05_horovod",
     "08_deepspeed",
-)  # MPI, Horovod, torch and DeepSpeed; `make faults` runs all, in some minutes
+)  # MPI, Horovod, torch and DeepSpeed; the others are nightly
 ROOT = Path(__file__).parents[2]
 PATHS = {
     path.stem: path
@@ -49,16 +49,9 @@ COLLECTIVE = {
 JOINED = "%%px\nimport sys\nmodule = sys.modules.get('torch.distributed')\nprint(bool(module and module.is_initialized()))"
 
 
-def test_the_list_has_the_notebooks_that_start_ranks():
-    listed = (ROOT / "tests" / "faults.toml").read_text()
-    assert len(BOOKS) >= 23 and set(
-        re.findall(r"test_faults_from_a_notebook\[(\w+)\]", listed)
-    ) == set(BOOKS)
-
-
 @pytest.mark.parametrize(
     "name",
-    [name if name in IN_CI else pytest.param(name, marks=pytest.mark.slow) for name in BOOKS],
+    [name if name in IN_CI else pytest.param(name, marks=pytest.mark.nightly) for name in BOOKS],
 )
 def test_faults_from_a_notebook(name):
     book = Notebook(cwd=str(PATHS[name].parent))

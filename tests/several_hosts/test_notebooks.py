@@ -41,7 +41,7 @@ def test_notebook_12(site):
 
 def compared(name: str, tries: int) -> None:
     """Run a notebook by nbval in this place; afterwards nothing of it is left on any host."""
-    command = [sys.executable, "tools/nbval_report.py", f"notebooks/{name}.ipynb"]
+    command = [sys.executable, "tools/compare_notebooks.py", f"notebooks/{name}.ipynb"]
     for _ in range(tries):
         with ThreadPoolExecutor(1) as pool:
             run = pool.submit(

@@ -142,7 +142,7 @@ def test_ranks_are_spawned_where_there_is_no_network():
     assert done.stdout.splitlines()[-1] == '{"sum": 21}', done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @cut_here
 def test_the_real_stick_with_the_network_cut(tmp_path):
     """A new user's home, no network: the kit, its compiled parts, ranks and the site, in a minute or two."""

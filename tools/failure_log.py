@@ -1,0 +1,29 @@
+"""A pytest plugin: counts outcomes and keeps the first line of each error, for tools/check.py."""
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+
+LOG = "PI2ZERO_TEST_LOG"  # the environment variable that names the JSON file to write
+outcomes: Counter[str] = Counter()
+errors: dict[str, str] = {}  # by the test's id
+
+
+def pytest_runtest_logreport(report):
+    if report.failed:
+        errors.setdefault(report.nodeid, first_error(report.longreprtext))
+    elif report.skipped or report.when == "call":
+        outcomes[report.outcome] += 1
+
+
+def first_error(text: str) -> str:
+    """The line of pytest's report that says what went wrong; its last line if none does."""
+    lines = text.strip().splitlines() or ["it ended without a report"]
+    return next((line[1:].strip() for line in lines if line.startswith("E  ")), lines[-1])
+
+
+def pytest_sessionfinish(session):
+    if not hasattr(session.config, "workerinput"):  # pytest-xdist's workers report to this process
+        result = {"outcomes": outcomes, "errors": errors}
+        Path(os.environ[LOG]).write_text(json.dumps(result))
