@@ -1,67 +1,62 @@
-"""`make lock`: write requirements.lock, the pins of requirements.txt with PyPI's hashes; so for hub/ and site/.
+"""`make lock`: write requirements.lock, the workshop's one set of versions with hashes; and those of hub/ and site/.
 
-Not in it: torch, whose build is chosen by the machine. Horovod, which pip cannot install, is there in a comment, for the
-package's built/horovod.py. uv (the environment's) asks PyPI itself, whatever other indexes this machine has.
+The ranges are in pyproject.toml and course/pyproject.toml. The versions of the lock that is there stay where the ranges allow
+them; `python tools/lock.py --upgrade` takes the newest. torch has no hashes and stands in a comment, because the set-up chooses
+its build; Horovod stands in one, with its hash, because it is compiled here.
 """
 
 import os
 import re
 import subprocess
 import sys
+import tempfile
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-HEAD = (
-    "# The pins of {} with their hashes. Written by `make lock`; a test holds the two together.\n"
-)
-PYPI = "https://pypi.org/simple"
+HEAD = "# Versions with hashes, of what {} ask for. Written by `make lock`.\n"
+ENTRY = re.compile(r"^([\w.-]+)==.*(?:\n +--hash.*)*\n", re.MULTILINE)
+OF_TORCH = re.compile(r"torch|triton|nvidia-.*|cuda-.*")  # what its build for GPUs brings
 
 
-def with_hashes(pins):
-    """The entries of a lock file for some pins."""
-    command = [
-        Path(sys.executable).with_name("uv"),
-        "pip",
-        "compile",
-        "--no-config",
-        "--default-index",
-        PYPI,
-        "--no-deps",
-        "-",
-    ]
-    command += [
-        "--generate-hashes",
-        "--python-version",
-        "3.11",
-        "--no-header",
-        "--no-annotate",
-        "--quiet",
-    ]
-    env = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}
-    done = subprocess.run(command, input="\n".join(pins), capture_output=True, text=True, env=env)
-    if done.returncode:
-        sys.exit(f"uv could not make the lock:\n{done.stderr}")
-    return done.stdout
+def compiled(*words: str, old: str = "") -> dict[str, str]:
+    """uv's answer to `uv pip compile WORDS`: {package: its entry}. old: entries whose versions are preferred."""
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "lock"
+        output.write_text(old)
+        uv = [Path(sys.executable).with_name("uv"), "pip", "compile", "--no-config", "--quiet"]
+        options = ["--generate-hashes", "--python-version", "3.11.2", "--no-annotate"]
+        env = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}
+        command = [*uv, *words, *options, "--output-file", output]
+        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, env=env)
+        if done.returncode:
+            sys.exit("uv could not make the lock.")
+        return {match[1]: match[0] for match in ENTRY.finditer(output.read_text())}
 
 
 def main():
-    text = (ROOT / "requirements.txt").read_text()
-    pins = [
-        line
-        for line in text.splitlines()
-        if re.match(r"\w", line) and not line.startswith("torch==")
-    ]
-    (horovod,) = re.findall(r"^# (horovod==\S+)$", text, re.M)
-    source = " ".join(with_hashes([horovod]).replace("\\\n", "").split())
-    (ROOT / "requirements.lock").write_text(
-        f"{HEAD.format('requirements.txt')}# {source}\n{with_hashes(pins)}"
-    )
-    print(f"requirements.lock: {len(pins)} packages")
-    for folder in ("hub", "site"):
-        more = re.findall(r"^\w.*$", (ROOT / folder / "requirements.txt").read_text(), re.M)
-        (ROOT / folder / "requirements.lock").write_text(
-            HEAD.format(f"{folder}/requirements.txt") + with_hashes(more)
-        )
+    upgrade = ["--upgrade"] * ("--upgrade" in sys.argv)
+    lock = ROOT / "requirements.lock"
+    sources = ["pyproject.toml", "course/pyproject.toml"]
+    old = lock.read_text().replace("# torch==", "torch==")
+    everything = compiled(*sources, "--all-extras", "--group", "dev", *upgrade, old=old)
+    entries = {name: entry for name, entry in everything.items() if not OF_TORCH.fullmatch(name)}
+    (horovod,) = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]["native"]
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as pin:
+        pin.write(horovod)
+        pin.flush()
+        (source,) = compiled(pin.name, "--no-deps").values()
+    torch = everything["torch"].split()[0]
+    comments = f"# {torch}\n# {' '.join(source.replace(chr(92), '').split())}\n"
+    lock.write_text(HEAD.format(" and ".join(sources)) + comments + "".join(entries.values()))
+    print(f"requirements.lock: {len(entries)} packages")
+    for group in ("hub", "site"):
+        lock = ROOT / group / "requirements.lock"
+        words = ["--group", f"pyproject.toml:{group}", "--constraint", "requirements.lock"]
+        more = compiled(*words, *upgrade, old=lock.read_text())
+        kept = [entry for name, entry in more.items() if name not in everything]
+        head = HEAD.format(f"the group `{group}` of pyproject.toml, beside requirements.lock,")
+        lock.write_text(head + "".join(kept))
 
 
 if __name__ == "__main__":

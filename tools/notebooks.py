@@ -39,7 +39,7 @@ METADATA = {
             "name": "python",
             "nbconvert_exporter": "python",
             "pygments_lexer": "ipython3",
-            "version": "3",  # tools/ipython_config.py
+            "version": "3",  # course/ipython_config.py
         },
     },
     "ir": {

@@ -192,7 +192,7 @@ def test_a_magic_tells_whose_it_is():
     assert shell.magics_manager.magics["cell"]["px"].__self__ is mine
 
 
-@leans("tools/build_backend.py: Distribution.has_data = ")
+@leans("course/build_backend.py: Distribution.has_data = ")
 def test_every_kernel_reads_the_environments_own_settings():
     """IPython reads etc/ipython of the environment, and setuptools cannot put a file there when it installs editably."""
     assert str(Path(sys.prefix) / "etc" / "ipython") in ENV_CONFIG_DIRS
@@ -200,7 +200,7 @@ def test_every_kernel_reads_the_environments_own_settings():
         "import setuptools; d = setuptools.Distribution; print(hasattr(d, 'has_data'), hasattr(d, 'has_data_files'))"
     )
     assert lacks.split() == ["False", "True"], (
-        "setuptools has mended it: tools/build_backend.py can go"
+        "setuptools has mended it: course/build_backend.py can go"
     )
 
 

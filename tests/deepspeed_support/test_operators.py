@@ -53,7 +53,7 @@ def test_a_lock_that_is_a_link_leads_to_nothing(tmp_path, monkeypatch):
 def test_a_kernel_knows_no_server_s_token(name, monkeypatch):
     """horovodrun writes its whole environment on a command line."""
     monkeypatch.setenv(name, "secret")
-    start = Path(__file__).parents[2] / "tools" / "ipython_config.py"
+    start = Path(__file__).parents[2] / "course" / "ipython_config.py"
     code = f"import os, runpy; runpy.run_path({str(start)!r}); print(os.environ.get({name!r}))"
     assert (
         subprocess.run(
@@ -68,7 +68,7 @@ def test_a_kernel_starts_without_torch(mine, monkeypatch, tmp_path):
     """Also in a room, where the environment may not be written: then operators are kept at home."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("TORCH_EXTENSIONS_DIR", raising=False)
-    start = Path(__file__).parents[2] / "tools" / "ipython_config.py"
+    start = Path(__file__).parents[2] / "course" / "ipython_config.py"
     code = f"import os, runpy, sys; os.access = lambda *_: {mine}; runpy.run_path({str(start)!r})"
     code += "; print('torch' in sys.modules, os.environ['TORCH_EXTENSIONS_DIR'])"
     loaded, folder = subprocess.run(

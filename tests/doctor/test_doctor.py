@@ -313,10 +313,16 @@ def test_accelerators(tmp_path, monkeypatch):
     )
 
 
-def test_another_python_and_another_package(monkeypatch):
+def test_another_python_and_another_package(monkeypatch, tmp_path):
     assert "the kit needs 3.99" in sick(checks.check_python(wanted=((3, 99),))).detail
-    monkeypatch.setattr(
-        checks.metadata, "requires", lambda name: ["numpy==0.1", "no-such-package==1"]
+    monkeypatch.setattr(checks, "ROOT", tmp_path)
+    assert checks.check_python().status == "ok"  # outside a clone: the ranges
+    ranges = ["numpy>=99", "torch>=99; extra == 'train'"]
+    monkeypatch.setattr(checks.metadata, "requires", lambda name: ranges)
+    detail = sick(checks.check_python(), "warning").detail
+    assert "numpy" in detail and "torch" not in detail
+    (tmp_path / "requirements.lock").write_text(
+        "numpy==0.1 \\\n    --hash=sha256:0\nno-such-package==1\n"
     )
     assert "no-such-package 0" in sick(checks.check_python(), "warning").detail
 

@@ -31,13 +31,8 @@ def pins(path):
 
 
 def test_the_hub_s_pins_are_locked_and_touch_none_of_the_kit_s():
-    own, kit = pins(ROOT / "hub" / "requirements.txt"), pins(ROOT / "requirements.txt")
-    locked = {
-        name: version.split()[0]
-        for name, version in pins(ROOT / "hub" / "requirements.lock").items()
-    }
-    assert own and locked == own
-    assert not {name.lower() for name in own} & {name.lower() for name in kit}
+    own, kit = pins(ROOT / "hub" / "requirements.lock"), pins(ROOT / "requirements.lock")
+    assert "jupyterhub" in own and not own.keys() & kit.keys()
     assert (ROOT / "hub" / "requirements.lock").read_text().count("--hash=sha256:") >= len(own)
 
 
@@ -54,7 +49,7 @@ def test_the_values_for_kubernetes_name_what_the_image_has():
         and f"--uid {values['uid']} learner" in dockerfile
     )
     assert values["storage"]["homeMountPath"] == "/home/learner"
-    assert pins(ROOT / "hub" / "requirements.txt")["jupyterhub"].startswith("5.")
+    assert pins(ROOT / "hub" / "requirements.lock")["jupyterhub"].startswith("5.")
 
 
 def test_a_number_that_another_process_has_by_now_is_not_the_proxy_s(tmp_path, monkeypatch):

@@ -241,10 +241,8 @@ def test_staging_leaves_what_has_not_changed_and_removes_what_is_gone(tmp_path):
 
 
 def test_the_pins_are_locked_and_touch_none_of_the_kit_s():
-    pins = {
-        name: dict(re.findall(r"^([\w.-]+)==([^\s\\]+)", (ROOT / name).read_text(), re.MULTILINE))
-        for name in ("site/requirements.txt", "site/requirements.lock", "requirements.txt")
-    }
-    own, locked, kit = pins.values()
-    assert own and own == locked
-    assert not {name.lower() for name in own} & {name.lower() for name in kit}
+    own, kit = (
+        re.findall(r"^([\w.-]+)==", (ROOT / name).read_text(), re.MULTILINE)
+        for name in ("site/requirements.lock", "requirements.lock")
+    )
+    assert "sphinx" in own and not {*own} & {*kit}

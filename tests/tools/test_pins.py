@@ -33,7 +33,6 @@ def test_every_requirement_is_pinned_once():
 
 def test_pyproject_and_conda_read_the_same_pins():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert project["tool"]["setuptools"]["dynamic"]["dependencies"]["file"] == ["requirements.txt"]
     conda = yaml.safe_load((ROOT / "environment.yml").read_text())
     names = [entry for entry in conda["dependencies"] if isinstance(entry, str)]
     (pip,) = [entry["pip"] for entry in conda["dependencies"] if isinstance(entry, dict)]
@@ -75,6 +74,7 @@ def test_the_lock_is_in_step_and_has_a_hash_for_every_pin():
     """`make lock` makes it. torch is left out, because its build is chosen; Horovod, compiled here, is pinned in a comment."""
     in_comments = re.findall(r"^# (horovod==\S+)$", (ROOT / "requirements.txt").read_text(), re.M)
     entries = lock_entries()
+    assert entries.pop(pin_of("torch")) == []
     wanted = set(requirements()) - {pin_of("torch")} | set(in_comments)
     assert {normal(pin) for pin in entries} == {normal(pin) for pin in wanted} and len(
         entries

@@ -14,7 +14,6 @@ ring, and that no algorithm sends fewer bytes); NVIDIA, nccl-tests, doc/PERFORMA
 """
 
 import numpy as np
-from scipy.optimize import nnls
 
 from pi2zero.costs import valid
 
@@ -189,7 +188,12 @@ def fit_alpha_beta(nbytes, seconds, model=message_seconds, **options):
 def _least_squares(matrix):
     """(alpha, beta), not negative, for which matrix @ (alpha, beta) is closest to 1."""
     scale = matrix.max(axis=0)  # alpha is near 1e-6, beta near 1e-10: alike columns keep the digits
-    alpha, beta = nnls(matrix / scale, np.ones(len(matrix)))[0] / scale
+    columns, ones = matrix / scale, np.ones(len(matrix))
+    best = np.linalg.lstsq(columns, ones)[0]
+    if best.min() < 0:  # then the closest is with one of them at zero
+        alone = (columns.T @ ones / (columns**2).sum(axis=0)).clip(0) * np.eye(2)
+        best = min(alone, key=lambda pair: np.linalg.norm(columns @ pair - ones))
+    alpha, beta = best / scale
     return float(alpha), float(beta)
 
 

@@ -80,11 +80,7 @@ def check_python(wanted: tuple[tuple[int, int], ...] = PYTHONS) -> Result:
         remedy = f"Install Python {names[0]} and run: make lab PYTHON=/path/to/python{names[0]}"
         return Result("Python", "failed", f"{here}; the kit needs {' or '.join(names)}", remedy)
     try:
-        pins = [
-            pin
-            for pin in map(Requirement, metadata.requires("pi2zero") or [])
-            if pin.name not in site
-        ]
+        pins = [pin for pin in wanted_packages() if pin.name not in site]
     except metadata.PackageNotFoundError:
         return Result(
             "Python", "failed", f"{here}; the kit is not installed in it", "Run: make lab"
@@ -98,6 +94,15 @@ def check_python(wanted: tuple[tuple[int, int], ...] = PYTHONS) -> Result:
         detail = f"{here}; not as pinned: {', '.join(odd[:4])}{', ...' if len(odd) > 4 else ''}"
         return Result("Python", "warning", detail, "Run: make clean, then make lab")
     return Result("Python", "ok", f"{here}; {len(pins)} packages as pinned")
+
+
+def wanted_packages() -> list[Requirement]:
+    """The versions of requirements.lock in the workshop's clone; elsewhere the ranges that the package asks for."""
+    lock = ROOT / "requirements.lock"
+    if lock.exists():
+        return [Requirement(pin) for pin in re.findall(r"(?m)^[\w.-]+==[^\s;]+", lock.read_text())]
+    ranges = map(Requirement, metadata.requires("pi2zero") or [])
+    return [want for want in ranges if not want.marker or want.marker.evaluate({"extra": ""})]
 
 
 def version_of(package: str) -> str:
