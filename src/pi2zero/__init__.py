@@ -1,5 +1,7 @@
 """From π to ZeRO: the plumbing that the notebooks share. The ideas are in the notebooks' own cells."""
 
+from pi2zero.requirements import require_linux
+
 __version__ = "0.1.0"
 __all__ = ["ClusterError", "NotBuilt", "RankError", "mpi_env", "reset", "start", "wait_for"]
 
@@ -20,4 +22,23 @@ def __getattr__(name):
         raise AttributeError(f"module 'pi2zero' has no attribute {name!r}")
     from importlib import import_module
 
+    if _WHERE[name].startswith("pi2zero.cluster"):
+        require_linux()  # before modules that other systems cannot import
     return getattr(import_module(_WHERE[name]), name)
+
+
+def load_ipython_extension(shell):
+    """`%load_ext pi2zero`: from now on `%%px` says what to do until `start` gives it ranks.
+
+    Raises UnsupportedSystemError on a system that is not Linux.
+    """
+    require_linux()
+
+    def px(line, cell=None):
+        """Run the cell on all ranks; there are none yet."""
+        raise UsageError("%%px has no ranks yet. Start them: import pi2zero; pi2zero.start(n=4)")
+
+    from IPython.core.error import UsageError
+
+    if "px" not in shell.magics_manager.magics["cell"]:
+        shell.register_magic_function(px, "line_cell")

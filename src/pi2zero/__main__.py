@@ -9,6 +9,8 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+from pi2zero.requirements import UnsupportedSystemError, require_linux
+
 
 def main() -> int:
     """Do what the command line asks for; returns the exit status. Leaves with status 2 if it cannot be understood."""
@@ -79,6 +81,10 @@ def main() -> int:
     options = parser.parse_args()
     if options.command == "plan":
         return make_plan(options)
+    try:
+        require_linux()
+    except UnsupportedSystemError as error:
+        sys.exit(str(error))
     if options.command == "site":
         return try_site(options)
     if options.command == "built":

@@ -3,6 +3,11 @@
 import base64
 import io
 
+from pi2zero.requirements import require_package
+
+require_package("ipywidgets", "plots")
+require_package("matplotlib", "plots")
+
 import ipywidgets as widgets
 import numpy as np
 from matplotlib.figure import Figure

@@ -9,6 +9,8 @@ import json
 import shutil
 from pathlib import Path
 
+from pi2zero.requirements import require_package
+
 SPECIAL = {
     "pad_token": "<pad>",
     "eos_token": "</s>",
@@ -16,6 +18,7 @@ SPECIAL = {
 }  # numbers 0, 1, 2, as T5 has them
 MOMENTS = ("exp_avg", "exp_avg_sq")  # Adam's
 MOST_LAYERS = 1000  # of T5 with 11 billion parameters: 24
+require_package("transformers", "deepspeed")
 LONGEST = 300  # characters of what a library says
 
 __all__ = ["Unreadable", "find", "fresh", "load", "restore", "save", "set_rate"]

@@ -6,6 +6,7 @@ Nothing here wraps or patches a library: a meter counts what the program hands t
 
 from pi2zero.meters.traces import activities
 from pi2zero.meters.traffic import Timeline, Traffic, now
+from pi2zero.requirements import require_package
 
 __all__ = ["Memory", "Timeline", "Traffic", "activities", "now"]
 
@@ -13,6 +14,7 @@ __all__ = ["Memory", "Timeline", "Traffic", "activities", "now"]
 def __getattr__(name):
     if name != "Memory":
         raise AttributeError(f"module 'pi2zero.meters' has no attribute {name!r}")
+    require_package("torch", "train")
     from pi2zero.meters.memory import Memory  # needs torch; the meters of the MPI notebooks do not
 
     return Memory

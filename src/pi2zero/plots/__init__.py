@@ -4,6 +4,10 @@ Every function draws on `ax` if it is given, else on a new figure, and returns t
 Font sizes follow matplotlib's `font.size`; `use_style(18)` makes every later picture fit a slide.
 """
 
+from pi2zero.requirements import require_package
+
+require_package("matplotlib", "plots")
+
 from pi2zero.plots.collectives import *  # noqa: F403
 from pi2zero.plots.pi import *  # noqa: F403
 from pi2zero.plots.pipeline import *  # noqa: F403

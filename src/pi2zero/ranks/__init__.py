@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from pi2zero.ranks import gpus, meeting
+from pi2zero.requirements import require_package
 
 __all__ = ["Rank", "join", "leave", "together"]
 
@@ -52,6 +53,9 @@ def join(deepspeed: bool = False, on_cpu: bool = False) -> Rank:
     deepspeed: make DeepSpeed's own start as well, without its words about compilers and accelerators.
     on_cpu: this program computes on the CPU, also where there are GPUs; rank 0 says then that they lie idle.
     """
+    require_package("torch", "train")
+    if deepspeed:
+        require_package("deepspeed", "deepspeed")
     import torch.distributed as dist
 
     global _me

@@ -5,6 +5,8 @@ import statistics
 
 import numpy as np
 
+from pi2zero.requirements import require_package
+
 __all__ = ["facts", "interval", "scores", "sentences", "story_by_story"]
 
 _TITLES = (
@@ -59,6 +61,7 @@ def scores(texts: list[str], references: list[str]) -> dict[str, list[float]]:
 
 def story_by_story(texts: list[str], references: list[str]) -> dict[str, np.ndarray]:
     """The same scores of each story; nan: the facts of a reference that has none. For differences between two summarizers."""
+    require_package("rouge_score", "summaries", "pi2zero-course")
     from rouge_score.rouge_scorer import RougeScorer
 
     if not texts or len(texts) != len(references):
@@ -81,6 +84,7 @@ def interval(values: list[float]) -> list[float]:
 
     Rounded to one decimal. nan is left out.
     """
+    require_package("scipy", "summaries", "pi2zero-course")
     from scipy.stats import bootstrap
 
     values = [value for value in values if not np.isnan(value)]

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pi2zero.requirements import require_package
+
 if TYPE_CHECKING:
     import datasets
 
@@ -60,6 +62,7 @@ def load(
     Raises ValueError for arguments that make no sense and for a local copy with nothing left in a split, FileNotFoundError
     for a path that is not there, OSError if the real set was asked for and cannot be had.
     """
+    require_package("datasets", "summaries", "pi2zero-course")
     counts = _checked(counts)
     if source == "auto" and os.environ.get(VARIABLE):
         stories = _named_by_variable(os.environ[VARIABLE], counts)
