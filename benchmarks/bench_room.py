@@ -19,7 +19,7 @@ import psutil
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "hub"))
 import room  # noqa: E402
-from groups import Group  # noqa: E402
+from person_group import PersonGroup  # noqa: E402
 
 PAGE, EXPLAINED = HERE / "room.md", HERE / "room_explained.md"
 NOTEBOOK, HEAVY = "notebooks/02_mpi_pi.ipynb", "notebooks/06_ddp.ipynb"
@@ -51,7 +51,7 @@ def watch(told: dict[str, Told], over: threading.Event) -> None:
     while not over.wait(0.5):
         for name, one in told.items():
             try:
-                used = Group(name).used()
+                used = PersonGroup(name).usage()
             except OSError:  # not there yet
                 continue
             one.peak = {what: max(one.peak[what], used[what]) for what in one.peak}
@@ -63,19 +63,19 @@ def attend(person, told: Told, notebook: str, everybody, together: threading.Bar
     person.log_in()
     person.open_lab(600)
     told.opened = time.monotonic() - begin
-    told.start = Group(person.name).used()["seconds"]
+    told.start = PersonGroup(person.name).usage()["seconds"]
     person.take_token()
     start = time.monotonic()
     told.cells, told.wrong = person.run_notebook(notebook)
     told.notebook, told.finished = time.monotonic() - start, time.monotonic() - begin
-    told.processor = Group(person.name).used()["seconds"]
+    told.processor = PersonGroup(person.name).usage()["seconds"]
     together.wait(timeout=1800)
     if len(everybody) > 1:
         for code in (RANKS, "import os", ALL_MINE):
             _, error = person.run(code.format(name=person.name))
             assert not error, error
         together.wait(timeout=600)
-        told.tried, told.got = room.look(person, everybody)
+        told.tried, told.got = room.try_others(person, everybody)
         together.wait(timeout=600)
         _, error = person.run(
             "import os\n" + ALL_MINE.format(name=person.name) + "\ncluster.stop()"
@@ -85,7 +85,7 @@ def attend(person, told: Told, notebook: str, everybody, together: threading.Bar
 
 def measure(count: int, notebook: str):
     """({name: Told}, the strangers' answers, seconds until all have stopped, bytes of the hub and its proxy, what is left)"""
-    with room.users(count) as passwords, room.hub() as (address, proxy, process, _):
+    with room.make_users(count) as passwords, room.run_hub() as (address, proxy, process, _):
         people = room.attendees(address, passwords)
         told = {one.name: Told() for one in people}
         together, over = threading.Barrier(count), threading.Event()
@@ -104,14 +104,14 @@ def measure(count: int, notebook: str):
         finally:
             over.set()
             watcher.join()
-        answers = room.strangers(people[0], people[1], proxy) if count > 1 else {}
+        answers = room.try_as_stranger(people[0], people[1], proxy) if count > 1 else {}
         family = [process_of_hub for process_of_hub in hub_processes(process.pid)]
         memory = sum(one.memory_full_info().uss for one in family)
         start = time.monotonic()
         with ThreadPoolExecutor(count) as pool:
             list(pool.map(lambda one: one.stop(), people))
         stopped = time.monotonic() - start
-        return told, answers, stopped, memory, room.left(passwords)
+        return told, answers, stopped, memory, room.leftovers(passwords)
 
 
 def hub_processes(pid: int):

@@ -1,4 +1,4 @@
-"""A simulated attendee: logs in at the hub, opens JupyterLab, and runs a notebook's cells in a real kernel as a browser does."""
+"""A simulated attendee: logs in, opens JupyterLab, and runs cells in a kernel as a browser does."""
 
 import json
 import re
@@ -14,24 +14,22 @@ ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Attendee:
-    """hub: its address. Everything goes through the hub's proxy, with this person's cookies or token only."""
+    """Works through the hub's proxy, with one person's cookies or token. hub: its address."""
 
     def __init__(self, hub: str, name: str, password: str):
         self.hub, self.name, self.password = hub.rstrip("/"), name, password
         self.server = f"{self.hub}/user/{name}"
         self.browser, self.headers = requests.Session(), {}
 
-    # --- pages ----------------------------------------------------------------------------------------------------------
-
     def log_in(self) -> None:
         """By the form, with name and password. PermissionError if the hub does not take them."""
         self.browser.get(f"{self.hub}/hub/login", timeout=60)
         form = {"username": self.name, "password": self.password, "_xsrf": self.xsrf()}
         self.browser.post(f"{self.hub}/hub/login", data=form, timeout=60, allow_redirects=False)
-        if "jupyterhub-session-id" not in self.browser.cookies or not self.knows_me():
+        if "jupyterhub-session-id" not in self.browser.cookies or not self.is_logged_in():
             raise PermissionError(f"the hub did not let {self.name} in")
 
-    def knows_me(self) -> bool:
+    def is_logged_in(self) -> bool:
         page = self.browser.get(f"{self.hub}/hub/home", timeout=60, allow_redirects=False)
         return page.status_code == 200
 
@@ -49,7 +47,7 @@ class Attendee:
         scripts = re.findall(r'<script[^>]* src="([^"]+)"', page.text)
         assert scripts, "JupyterLab's page has scripts"
         return len(page.content) + sum(
-            len(self.browser.get(urljoin(page.url, one), timeout=60).content) for one in scripts
+            len(self.browser.get(urljoin(page.url, path), timeout=60).content) for path in scripts
         )
 
     def until_lab(self, seconds: float):
@@ -94,15 +92,13 @@ class Attendee:
             time.sleep(0.3)
         raise TimeoutError(f"{self.name}'s server did not stop")
 
-    # --- a kernel -------------------------------------------------------------------------------------------------------
-
     def open_notebook(self, path: str) -> list:
-        """Its cells, and a kernel for it whose messages come by a websocket."""
-        told = self.ask("GET", f"api/contents/{path}").json()
+        """Its cells. A kernel for it sends its messages by a websocket."""
+        notebook = self.ask("GET", f"api/contents/{path}").json()
         session = {"path": path, "type": "notebook", "name": path, "kernel": {"name": "python3"}}
         self.kernel = self.ask("POST", "api/sessions", json=session).json()["kernel"]["id"]
-        self.line = self.connect(self.headers)
-        return nbformat.from_dict(told["content"]).cells
+        self.websocket = self.connect(self.headers)
+        return nbformat.from_dict(notebook["content"]).cells
 
     def connect(self, headers: dict):
         url = f"{self.server.replace('http', 'ws', 1)}/api/kernels/{self.kernel}/channels"
@@ -132,10 +128,10 @@ class Attendee:
             "channel": "shell",
             "buffers": [],
         }
-        self.line.send(json.dumps(message))
+        self.websocket.send(json.dumps(message))
         text, answer, idle = "", None, False
         while answer is None or not idle:
-            data = self.line.recv()
+            data = self.websocket.recv()
             if isinstance(data, bytes):  # with buffers: pictures of widgets
                 continue
             message = json.loads(data)
@@ -149,7 +145,7 @@ class Attendee:
         return ANSI.sub("", text), ANSI.sub("", error)
 
     def run_notebook(self, path: str) -> tuple[int, list[str]]:
-        """All its code cells, also after one that fails: how many, and those that did not do what they should."""
+        """(number of code cells, those that failed or should have failed); all of them run."""
         cells = [cell for cell in self.open_notebook(path) if cell.cell_type == "code"]
         wrong = []
         for cell in cells:
@@ -159,5 +155,5 @@ class Attendee:
         return len(cells), wrong
 
     def close_notebook(self) -> None:
-        self.line.close()
+        self.websocket.close()
         self.ask("DELETE", f"api/kernels/{self.kernel}")

@@ -1,82 +1,54 @@
-"""JupyterHub for a room of people on one node: `make hub` starts it. Each person works as their own ordinary user, within limits.
+"""JupyterHub for a room of people on one node: `make hub` starts it.
 
-Why not systemdspawner, which limits by the same control groups: it needs systemd as process 1, and so runs neither in a container
-nor where this was tried. sudospawner has no limits.
+Each person works as their own ordinary user, within limits. systemdspawner and The Littlest
+JupyterHub limit by the same control groups, but need systemd as process 1, which containers do not
+have; sudospawner has no limits.
 """
 
 import asyncio
 import os
 import pwd
-import shutil
 import sys
-import time
 from pathlib import Path
 
-import psutil
 from jupyterhub.spawner import LocalProcessSpawner
 from traitlets import Integer
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from groups import Group
+from person_group import PersonGroup, end_person
 
-GRACE = 15.0  # s in which the kit ends its ranks and removes their files, once their kernels are gone; the rest is killed
-REST = (
-    "/dev/shm/sm_segment.*",
-    "/tmp/ompi.*",
-    "/tmp/pi2zero-*",
-    "/tmp/torchelastic_*",
-    "/tmp/torchinductor_*",
-)
+GRACE = 15.0  # s in which the kit ends its ranks and removes their files, once kernels are gone
 
 c = get_config()  # noqa: F821
-load_subconfig("both.py")  # noqa: F821
+load_subconfig("common.py")  # noqa: F821
 
 
 class PersonSpawner(LocalProcessSpawner):
-    """A person's server in a control group of its own. When it stops, nothing that it started is left."""
+    """A person's server in a control group of its own. When it stops, nothing is left of it."""
 
     process_limit = Integer(
         None, allow_none=True, config=True, help="processes and threads of a person"
     )
 
-    @property
-    def group(self):
-        return Group(self.user.name)
+    async def start(self):
+        group = PersonGroup(self.user.name)
+        await asyncio.to_thread(group.end)  # a server that died may have left processes
+        group.make(self.mem_limit, self.cpu_limit, self.process_limit)
+        return await super().start()
 
     def make_preexec_fn(self, name):
-        become = super().make_preexec_fn(name)
-        group = self.group
-        group.end()  # what a server that died has left
-        group.make(self.mem_limit, self.cpu_limit, self.process_limit)
+        become_user, group = super().make_preexec_fn(name), PersonGroup(self.user.name)
 
-        def start():
+        def enter_group():
             group.enter()
-            become()
+            become_user()
 
-        return start
+        return enter_group
 
     async def stop(self, now=False):
         await super().stop(now)
-        deadline = time.monotonic() + GRACE
-        while self.group.pids() and time.monotonic() < deadline:
-            await asyncio.sleep(0.1)
-        self.group.end()
-        sweep(pwd.getpwnam(self.user.name).pw_uid)
-
-
-def sweep(uid: int) -> None:
-    """Remove what MPI and torch have left in shared folders, of a user who has no process here any more: it holds memory."""
-    for process in psutil.process_iter(["uids", "status"]):
-        if (
-            process.info["uids"]
-            and process.info["uids"].real == uid
-            and process.info["status"] != psutil.STATUS_ZOMBIE
-        ):
-            return
-    for path in (
-        path for names in REST for path in Path("/").glob(names[1:]) if path.lstat().st_uid == uid
-    ):
-        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        uid = pwd.getpwnam(self.user.name).pw_uid
+        await end_person(PersonGroup(self.user.name), uid, GRACE)
 
 
 c.JupyterHub.spawner_class = PersonSpawner

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What the hub starts for a person, as that person: their own copy of the notebooks in ~/pi2zero, and a Jupyter server on it.
+"""What the hub starts as a person: their copy of the notebooks in ~/pi2zero, and a Jupyter server.
 
-What the person's programs write can be read by nobody else, whatever the system's habit is.
+Nobody else can read what the person's programs write, whatever the system's default is.
 """
 
 import os
@@ -11,12 +11,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
 import lab  # noqa: E402
-from own_copy import own_copy  # noqa: E402
+from own_copy import make_own_copy  # noqa: E402
 
 
 def main() -> None:
     os.umask(0o077)
-    folder = own_copy(Path.home() / "pi2zero")
+    folder = make_own_copy(Path.home() / "pi2zero")
     os.chdir(folder)
     server = Path(sys.executable).with_name("jupyterhub-singleuser")
     options = [

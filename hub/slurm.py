@@ -1,28 +1,30 @@
-"""JupyterHub on a cluster's login node: each person's server is a Slurm job of theirs. `make hub CONFIG=slurm` starts it (root).
+"""JupyterHub on a cluster's login node: `make hub CONFIG=slurm` starts it (root).
 
-What a person gets is what the job asks for. Slurm holds them to it where its own control groups are on (cgroup.conf:
-ConstrainCores, ConstrainRAMSpace); ask your site. The clone has to lie where the nodes see it, too.
+Each person's server is a Slurm job of theirs. A person gets what the job asks for. Slurm enforces
+these limits if its control groups are on (cgroup.conf: ConstrainCores, ConstrainRAMSpace); ask your
+site. The nodes must see the clone, too.
 """
 
 import subprocess
 import sys
 from pathlib import Path
 
-import batchspawner  # noqa: F401  (adds to the hub what a server on a node tells its port by)
+import batchspawner  # noqa: F401  (adds the hub's API by which a server on a node reports its port)
 
 from pi2zero.hosts.place import facing
 
 c = get_config()  # noqa: F821
-load_subconfig("both.py")  # noqa: F821
+load_subconfig("common.py")  # noqa: F821
 
 HERE = Path(__file__).resolve().parent
 c.JupyterHub.spawner_class = "batchspawner.SlurmSpawner"
-# The address at which nodes reach this host, which its own name may not lead to (127.0.1.1 on Debian, or the campus's network).
+# The address at which nodes reach this host. Its own name may lead elsewhere (127.0.1.1 on Debian).
 nodes = subprocess.run(["sinfo", "-hN", "-o", "%N"], capture_output=True, text=True).stdout.split()
 c.JupyterHub.hub_ip = facing(nodes[0]) if nodes else ""
 if c.JupyterHub.hub_ip.startswith("127.") or not nodes:
     sys.exit(
-        "Slurm names no node that is not this machine: the hub would not be reached. Is slurmctld up? (sinfo -N)"
+        "Slurm names no node other than this machine, so no node would reach the hub. "
+        "Is slurmctld running? (sinfo -N)"
     )
 c.Spawner.cmd = [str(HERE / "person.py")]
 c.BatchSpawnerBase.batchspawner_singleuser_cmd = str(

@@ -15,7 +15,7 @@ import urllib.request
 from pathlib import Path
 
 from jupyter_core.paths import jupyter_runtime_dir
-from own_copy import own_copy
+from own_copy import make_own_copy
 
 from pi2zero.mpi import mpi_settings
 from pi2zero.ownership import is_private
@@ -103,7 +103,7 @@ def main():
         f"--config={ROOT / 'tools' / 'jupyter_lab_config.py'}",
     ]
     options = [option for option in sys.argv[1:] if option != OWN_COPY]
-    folder = own_copy(Path.home() / "pi2zero") if OWN_COPY in sys.argv else ROOT
+    folder = make_own_copy(Path.home() / "pi2zero") if OWN_COPY in sys.argv else ROOT
     command += [f"--ServerApp.root_dir={folder}", f"--LabApp.default_url=/lab/tree/{FIRST}"]
     if os.getuid() == 0:
         command.append("--allow-root")

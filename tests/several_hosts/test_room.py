@@ -36,10 +36,10 @@ def people():
 
     import hub
 
-    if wrong := hub.what_is_wrong("slurm"):
+    if wrong := hub.find_obstacle("slurm"):
         pytest.skip(wrong)
-    with room.users(2) as passwords:
-        with room.hub("slurm", *LIMITS) as (address, *_):
+    with room.make_users(2) as passwords:
+        with room.run_hub("slurm", *LIMITS) as (address, *_):
             found = room.attendees(address, passwords)
             for one in found:
                 one.log_in()
@@ -52,7 +52,7 @@ def people():
         deadline = time.monotonic() + 30
         while jobs() and time.monotonic() < deadline:
             time.sleep(0.5)
-        assert jobs() == [] and room.left(passwords) == []
+        assert jobs() == [] and room.leftovers(passwords) == []
 
 
 def test_each_person_works_in_a_job_of_their_own_on_a_node(people):

@@ -1,18 +1,13 @@
-"""`make update`: a correction arrives in clones whose owners have worked in them, and no line of theirs is lost."""
+"""`make update`: a correction arrives in clones that people have worked in; no line is lost."""
 
-import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
-
 import update
+from nbformat.v4 import new_code_cell, new_notebook
 
 BOOK, SCRIPT = "notebooks/01.ipynb", "scripts/a.py"
 TEXT = "".join(f"line {i}\n" for i in range(20))
@@ -69,122 +64,63 @@ def correct(folder, files):
     git(folder, "commit", "-q", "-m", "a correction")
 
 
-def written(folder):
-    """All lines that are in the folder, saved copies left out."""
-    paths = [
-        path
-        for path in folder.rglob("*")
-        if path.is_file() and not {".git", "build"} & set(path.parts)
-    ]
-    return "\n".join(path.read_text() for path in paths)
-
-
-def test_what_nobody_touched_becomes_new(room):
+def test_unchanged_files_become_new(room):
     ours, mine = room
-    correct(ours, {BOOK: book(a="a = 2"), SCRIPT: None, "data.txt": "new\n", "more.txt": "more\n"})
-    assert dict(update.update(mine)) == dict.fromkeys([BOOK, SCRIPT, "data.txt", "more.txt"], "new")
-    assert (
-        cells_of(mine) == {"a": "a = 2"}
-        and (mine / "more.txt").read_text() == "more\n"
-        and not (mine / SCRIPT).exists()
-    )
-    assert update.update(mine) == [] and not (mine / "build").exists()
-    assert subprocess.check_output(["git", "status", "--porcelain"], cwd=mine) == b""
+    correct(ours, {BOOK: book(a="a = 2"), "data.txt": None, "new/b.txt": "new\n"})
+    report = dict(update.update(mine))
+    assert report == {BOOK: "new", "data.txt": "removed", "new/b.txt": "new"}
+    assert cells_of(mine) == {"a": "a = 2"} and not (mine / "data.txt").exists()
+    assert update.update(mine) == []
 
 
-def test_cells_that_both_changed_stand_one_below_the_other(room):
+def test_cells_of_both_stay_in_one_notebook_with_your_outputs(room):
     ours, mine = room
-    edited = book(a="a = 1", own="my own cell", b="b = 'mine'", c="c = 1")
-    (mine / BOOK).write_text(edited)
-    correct(ours, {BOOK: book(a="a = 2", b="b = 2", c="c = 1", d="d = 2")})
-    assert update.update(mine) == [(BOOK, "your changes and the correction, together")]
-    assert cells_of(mine) == {
-        "a": "a = 2", "own": "my own cell", "b": "b = 'mine'", "b-note": update.NOTE,
-        "b-corrected": "b = 2", "c": "c = 1", "d": "d = 2",
-    }  # fmt: skip
-    assert [path.read_text() for path in (mine / "build" / "before_update").rglob("*.ipynb")] == [
-        edited
-    ]
-    correct(ours, {BOOK: book(a="a = 3", b="b = 3", c="c = 1", d="d = 2")})
-    update.update(mine)  # the next one meets what the first has left
-    assert cells_of(mine) == {
-        "a": "a = 3", "own": "my own cell", "b": "b = 'mine'", "b-note": update.NOTE,
-        "b-corrected": "b = 3", "c": "c = 1", "d": "d = 2",
-    }  # fmt: skip
-    (mine / BOOK).write_text((mine / BOOK).read_text().replace("b = 3", "b = 'mine, too'"))
-    correct(ours, {BOOK: book(a="a = 3", b="b = 4", c="c = 1", d="d = 2")})
-    update.update(mine)
-    assert {"b = 'mine'", "b = 'mine, too'", "b = 4"} <= set(cells_of(mine).values())
-
-
-def test_a_run_notebook_keeps_its_outputs_and_edited_cells_that_are_gone(room):
-    ours, mine = room
-    ran = json.loads((mine / BOOK).read_text())
-    ran["cells"][0]["outputs"] = [
-        {"output_type": "stream", "name": "stdout", "text": ["what I saw\n"]}
-    ]
-    ran["cells"][1]["source"] = "b = 'mine'"
-    (mine / BOOK).write_text(json.dumps(ran))
-    correct(ours, {BOOK: book(a="a = 1", c="c = 2")})
-    update.update(mine)
+    own = nbformat.reads(book(a="a = 1", mine="x = 1", b="b = 1", c="c = 1"), as_version=4)
+    own.cells[0].outputs = [nbformat.v4.new_output("stream", text="mine\n")]
+    own.cells[0].execution_count = 7
+    (mine / BOOK).write_text(nbformat.writes(own))
+    correct(ours, {BOOK: book(a="a = 1", b="b = 1", c="c = 2", d="d = 1")})
+    [(_, said)] = update.update(mine)
+    assert said == "your changes and the correction, together"
     assert cells_of(mine) == {
         "a": "a = 1",
-        "b": "b = 'mine'",
+        "mine": "x = 1",
+        "b": "b = 1",
         "c": "c = 2",
-    } and "what I saw" in written(mine)
-
-
-def test_a_cell_taken_out_stays_out_until_it_is_corrected(room):
-    ours, mine = room
-    (mine / BOOK).write_text(book(b="b = 1"))
-    correct(ours, {BOOK: book(a="a = 1", b="b = 1", c="c = 2")})
-    update.update(mine)
-    assert cells_of(mine) == {"b": "b = 1", "c": "c = 2"}
-
-
-def test_scripts_are_merged_by_lines_or_lie_side_by_side(room):
-    ours, mine = room
-    (mine / SCRIPT).write_text(TEXT.replace("line 3\n", "mine\n"))
-    correct(ours, {SCRIPT: TEXT.replace("line 15\n", "theirs\n")})
-    update.update(mine)
-    assert (mine / SCRIPT).read_text() == TEXT.replace("line 3\n", "mine\n").replace(
-        "line 15\n", "theirs\n"
-    )
-    correct(ours, {SCRIPT: TEXT.replace("line 3\n", "theirs, too\n")})
-    assert update.update(mine) == [(SCRIPT, "yours stays; the new one is scripts/a.corrected.py")]
-    assert (
-        "mine\n" in (mine / SCRIPT).read_text()
-        and "theirs, too" in (mine / "scripts/a.corrected.py").read_text()
-    )
-    (mine / "scripts/a.corrected.py").write_text("I write here, too\n")
-    correct(ours, {SCRIPT: TEXT.replace("line 3\n", "theirs again\n")})
-    assert update.update(mine) == [(SCRIPT, "yours stays; the new one is scripts/a.corrected2.py")]
-    assert "I write here, too" in written(mine) and "theirs again" in written(mine)
+        "d": "d = 1",
+    }
+    assert "mine" in (mine / BOOK).read_text()
+    assert [*(mine / "build" / "before_update").rglob("01.ipynb")]
 
 
 @pytest.mark.parametrize(
-    "broken", ["", "{}", "no JSON", '{"cells": [{"source": "mine"}]}', '{"cells": 5}', "[1]"]
+    ("name", "yours", "new"),
+    [
+        (BOOK, book(a="a = 'mine'"), book(a="a = 2")),
+        (BOOK, "{no notebook", book(a="a = 2")),
+        (SCRIPT, TEXT.replace("line 3\n", "mine\n"), TEXT.replace("line 3\n", "theirs\n")),
+        ("new.txt", "mine\n", "theirs\n"),
+    ],
 )
-def test_a_notebook_that_is_none_stays_and_the_new_one_lies_beside_it(room, broken):
+def test_where_both_changed_the_same_lines_the_new_file_lies_next_to_yours(room, name, yours, new):
     ours, mine = room
-    (mine / BOOK).write_text(broken)
-    correct(ours, {BOOK: book(a="a = 2")})
-    assert update.update(mine) == [
-        (BOOK, "yours stays; the new one is notebooks/01.corrected.ipynb")
-    ]
-    assert (mine / BOOK).read_text() == broken
+    (mine / name).write_text(yours)
+    correct(ours, {name: new})
+    [(_, said)] = update.update(mine)
+    corrected = mine / Path(name).with_suffix(f".corrected{Path(name).suffix}")
+    assert str(corrected.relative_to(mine)) in said and corrected.read_text() == new
+    assert (mine / name).read_text() == yours
 
 
-def test_own_files_and_files_that_go_stay(room):
+def test_a_script_gets_both_changes_and_a_removed_one_stays(room):
     ours, mine = room
-    (mine / "more.txt").write_text("mine\n")
-    (mine / "data.txt").write_text("mine, too\n")
-    correct(ours, {"more.txt": "theirs\n", "data.txt": None})
-    assert dict(update.update(mine)) == {
-        "data.txt": "gone in the correction; yours stays",
-        "more.txt": "yours stays; the new one is more.corrected.txt",
-    }
-    assert {"mine", "mine, too", "theirs"} <= set(written(mine).splitlines())
+    (mine / SCRIPT).write_text(TEXT.replace("line 3\n", "mine\n"))
+    correct(ours, {SCRIPT: TEXT.replace("line 15\n", "theirs\n")})
+    update.main(mine)
+    assert {"mine", "theirs"} <= set((mine / SCRIPT).read_text().splitlines())
+    correct(ours, {SCRIPT: None})
+    assert dict(update.update(mine)) == {SCRIPT: "gone in the correction; yours stays"}
+    assert "mine" in (mine / SCRIPT).read_text()
 
 
 def test_what_stops_it_is_said_in_a_sentence_and_nothing_changes(room, tmp_path):
@@ -213,26 +149,21 @@ def test_what_stops_it_is_said_in_a_sentence_and_nothing_changes(room, tmp_path)
 def test_it_may_be_cut_off_at_any_file_and_run_again(room, monkeypatch):
     ours, mine = room
     (mine / BOOK).write_text(book(a="a = 'mine'", b="b = 1", c="c = 1"))
-    correct(ours, {BOOK: book(a="a = 2", b="b = 1", c="c = 1"), "data.txt": "new\n"})
-    write, left = update.write, [1]
+    correct(ours, {BOOK: book(a="a = 1", b="b = 1", c="c = 2"), "data.txt": "new\n"})
+    write, writes_left = update.write, [1]
 
-    def full(*words):
-        if not left:
+    def fill_disk(*arguments):
+        if not writes_left:
             raise OSError(28, "No space left on device")
-        left.pop()
-        write(*words)
+        writes_left.pop()
+        write(*arguments)
 
-    monkeypatch.setattr(update, "write", full)
+    monkeypatch.setattr(update, "write", fill_disk)
     with pytest.raises(SystemExit, match=r"could not be written.*run make update again"):
         update.main(mine)
     monkeypatch.setattr(update, "write", write)
     update.update(mine)
-    assert [source for source in cells_of(mine).values() if source[:1] in "abc"] == [
-        "a = 'mine'",
-        "a = 2",
-        "b = 1",
-        "c = 1",
-    ]
+    assert cells_of(mine) == {"a": "a = 'mine'", "b": "b = 1", "c": "c = 2"}
     assert (mine / "data.txt").read_text() == "new\n"
 
 

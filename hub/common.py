@@ -1,4 +1,4 @@
-"""What the room's hub on one node and the one on a Slurm cluster have in common. Both load this file."""
+"""What the hub on one node and the hub on a Slurm cluster have in common. Both load this file."""
 
 import contextlib
 import os
@@ -16,18 +16,19 @@ c.JupyterHub.authenticator_class = "pam"
 c.Authenticator.allow_all = True
 c.Authenticator.blocked_users = {"root"}
 
-# Only this machine hears the hub, until it has a certificate: passwords do not go over a network in the clear.
+# Only this machine reaches the hub until it has a certificate: passwords are sent in the clear.
 c.JupyterHub.bind_url = "http://127.0.0.1:8000"
-PROXY, PROXY_NUMBER = HUB / "node_modules" / ".bin" / "configurable-http-proxy", STATE / "proxy.pid"
+PROXY = HUB / "node_modules" / ".bin" / "configurable-http-proxy"
+PID_FILE = STATE / "proxy.pid"
 c.ConfigurableHTTPProxy.command = [str(PROXY)]
-c.ConfigurableHTTPProxy.pid_file = str(PROXY_NUMBER)
-# JupyterHub ends the process whose number that file has. After a power cut, or on another machine, that is somebody else's.
+c.ConfigurableHTTPProxy.pid_file = str(PID_FILE)
+# JupyterHub ends the process with the pid in that file. After a power cut that may be another one.
 with contextlib.suppress(OSError, ValueError):
     if (
         str(PROXY).encode()
-        not in Path("/proc", str(int(PROXY_NUMBER.read_text())), "cmdline").read_bytes()
+        not in Path("/proc", str(int(PID_FILE.read_text())), "cmdline").read_bytes()
     ):
-        PROXY_NUMBER.unlink()
+        PID_FILE.unlink()
 c.JupyterHub.db_url = f"sqlite:///{STATE / 'hub.sqlite'}"
 c.JupyterHub.cookie_secret_file = str(STATE / "cookie_secret")
 
