@@ -39,13 +39,13 @@ HERE = Path(__file__).parent
 PUBLISHED = "## Published figures"
 EXACT = "a plan that is right: 0"
 COMPONENTS = ("parameters", "gradients", "master", "moments", "activations")
-LAID = [replace(layout, sharded_norms=False) for layout in LAYOUTS]
+LAID = [replace(layout, sequence_parallel=False) for layout in LAYOUTS]
 
 
 def model():
     size = Size()
     gpt = (size.layers, size.width, size.heads, size.vocabulary, size.sequence)
-    return costs.transformer(*gpt, precision="fp32", split_vocabulary=False)
+    return costs.transformer(*gpt, precision="fp32", shard_vocab=False)
 
 
 def report_of(worker, **options):
@@ -72,13 +72,13 @@ def machine_of(rounds):
     first = rounds[0]["machine"]
     return costs.Machine(
         ranks=4,
-        per_node=4,
+        ranks_per_node=4,
         memory=1e9,
-        speed=model().operations * first["samples"] / best["alone"],
-        inside=1 / beta,
-        between=1 / beta,
+        flops_per_s=model().flops * first["samples"] / best["alone"],
+        intra_node_bandwidth=1 / beta,
+        inter_node_bandwidth=1 / beta,
         latency=alpha,
-        update=28 * first["parameters"] / best["update"],
+        optimizer_bandwidth=28 * first["parameters"] / best["update"],
         overlap=0,
         devices=min(4, 4 * best["alone"] / best["together"]),
     )
@@ -91,7 +91,7 @@ def head(*names):
 
 def predicted_bytes(layout):
     """Without buffers; but where layers are made again, what is measured has all that is in flight then (plan_worker.py)."""
-    parts = costs.held(model(), layout, BATCH)
+    parts = costs.bytes_per_rank(model(), layout, BATCH)
     return sum(parts.values()) - (parts["buffers"] if layout.recompute == "none" else 0)
 
 
@@ -109,7 +109,7 @@ def bytes_table(found):
         predicted, measured = predicted_bytes(layout), measured_bytes(held)
         equal = "yes" if np.allclose(losses, first, atol=1e-4) else f"no: {losses}"
         error = f"{predicted / measured - 1:+.1%}"
-        yield f"| {layout.name} | {layout.micro} | {predicted / 1e6:.1f} | {measured / 1e6:.1f} | {error} | {equal} |"
+        yield f"| {layout.name} | {layout.micro_batch} | {predicted / 1e6:.1f} | {measured / 1e6:.1f} | {error} | {equal} |"
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Times:
 
 def times_of(rounds):
     machine = machine_of(rounds)
-    parts = [costs.seconds(model(), layout, machine, BATCH)[0] for layout in LAID]
+    parts = [costs.step_time(model(), layout, machine, BATCH)[0] for layout in LAID]
     measured = np.min([one["seconds"] for one in rounds], axis=0)
     return Times(machine, parts, np.array([sum(one.values()) for one in parts]), measured)
 
@@ -174,9 +174,9 @@ def kept(found):
 def times_table(rounds):
     found = times_of(rounds)
     machine, errors = found.machine, found.errors
-    yield f"As calibrated: {machine.speed / 1e9:.0f} G operations/s on a rank alone; {machine.devices:.1f} ranks compute at"
-    yield f"once; a message {1e3 * machine.latency:.1f} ms and {machine.inside / 1e6:.0f} MB/s;"
-    yield f"Adam {machine.update / 1e9:.1f} GB/s."
+    yield f"As calibrated: {machine.flops_per_s / 1e9:.0f} G operations/s on a rank alone; {machine.devices:.1f} ranks compute at"
+    yield f"once; a message {1e3 * machine.latency:.1f} ms and {machine.intra_node_bandwidth / 1e6:.0f} MB/s;"
+    yield f"Adam {machine.optimizer_bandwidth / 1e9:.1f} GB/s."
     yield from (
         "",
         *head(
@@ -198,12 +198,12 @@ def times_table(rounds):
             if one[name] > 0.01
         )
         ratio = guess / took
-        yield f"| {layout.name} | {layout.micro} | {guess:.2f} | {took:.2f} | {ratio:.2f} | {ratio / found.factor:.2f} | {most} |"
+        yield f"| {layout.name} | {layout.micro_batch} | {guess:.2f} | {took:.2f} | {ratio:.2f} | {ratio / found.factor:.2f} | {most} |"
     yield ""
     yield f"The ratio is predicted / measured; its median is {found.factor:.2f}. Once this common factor is taken out,"
     yield f"the error of a run is {np.median(errors):.0%} in the median and {errors.max():.0%} at most. Ranking:"
     missed = ", ".join(
-        f"{LAID[k].name}, micro-batch {LAID[k].micro}" for k in errors.argsort()[:-3:-1]
+        f"{LAID[k].name}, micro-batch {LAID[k].micro_batch}" for k in errors.argsort()[:-3:-1]
     )
     yield f"{found.ranked:.0%} of all pairs of layouts are in the right order (50 % is chance). Largest misses: {missed}."
 

@@ -18,7 +18,14 @@ SEQUENCE, WORDS = 2048, 51_200
 def dgx(ranks, memory=80e9):
     """DGX A100s: 8 GPUs, NVLink of 300 GB/s a direction, one HDR InfiniBand of 25 GB/s a GPU; 80 % of both reached."""
     return costs.Machine(
-        ranks, 8, memory, REACHED * PEAK, inside=240e9, between=20e9, latency=5e-6, update=1.6e12
+        ranks,
+        8,
+        memory,
+        REACHED * PEAK,
+        intra_node_bandwidth=240e9,
+        inter_node_bandwidth=20e9,
+        latency=5e-6,
+        optimizer_bandwidth=1.6e12,
     )
 
 
@@ -57,13 +64,20 @@ MT_NLG = {
 
 def gpt(layers, width, heads):
     return costs.transformer(
-        layers, width, heads, WORDS, SEQUENCE, attention="matrix", dropout=True, tied=True
+        layers,
+        width,
+        heads,
+        WORDS,
+        SEQUENCE,
+        attention="standard",
+        dropout=True,
+        tied_embeddings=True,
     )
 
 
 def hardware_share(model, layout, machine, batch):
     """As Megatron counts: the operations that are done, recomputed ones among them, of the peak."""
-    again = sum(layer.operations for layer in model.layers[1:-1]) / model.operations
+    again = sum(layer.flops for layer in model.layers[1:-1]) / model.flops
     return (1 + again) * costs.utilisation(model, layout, machine, batch, PEAK)
 
 
@@ -105,7 +119,7 @@ def run(name, shape, layout, batch, published, seconds=True):
     )
     ours = costs.utilisation(model, layout, machine, batch, PEAK)
     theirs = (
-        batch * model.operations / (layout.ranks * PEAK * published)
+        batch * model.flops / (layout.ranks * PEAK * published)
         if seconds
         else published * ours / predicted
     )
@@ -115,7 +129,7 @@ def run(name, shape, layout, batch, published, seconds=True):
         else f"{layout.schedule}{f' x {layout.chunks}' if layout.chunks > 1 else ''}"
     )
     split = f"{layout.data} x {layout.tensor} x {layout.pipeline}"
-    inputs = *shape, layout.ranks, split, schedule, batch, layout.micro
+    inputs = *shape, layout.ranks, split, schedule, batch, layout.micro_batch
     return Run(name, published, predicted, held_gb(model, layout, batch), inputs, (theirs, ours))
 
 
@@ -123,8 +137,10 @@ def megatron_rows():
     """Table 1, interleaved. Assumed: one sample a micro-batch (4 without a pipeline), how often stages are cut."""
     for name, (layers, width, heads, t, p, chunks, gpus, batch, published) in MEGATRON.items():
         schedule = "interleaved" if chunks > 1 else "1f1b"
-        ways = {"micro": 4 if p == 1 else 1, "schedule": schedule, "chunks": chunks}
-        layout = costs.Layout(gpus // t // p, t, p, **ways, recompute="full", sharded_norms=False)
+        ways = {"micro_batch": 4 if p == 1 else 1, "schedule": schedule, "chunks": chunks}
+        layout = costs.Layout(
+            gpus // t // p, t, p, **ways, recompute="full", sequence_parallel=False
+        )
         yield run(name, (layers, width, heads), layout, batch, published, seconds=False)
 
 
@@ -142,14 +158,20 @@ def korthikanti_rows():
     ) in KORTHIKANTI.items():
         schedule = "interleaved" if chunks > 1 else "1f1b"
         layout = costs.Layout(
-            gpus // 8 // p, 8, p, micro=micro, schedule=schedule, chunks=chunks, recompute="full"
+            gpus // 8 // p,
+            8,
+            p,
+            micro_batch=micro,
+            schedule=schedule,
+            chunks=chunks,
+            recompute="full",
         )
         yield run(name, (layers, width, heads), layout, batch, published)
 
 
 def mt_nlg_rows():
     for name, (gpus, published, _) in MT_NLG.items():
-        layout = costs.Layout(gpus // 280, 8, 35, recompute="full", sharded_norms=False)
+        layout = costs.Layout(gpus // 280, 8, 35, recompute="full", sequence_parallel=False)
         yield run(name, (105, 20_480, 128), layout, 1920, published)
 
 
@@ -160,7 +182,7 @@ def agreement_rows():
     """
     share = {}
     for name, (layers, width, heads, _, _, gpus, batch, _, recomputed) in KORTHIKANTI.items():
-        step = batch * gpt(layers, width, heads).operations / gpus / PEAK
+        step = batch * gpt(layers, width, heads).flops / gpus / PEAK
         share[name] = step / PRESENT_WORK[name], step / recomputed
     with_none, with_all = share["530 B"]
     yield (
@@ -180,8 +202,8 @@ def agreement_rows():
         f"{502e15 / 3072 / PEAK:.0%}",
     )
     layers = gpt(105, 20_480, 128).layers
-    blocks = sum(layer.operations for layer in layers[1:-1])
-    done = 1920 * (4 * blocks + 3 * layers[-1].operations)  # recomputed: all but the head
+    blocks = sum(layer.flops for layer in layers[1:-1])
+    done = 1920 * (4 * blocks + 3 * layers[-1].flops)  # recomputed: all but the head
     for name, (gpus, seconds, rate) in MT_NLG.items():
         yield (
             f"MT-NLG, {name}, T operations/s of a GPU",
@@ -194,9 +216,9 @@ def gems_rows():
     """(name, published speed-up over Basic, predicted). Equal stages on 4 GPUs, backward twice forward; Hybrid: 32 replicas."""
 
     def seconds(schedule, count):
-        block = costs.Layer(whole=1, operations=1e9, output=1)
-        model = costs.Model((*[block] * 8, costs.Layer(whole=1)), "image", 1, 1024)
-        machine = costs.Machine(4, 4, 16e9, 1e9, 1e30, 1e30, latency=0, update=1e30)
+        block = costs.Layer(params_replicated=1, flops=1e9, output_bytes=1)
+        model = costs.Model((*[block] * 8, costs.Layer(params_replicated=1)), "image", 1, 1024)
+        machine = costs.Machine(4, 4, 16e9, 1e9, 1e30, 1e30, latency=0, optimizer_bandwidth=1e30)
         return total(model, costs.Layout(pipeline=4, schedule=schedule), machine, count) / count
 
     basic = seconds("1f1b", 1)
@@ -249,8 +271,8 @@ def data_rows():
 
 
 def total(model, layout, machine, batch):
-    return sum(costs.seconds(model, layout, machine, batch)[0].values())
+    return sum(costs.step_time(model, layout, machine, batch)[0].values())
 
 
 def held_gb(model, layout, batch):
-    return sum(costs.held(model, layout, batch).values()) / 1e9
+    return sum(costs.bytes_per_rank(model, layout, batch).values()) / 1e9

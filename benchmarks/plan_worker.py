@@ -23,26 +23,26 @@ from pi2zero.meters import Memory
 BATCH, LR = 16, 1e-3
 Layout = costs.Layout
 LAYOUTS = [
-    Layout(data=4, micro=2),
-    Layout(data=4, micro=4),
-    Layout(data=4, micro=2, zero=1),
-    Layout(data=4, micro=4, zero=2),
-    Layout(data=4, micro=4, zero=3),
-    Layout(data=4, micro=4, recompute="full"),
-    Layout(tensor=4, micro=2),
-    Layout(tensor=4, micro=8),
-    Layout(data=2, tensor=2, micro=4),
-    Layout(data=2, tensor=2, micro=4, zero=1),
-    Layout(pipeline=4, micro=2, schedule="gpipe"),
-    Layout(pipeline=4, micro=2),
-    Layout(pipeline=4, micro=4),
-    Layout(pipeline=4, micro=2, schedule="interleaved", chunks=2),
-    Layout(pipeline=4, micro=2, schedule="gpipe", recompute="full"),
-    Layout(data=2, pipeline=2, micro=2),
-    Layout(data=2, pipeline=2, micro=2, zero=1),
-    Layout(tensor=2, pipeline=2, micro=2),
-    Layout(sequence=4, micro=2),
-    Layout(data=2, sequence=2, micro=4),
+    Layout(data=4, micro_batch=2),
+    Layout(data=4, micro_batch=4),
+    Layout(data=4, micro_batch=2, zero_stage=1),
+    Layout(data=4, micro_batch=4, zero_stage=2),
+    Layout(data=4, micro_batch=4, zero_stage=3),
+    Layout(data=4, micro_batch=4, recompute="full"),
+    Layout(tensor=4, micro_batch=2),
+    Layout(tensor=4, micro_batch=8),
+    Layout(data=2, tensor=2, micro_batch=4),
+    Layout(data=2, tensor=2, micro_batch=4, zero_stage=1),
+    Layout(pipeline=4, micro_batch=2, schedule="gpipe"),
+    Layout(pipeline=4, micro_batch=2),
+    Layout(pipeline=4, micro_batch=4),
+    Layout(pipeline=4, micro_batch=2, schedule="interleaved", chunks=2),
+    Layout(pipeline=4, micro_batch=2, schedule="gpipe", recompute="full"),
+    Layout(data=2, pipeline=2, micro_batch=2),
+    Layout(data=2, pipeline=2, micro_batch=2, zero_stage=1),
+    Layout(tensor=2, pipeline=2, micro_batch=2),
+    Layout(context=4, micro_batch=2),
+    Layout(data=2, context=2, micro_batch=4),
 ]
 SCHEDULES = {"gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "Interleaved1F1B"}
 
@@ -60,12 +60,12 @@ class Trainer:
 
     def __init__(self, layout, size, look=lambda moment: None):
         self.layout, self.look, self.size = layout, look, size
-        ways = ("pipeline", "data", "sequence", "tensor")
+        ways = ("pipeline", "data", "context", "tensor")
         mesh = init_device_mesh("cpu", [getattr(layout, way) for way in ways], mesh_dim_names=ways)
         groups = {way: mesh[way].get_group() if getattr(layout, way) > 1 else None for way in ways}
-        alike = mesh["data", "sequence"]._flatten() if layout.alike > 1 else None
+        alike = mesh["data", "context"]._flatten() if layout.replicas > 1 else None
         layers = layers_of(
-            size, Ways(groups["tensor"], groups["sequence"], layout.recompute == "full", look)
+            size, Ways(groups["tensor"], groups["context"], layout.recompute == "full", look)
         )
         p, v, rank = layout.pipeline, layout.chunks, mesh.get_local_rank("pipeline")
         cut = [len(layers[1:-1]) * s // (p * v) + 1 for s in range(1, p * v)]
@@ -74,26 +74,26 @@ class Trainer:
         self.model = nn.ModuleList(nn.Sequential(*part) for part in parts)
         self.stages = [rank + p * chunk for chunk in range(v)]
         self.scale = 1.0
-        if layout.zero == 3:
+        if layout.zero_stage == 3:
             for layer in parts[0][1:-1]:
                 fsdp.fully_shard(layer, mesh=alike)
             fsdp.fully_shard(self.model[0], mesh=alike)
             self.scale, self.adam = (
-                float(layout.alike),
+                float(layout.replicas),
                 torch.optim.Adam(self.model.parameters(), lr=LR, fused=True),
             )
         else:
             self.dealt = Dealt(
                 [layer for part in parts for layer in part],
                 alike and alike.get_group(),
-                layout.zero,
+                layout.zero_stage,
                 LR,
             )
             self.adam = self.dealt.adam
         words, labels = (t.chunk(layout.data)[mesh.get_local_rank("data")] for t in data(size))
-        its = mesh.get_local_rank("sequence")
+        its = mesh.get_local_rank("context")
         self.words, self.labels = (
-            t.chunk(layout.sequence, 1)[its].contiguous() for t in (words, labels)
+            t.chunk(layout.context, 1)[its].contiguous() for t in (words, labels)
         )
         if p > 1:
             self._pipe(groups["pipeline"])
@@ -113,7 +113,7 @@ class Trainer:
             part.register_forward_hook(lambda *_: self.look("forward"))
         made = pipelining.schedules.get_schedule_class(SCHEDULES[self.layout.schedule])
         options = {
-            "n_microbatches": len(self.words) // self.layout.micro,
+            "n_microbatches": len(self.words) // self.layout.micro_batch,
             "loss_fn": self.loss,
             "scale_grads": False,
         }
@@ -131,7 +131,9 @@ class Trainer:
             return sum(losses).item() if last else None
         total = 0.0
         for words, labels in zip(
-            self.words.split(self.layout.micro), self.labels.split(self.layout.micro), strict=True
+            self.words.split(self.layout.micro_batch),
+            self.labels.split(self.layout.micro_batch),
+            strict=True,
         ):
             loss = self.loss(self.model[0](words), labels)
             self.look("forward")
@@ -143,10 +145,10 @@ class Trainer:
         return self.layout.pipeline * self.layout.chunks - 1 in self.stages
 
     def step(self):
-        self.adam.zero_grad() if self.layout.zero == 3 else self.dealt.begin()
+        self.adam.zero_grad() if self.layout.zero_stage == 3 else self.dealt.begin()
         loss = self.gradients()
         self.look("backward")
-        self.adam.step() if self.layout.zero == 3 else self.dealt.finish()
+        self.adam.step() if self.layout.zero_stage == 3 else self.dealt.finish()
         return loss
 
 

@@ -66,8 +66,8 @@ def facts():
         "t5_all": f"{t5[0] / 1e6:.0f}",
         "t5_later": f"{(t5[1] - t5[2]) / 1e6:.0f}",
         "update_stage2": f"{2 + 18 / RANKS:.2f}",
-        "sent_gb": f"{costs.zero_sent(PSI, RANKS, 0) / 1e9:.1f}",
-        "sent_gb3": f"{costs.zero_sent(PSI, RANKS, 3) / 1e9:.1f}",
+        "sent_gb": f"{costs.zero_bytes_sent(PSI, RANKS, 0) / 1e9:.1f}",
+        "sent_gb3": f"{costs.zero_bytes_sent(PSI, RANKS, 3) / 1e9:.1f}",
         "sizing_rows": "\n".join(
             sizing_row(name) for name in ("GPT-2", "7.5 billion", "13 billion", "Llama 2 70B")
         ),

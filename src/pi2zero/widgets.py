@@ -1,4 +1,4 @@
-"""Explorers: pictures of the models with sliders. They need a kernel, no network; without a kernel their first picture stands."""
+"""Explorers: pictures of the models with sliders. Without a kernel, the first picture is shown."""
 
 import base64
 import io
@@ -17,76 +17,89 @@ from pi2zero import costs, plots
 __all__ = ["LayoutExplorer", "PlanExplorer", "ScalingExplorer", "ZeroExplorer"]
 
 MiB = 2**20
+GB = 1e9
+POWERS_OF_2 = [2**k for k in range(12)]
 
 
 class Explorer(widgets.VBox):
-    """Controls, a picture, and `sentence`, which says what the picture shows. A class has `draw()`, which returns a Figure."""
+    """Controls, a picture, and `sentence`, which says what the picture shows.
 
-    def __init__(self, controls, width):
-        # In a narrow window the picture becomes smaller as a whole; the controls keep the numbers beside them.
+    A subclass calls `show_controls` at its end and has `draw()`, which returns a Figure.
+    """
+
+    def show_controls(self, width, *controls):
+        """Lay the controls out beside the picture, which has this width, and draw it."""
+        # In a narrow window the picture shrinks as a whole; the numbers of the controls stay.
         shrinks = {"width": width, "min_width": "0", "object_fit": "contain"}
         self.picture, self.text = widgets.Image(format="png", layout=shrinks), widgets.HTML()
-        super().__init__(
-            [
-                widgets.HBox([widgets.VBox(controls, layout={"flex": "none"}), self.picture]),
-                self.text,
-            ]
-        )
+        column = widgets.VBox(controls, layout={"flex": "none"})
+        self.children = [widgets.HBox([column, self.picture]), self.text]
         for control in controls:
-            control.observe(self._show, names="value")
-        self._show()
+            control.observe(self._update, names="value")
+        self._update()
 
-    def _show(self, _change=None):
+    def _update(self, _change=None):
         buffer = io.BytesIO()
         self.draw().savefig(buffer, format="png")
         self.picture.value = buffer.getvalue()
-        # The sentence speaks for the picture. (An Image has no alternative text; with a tooltip JupyterLab fails to show it.)
+        # widgets.Image has no alternative text, so the sentence describes the picture.
         self.text.value = f"<b>{self.sentence}</b>{self.more()}"
 
     def more(self) -> str:
-        """What stands below the sentence, as HTML."""
+        """HTML below the sentence."""
         return ""
 
     def _repr_mimebundle_(self, **options):
-        """A page without a kernel, such as GitHub's, shows the picture as it was at first, or the sentence."""
-        shown = super()._repr_mimebundle_(**options)
+        """A page without a kernel, such as GitHub's, shows the first picture, or the sentence."""
+        bundle = super()._repr_mimebundle_(**options)
         picture = base64.b64encode(self.picture.value).decode()
-        return shown | {"text/plain": self.sentence, "image/png": picture}
+        return bundle | {"text/plain": self.sentence, "image/png": picture}
+
+
+def _look(width="11em"):
+    return {"style": {"description_width": width}, "layout": {"width": "30em"}}
+
+
+def _choice(name, options, value, **look):
+    look = {**_look(), "continuous_update": False, **look}
+    return widgets.SelectionSlider(options=options, value=value, description=name, **look)
+
+
+def _log_slider(name, value, low, high):
+    """A slider from 10^low to 10^high."""
+    look = {**_look(), "continuous_update": False}
+    return widgets.FloatLogSlider(value, base=10, min=low, max=high, description=name, **look)
+
+
+def _percent_slider(name, value, most):
+    look = {**_look(), "continuous_update": False}
+    return widgets.IntSlider(value, min=0, max=most, step=5, description=name, **look)
+
+
+def _buttons(name, options, value, width):
+    style = {"button_width": width}
+    return widgets.ToggleButtons(options=options, value=value, description=name, style=style)
 
 
 class ScalingExplorer(Explorer):
-    """Sliders for data-parallel training; a picture of efficiency over ranks, and one sentence with the figure.
+    """Sliders for data-parallel training; a picture of efficiency over ranks.
 
-    compute: s of computing a step. The sliders are attributes: ranks, size (MiB of gradients), bandwidth (GB/s), latency
-    (microseconds) and overlap (%); `sentence` is the text, `efficiency` its figure, 0..1, from costs.scaling_efficiency.
+    compute: s of computing per step. The sliders are attributes: ranks, size (MiB of gradients),
+    bandwidth (GB/s), latency (microseconds) and overlap (%). `efficiency` is 0..1.
     """
 
     def __init__(self, compute=0.2, ranks=64, size=98.0, bandwidth=10.0, latency=5.0, overlap=0):
         if not compute > 0:
             raise ValueError(f"compute: seconds above 0; got {compute!r}.")
+        super().__init__()
         self.compute = compute
-        wide = {
-            "style": {"description_width": "11em"},
-            "layout": {"width": "30em"},
-            "continuous_update": False,
-        }
-        self.ranks = widgets.SelectionSlider(
-            options=[2**k for k in range(12)], value=ranks, description="ranks", **wide
-        )
-        self.size = widgets.FloatLogSlider(
-            size, base=10, min=0, max=4, description="gradients, MiB", **wide
-        )
-        self.bandwidth = widgets.FloatLogSlider(
-            bandwidth, base=10, min=-1, max=3, description="bandwidth, GB/s", **wide
-        )
-        self.latency = widgets.FloatLogSlider(
-            latency, base=10, min=-1, max=4, description="latency, µs", **wide
-        )
-        self.overlap = widgets.IntSlider(
-            overlap, min=0, max=100, step=5, description="overlap, % of computing", **wide
-        )
-        super().__init__(
-            (self.ranks, self.size, self.bandwidth, self.latency, self.overlap), "32em"
+        self.ranks = _choice("ranks", POWERS_OF_2, ranks)
+        self.size = _log_slider("gradients, MiB", size, 0, 4)
+        self.bandwidth = _log_slider("bandwidth, GB/s", bandwidth, -1, 3)
+        self.latency = _log_slider("latency, µs", latency, -1, 4)
+        self.overlap = _percent_slider("overlap, % of computing", overlap, 100)
+        self.show_controls(
+            "32em", self.ranks, self.size, self.bandwidth, self.latency, self.overlap
         )
 
     @property
@@ -108,68 +121,48 @@ class ScalingExplorer(Explorer):
     @property
     def sentence(self):
         """The efficiency, and how long a step computes and waits, in ms."""
-        lost = costs.step_seconds(self.ranks.value, **self.model) - self.compute
+        waiting = costs.step_seconds(self.ranks.value, **self.model) - self.compute
         return (
-            f"On {self.ranks.value:,} ranks the efficiency is {self.efficiency:.1%}: "
-            f"each step computes for {1e3 * self.compute:.0f} ms and waits {1e3 * lost:.1f} ms for the all-reduce."
+            f"On {self.ranks.value:,} ranks the efficiency is {self.efficiency:.1%}: each step "
+            f"computes for {1e3 * self.compute:.0f} ms and waits {1e3 * waiting:.1f} ms for the "
+            "all-reduce."
         )
 
     def draw(self):
         """Efficiency over 1 to 2,048 ranks, with the chosen number marked."""
-        figure = Figure(figsize=(6, 3.4))  # not pyplot's: it would be shown a second time
-        ax, p = figure.subplots(), 2 ** np.arange(12)
-        plots.scaling_model(p, {"model": costs.scaling_efficiency(p, **self.model)}, ax=ax)
-        ax.plot(
-            self.ranks.value, 100 * self.efficiency, "o", color=plots.RANK_COLORS[1], markersize=10
-        )
+        figure = Figure(figsize=(6, 3.4))  # pyplot would show the picture a second time
+        ax, ranks = figure.subplots(), np.array(POWERS_OF_2)
+        plots.scaling_model(ranks, {"model": costs.scaling_efficiency(ranks, **self.model)}, ax=ax)
+        mark = {"color": plots.RANK_COLORS[1], "markersize": 10}
+        ax.plot(self.ranks.value, 100 * self.efficiency, "o", **mark)
         return figure
 
 
 class ZeroExplorer(Explorer):
-    """Menus and sliders for ZeRO; a picture of the bytes on one device by stage, and sentences that say what fits.
+    """Controls for ZeRO; a picture of the bytes on one device by stage.
 
-    The controls are attributes: parameters (billions), ranks, stage, precision, optimizer, offload, memory (GB of a device) and
-    reserve (% of it kept free for activations and buffers); `sentence` is the text, its figures are from costs.
+    The controls are attributes: parameters (billions), ranks, stage, precision, optimizer, offload,
+    memory (GB of a device) and reserve (% of it kept free for activations and buffers).
     """
 
     def __init__(self, parameters=7.5, ranks=64, stage=1, memory=32):
-        wide = {"style": {"description_width": "11em"}, "layout": {"width": "30em"}}
-        slide = wide | {"continuous_update": False}
-        self.parameters = widgets.FloatLogSlider(
-            parameters, base=10, min=-2, max=3, description="parameters, billions", **slide
+        super().__init__()
+        self.parameters = _log_slider("parameters, billions", parameters, -2, 3)
+        self.ranks = _choice("ranks", POWERS_OF_2, ranks)
+        self.stage = _buttons("stage", range(4), stage, "3em")
+        self.precision, self.optimizer = (
+            widgets.Dropdown(options=list(options), description=name, **_look())
+            for name, options in (("precision", costs.PRECISIONS), ("optimizer", costs.OPTIMIZERS))
         )
-        self.ranks = widgets.SelectionSlider(
-            options=[2**k for k in range(12)], value=ranks, description="ranks", **slide
+        label = "offload the optimizer to the host"
+        self.offload = widgets.Checkbox(False, description=label, **_look())
+        self.memory = _choice("GB", [4, 8, 16, 24, 32, 40, 80, 141, 192], memory)
+        self.reserve = _percent_slider("kept free, %", 0, 90)
+        self.show_controls(
+            "34em",
+            *(self.parameters, self.ranks, self.stage, self.precision),
+            *(self.optimizer, self.offload, self.memory, self.reserve),
         )
-        self.stage = widgets.ToggleButtons(
-            options=range(4), value=stage, description="stage", style={"button_width": "3em"}
-        )
-        self.precision = widgets.Dropdown(
-            options=list(costs.PRECISIONS), description="precision", **wide
-        )
-        self.optimizer = widgets.Dropdown(
-            options=list(costs.OPTIMIZERS), description="optimizer", **wide
-        )
-        self.offload = widgets.Checkbox(
-            False, description="offload the optimizer to the host", **wide
-        )
-        self.memory = widgets.SelectionSlider(
-            options=[4, 8, 16, 24, 32, 40, 80, 141, 192], value=memory, description="GB", **slide
-        )
-        self.reserve = widgets.IntSlider(
-            0, min=0, max=90, step=5, description="kept free, %", **slide
-        )
-        controls = (
-            self.parameters,
-            self.ranks,
-            self.stage,
-            self.precision,
-            self.optimizer,
-            self.offload,
-            self.memory,
-            self.reserve,
-        )
-        super().__init__(controls, "34em")
 
     def options(self, stage):
         """The options of costs.zero_bytes. At stage 0 nothing is offloaded."""
@@ -182,41 +175,32 @@ class ZeroExplorer(Explorer):
     @property
     def reserved(self):
         """Bytes of the device that are kept free."""
-        return self.memory.value * 1e9 * self.reserve.value / 100
+        return self.memory.value * GB * self.reserve.value / 100
 
     @property
     def largest(self):
         """Parameters of the largest model that fits at the chosen stage on the chosen ranks."""
-        stage = self.stage.value
+        stage, ranks, memory = self.stage.value, self.ranks.value, self.memory.value * GB
         return float(
-            costs.largest_model(
-                self.memory.value * 1e9,
-                self.ranks.value,
-                stage,
-                self.reserved,
-                **self.options(stage),
-            )
+            costs.largest_model(memory, ranks, stage, self.reserved, **self.options(stage))
         )
 
     @property
     def needed(self):
         """The fewest ranks for the chosen model and stage, or None."""
-        psi, stage = self.parameters.value * 1e9, self.stage.value
-        return costs.ranks_needed(
-            psi, self.memory.value * 1e9, stage, self.reserved, **self.options(stage)
-        )
+        psi, stage, memory = self.parameters.value * 1e9, self.stage.value, self.memory.value * GB
+        return costs.ranks_needed(psi, memory, stage, self.reserved, **self.options(stage))
 
     @property
     def sentence(self):
         """The largest model that fits, and how many ranks the chosen one needs."""
-        where = f"{self.ranks.value:,} x {self.memory.value} GB at stage {self.stage.value}"
-        needs = (
-            f"on {self.needed:,} or more"
-            if self.needed
-            else "on no number of them: what is not divided is too large"
+        needs = f"on {self.needed:,} ranks or more" if self.needed else "on no number of ranks: "
+        needs += "" if self.needed else "what the stage does not partition is too large"
+        return (
+            f"{self.ranks.value:,} x {self.memory.value} GB at stage {self.stage.value}: the "
+            f"largest model has {self.largest / 1e9:,.2f} billion parameters. "
+            f"{self.parameters.value:,.3g} billion fit {needs}."
         )
-        largest, asked = self.largest / 1e9, self.parameters.value
-        return f"{where}: the largest model has {largest:,.2f} billion parameters. {asked:,.3g} billion fit {needs}."
 
     def draw(self):
         """Bytes on one device by component, a bar for each stage; a line where its memory ends."""
@@ -226,189 +210,173 @@ class ZeroExplorer(Explorer):
             for stage in range(4)
         }
         figure = Figure(figsize=(6.4, 3.2), layout="constrained")
-        ax = plots.memory_bars(rows, unit=1e9, ax=figure.subplots())
-        ax.axvline(self.memory.value - self.reserved / 1e9, color=plots.INK, linestyle="--")
+        ax = plots.memory_bars(rows, unit=GB, ax=figure.subplots())
+        ax.axvline(self.memory.value - self.reserved / GB, color=plots.INK, linestyle="--")
         ax.get_yticklabels()[self.stage.value].set_weight("bold")
-        ax.set_xlabel("GB on one device; dashed: what it has for them")
+        ax.set_xlabel("GB on one device; dashed: its memory without the reserve")
         return figure
 
 
 class PlanExplorer(Explorer):
-    """Sliders for a GPT and a machine of A100-like devices; a picture of the best layouts' steps, and why the others lose.
+    """Sliders for a GPT and a machine of A100-like devices; a picture of the best layouts' steps.
 
-    The sliders are attributes: layers, width, sequence, batch, ranks, memory (GB), between (GB/s between nodes of
-    eight; in a node ten times as much); `plan` is the costs.Plan, or None where no layout uses
-    all ranks; `sentence` the best layout in words.
+    The sliders are attributes: layers, hidden_size, sequence_length, batch, ranks, memory (GB) and
+    inter_node (GB/s between nodes of eight; inside a node it is ten times as much). `plan` is the
+    costs.Plan, or None where no layout uses all ranks.
     """
 
     def __init__(
-        self, layers=48, width=6144, sequence=2048, batch=128, ranks=32, memory=80, between=20.0
+        self,
+        layers=48,
+        hidden_size=6144,
+        sequence_length=2048,
+        batch=128,
+        ranks=32,
+        memory=80,
+        inter_node=20.0,
     ):
-        wide = {
-            "style": {"description_width": "11em"},
-            "layout": {"width": "30em"},
-            "continuous_update": False,
-        }
-
-        def choice(name, options, value):
-            return widgets.SelectionSlider(options=options, value=value, description=name, **wide)
-
-        self.layers = choice("layers", [12, 24, 36, 48, 64, 80, 96, 128], layers)
-        self.width = choice(
-            "width (heads of 128)", [1024, 2048, 4096, 6144, 8192, 12_288, 16_384], width
+        super().__init__()
+        sizes = [1024, 2048, 4096, 6144, 8192, 12_288, 16_384]
+        self.layers = _choice("layers", [12, 24, 36, 48, 64, 80, 96, 128], layers)
+        self.hidden_size = _choice("hidden size (heads of 128)", sizes, hidden_size)
+        lengths = [2**k for k in range(9, 17)]
+        self.sequence_length = _choice("tokens per sequence", lengths, sequence_length)
+        self.batch = _choice("sequences per step", POWERS_OF_2, batch)
+        self.ranks = _choice("ranks", POWERS_OF_2[:10], ranks)
+        self.memory = _choice("GB of a device", [16, 24, 40, 80, 141, 192], memory)
+        speeds = [1.0, 2.5, 5.0, 10.0, 20.0, 50.0]
+        self.inter_node = _choice("GB/s between nodes", speeds, inter_node)
+        self.show_controls(
+            "44em",
+            *(self.layers, self.hidden_size, self.sequence_length, self.batch),
+            *(self.ranks, self.memory, self.inter_node),
         )
-        self.sequence = choice("tokens a sequence", [2**k for k in range(9, 17)], sequence)
-        self.batch = choice("sequences a step", [2**k for k in range(12)], batch)
-        self.ranks = choice("ranks", [2**k for k in range(10)], ranks)
-        self.memory = choice("GB of a device", [16, 24, 40, 80, 141, 192], memory)
-        self.between = choice("GB/s between nodes", [1.0, 2.5, 5.0, 10.0, 20.0, 50.0], between)
-        sliders = (
-            self.layers,
-            self.width,
-            self.sequence,
-            self.batch,
-            self.ranks,
-            self.memory,
-            self.between,
-        )
-        super().__init__(sliders, "44em")
 
     @property
     def sentence(self):
-        """The best layout, its seconds a step and its GB on a device; or why there is none."""
+        """The best layout, its seconds per step and its GB on a device; or why there is none."""
         if self.plan is None:
             return "No layout uses all ranks: take more sequences, or fewer ranks."
+        best, count = self.plan.candidates[0], len(self.plan.candidates)
+        size = f"{best.total_bytes / GB:,.0f} GB"
         if not self.plan.fitting:
-            return f"Nothing fits: at least {self.plan.rows[0].held / 1e9:,.0f} GB a device would be needed."
-        best = self.plan.rows[0]
-        return f"The best of {len(self.plan.rows):,}: {best.layout.name}, {best.seconds:,.3g} s a step, {best.held / 1e9:,.0f} GB."
+            return f"Nothing fits: a device would need at least {size}."
+        return (
+            f"The best of {count:,}: {best.layout.name}, {best.step_time:,.3g} s per step, {size}."
+        )
 
     def draw(self):
-        """Makes the plan, and draws the steps of its six best layouts by part."""
-        width, ranks, between = self.width.value, self.ranks.value, 1e9 * self.between.value
-        gpt = costs.transformer(self.layers.value, width, width // 128, 51_200, self.sequence.value)
-        machine = costs.Machine(
-            ranks, min(8, ranks), 1e9 * self.memory.value, 190e12, 10 * between, between
-        )
+        """Make the plan, and draw the steps of its six best layouts by part."""
+        hidden, ranks, speed = self.hidden_size.value, self.ranks.value, GB * self.inter_node.value
+        length = self.sequence_length.value
+        gpt = costs.transformer(self.layers.value, hidden, hidden // 128, 51_200, length)
+        memory, per_node = GB * self.memory.value, min(8, ranks)
+        machine = costs.Machine(ranks, per_node, memory, 190e12, 10 * speed, speed)
         try:
             self.plan = costs.plan(gpt, machine, self.batch.value)
         except ValueError:
             self.plan = None
-        rows = {row.layout.name: row.parts for row in self.plan.best(6)} if self.plan else {}
+        best = self.plan.best(6) if self.plan else []
+        rows = {each.layout.name: each.parts for each in best}
         figure = Figure(figsize=(9, 3.4), layout="constrained")
         plots.plan_steps(rows or {"nothing fits": {"compute": 0.0}}, ax=figure.subplots())
         return figure
 
     def more(self):
-        why = self.plan.others() if self.plan else {}
-        return "<br>" + "<br>".join(f"{name}: {words}" for name, words in why.items())
+        """Why the other layouts lose."""
+        reasons = self.plan.why_others_lose() if self.plan else {}
+        return "<br>" + "<br>".join(f"{name}: {why}" for name, why in reasons.items())
 
 
 class LayoutExplorer(Explorer):
-    """Menus for the five dimensions of Hy-Fi; a picture of who has which part and of what each stage holds, and one sentence.
+    """Controls for the five dimensions of Hy-Fi; pictures of each rank's part and of its memory.
 
-    The network: convolutions as in a ResNet-10 v2, mixed precision, on square images. The menus are attributes: side (pixels),
-    data, stages (layers), micro (micro-batches of one image for each copy: a pipeline from 2 on), strips (space), directions
-    (1 or 2: GEMS) and memory (GB of a device, eight a node); `layout` is the costs.Layout, None where it cannot run.
+    The network: convolutions as in a ResNet-10 v2, mixed precision, on square images. The controls
+    are attributes: side (pixels), data (replicas), stages (of the pipeline), micro_batches (of one
+    image per replica; a pipeline needs 2 or more), strips (spatial parallelism), directions (1, or
+    2: GEMS) and memory (GB of a device, eight on a node). `layout` is the costs.Layout, or None
+    where it is not possible.
     """
 
     NETWORK = (
-        (64, 7, 2),
-        (64, 3, 1),
-        (64, 3, 1),
-        (128, 3, 2),
-        (128, 3, 1),
-        (256, 3, 2),
-        (256, 3, 1),
-        (512, 3, 2),
-        (512, 3, 1),
+        *((64, 7, 2), (64, 3, 1), (64, 3, 1), (128, 3, 2), (128, 3, 1)),
+        *((256, 3, 2), (256, 3, 1), (512, 3, 2), (512, 3, 1)),
     )
 
-    def __init__(self, side=8192, data=2, stages=2, micro=4, strips=2, directions=1, memory=32):
-        wide = {"style": {"description_width": "13em"}, "layout": {"width": "30em"}}
-
-        def choice(name, options, value):
-            return widgets.ToggleButtons(
-                options=options,
-                value=value,
-                description=name,
-                **wide | {"style": {"button_width": "3.3em"}},
-            )
-
-        self.side = widgets.SelectionSlider(
-            options=[2**k for k in range(9, 16)], value=side, description="pixels a side", **wide
+    def __init__(
+        self, side=8192, data=2, stages=2, micro_batches=4, strips=2, directions=1, memory=32
+    ):
+        super().__init__()
+        look = {**_look("13em"), "continuous_update": True}
+        self.side = _choice("pixels per side", [2**k for k in range(9, 16)], side, **look)
+        self.memory = _choice("GB of a device", [16, 32, 80, 141], memory, **look)
+        self.data = _buttons("replicas", [1, 2, 4, 8], data, "3.3em")
+        self.stages = _buttons("stages", [1, 2, 4, 8], stages, "3.3em")
+        self.micro_batches = _buttons("micro-batches", [1, 2, 4, 8], micro_batches, "3.3em")
+        self.strips = _buttons("strips", [1, 2, 4, 8], strips, "3.3em")
+        self.directions = _buttons("directions", [1, 2], directions, "3.3em")
+        self.show_controls(
+            "48em",
+            *(self.side, self.memory, self.data, self.stages),
+            *(self.micro_batches, self.strips, self.directions),
         )
-        self.memory = widgets.SelectionSlider(
-            options=[16, 32, 80, 141], value=memory, description="GB of a device", **wide
-        )
-        self.data, self.stages = (
-            choice("data", [1, 2, 4, 8], data),
-            choice("layers", [1, 2, 4, 8], stages),
-        )
-        self.micro, self.strips = (
-            choice("micro-batches", [1, 2, 4, 8], micro),
-            choice("space", [1, 2, 4, 8], strips),
-        )
-        self.directions = choice("directions", [1, 2], directions)
-        menus = (
-            self.side,
-            self.memory,
-            self.data,
-            self.stages,
-            self.micro,
-            self.strips,
-            self.directions,
-        )
-        super().__init__(menus, "48em")
 
     @property
     def layout(self):
-        """The costs.Layout of the chosen menus; None where two directions meet an odd number."""
+        """The costs.Layout of the controls; None where two directions meet an odd number."""
         two = self.directions.value == 2
-        if two and (self.stages.value % 2 or self.micro.value % 2):
+        if two and (self.stages.value % 2 or self.micro_batches.value % 2):
             return None
-        ways = {"data": self.data.value, "pipeline": self.stages.value, "space": self.strips.value}
-        return costs.Layout(**ways, schedule="gems" if two else "1f1b")
+        return costs.Layout(
+            data=self.data.value,
+            pipeline=self.stages.value,
+            spatial=self.strips.value,
+            schedule="gems" if two else "1f1b",
+        )
 
     @property
     def sentence(self):
-        """What the fullest rank holds, in GB, whether that fits, and what a step's time is made of."""
+        """GB on the fullest rank, whether that fits, and what a step's time is made of."""
         if self.layout is None:
-            return "Two directions need an even number of stages, and a micro-batch for each direction."
-        held, room = max(sum(stage.values()) for stage in self.held), 0.9 * self.memory.value * 1e9
-        fits = "fits" if held <= room else "does not fit"
+            return (
+                "Two directions need an even number of stages, and a micro-batch for each "
+                "direction."
+            )
+        fullest, usable = max(sum(stage.values()) for stage in self.bytes), self.usable_memory
         total = sum(self.parts.values())
-        most = ", ".join(
-            f"{name} {self.parts[name] / total:.0%}"
-            for name in sorted(self.parts, key=self.parts.get)[:-4:-1]
+        largest = sorted(self.parts, key=self.parts.get)[:-4:-1]
+        shares = ", ".join(f"{name} {self.parts[name] / total:.0%}" for name in largest)
+        return (
+            f"{self.layout.name}: {fullest / GB:.3g} GB on the fullest rank, it "
+            f"{'fits' if fullest <= usable else 'does not fit'}. "
+            f"A step: {1e3 * total:,.0f} ms ({shares})."
         )
-        return f"{self.layout.name}: {held / 1e9:.3g} GB on the fullest rank, it {fits}. A step: {1e3 * total:,.0f} ms ({most})."
+
+    @property
+    def usable_memory(self):
+        """Bytes of a device: a tenth is kept free."""
+        return 0.9 * self.memory.value * GB
 
     def draw(self):
-        """Two pictures: who has which part of the model, and what each stage holds beside its limit, in GB."""
+        """Two pictures: the part of the model on each rank, and each stage's GB with the limit."""
         figure = Figure(figsize=(10, 4.2), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=[3, 2])
-        if self.layout is not None:
-            side, ranks, batch = (
-                self.side.value,
-                self.layout.ranks,
-                self.data.value * self.micro.value,
-            )
-            net = costs.convolutions([3, side, side], self.NETWORK, 2)
-            machine = costs.Machine(
-                ranks, min(8, ranks), 1e9 * self.memory.value, 50e12, 100e9, 12.5e9
-            )
-            self.held = costs.held_by_stages(net, self.layout, batch)
-            self.parts, _ = costs.seconds(net, self.layout, machine, batch)
-            plots.layout_grid(self.layout, machine.per_node, ax=left)
-            rows = {
-                f"row {k}": stage | {"in flight": stage["buffers"]}
-                for k, stage in enumerate(self.held)
-            }
-            plots.memory_bars(rows, unit=1e9, ax=right)
-            right.axvline(0.9 * self.memory.value, color=plots.INK, linestyle="--")
-            right.set(
-                xlim=(0, max(self.memory.value, right.get_xlim()[1])),
-                xlabel="GB on one rank; dashed: its limit",
-            )
+        if self.layout is None:
+            return figure
+        side, ranks = self.side.value, self.layout.ranks
+        batch = self.data.value * self.micro_batches.value
+        net = costs.convolutions([3, side, side], self.NETWORK, 2)
+        memory = GB * self.memory.value
+        machine = costs.Machine(ranks, min(8, ranks), memory, 50e12, 100e9, 12.5e9)
+        self.bytes = costs.bytes_by_pipeline_rank(net, self.layout, batch)
+        self.parts, _ = costs.step_time(net, self.layout, machine, batch)
+        plots.layout_grid(self.layout, machine.ranks_per_node, ax=left)
+        rows = {
+            f"row {number}": stage | {"in flight": stage["buffers"]}
+            for number, stage in enumerate(self.bytes)
+        }
+        plots.memory_bars(rows, unit=GB, ax=right)
+        right.axvline(self.usable_memory / GB, color=plots.INK, linestyle="--")
+        limit = max(self.memory.value, right.get_xlim()[1])
+        right.set(xlim=(0, limit), xlabel="GB on one rank; dashed: its limit")
         return figure

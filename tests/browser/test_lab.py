@@ -282,7 +282,7 @@ def test_the_layout_explorers_are_used_by_keyboard_alone(page):
     open_notebook(page, "notebooks/00_start_here")
     page.evaluate(
         INSERT,
-        "from pi2zero.widgets import LayoutExplorer, PlanExplorer\nPlanExplorer(layers=12, width=1024)",
+        "from pi2zero.widgets import LayoutExplorer, PlanExplorer\nPlanExplorer(layers=12, hidden_size=1024)",
     )
     wait_until_run(page, 60)
     page.evaluate(SCROLL_TO_END)
@@ -295,7 +295,7 @@ def test_the_layout_explorers_are_used_by_keyboard_alone(page):
     page.keyboard.press("ArrowRight")  # layers
     page.keyboard.press("Tab")  # the number beside it, which can be typed over
     page.keyboard.press("Tab")
-    page.keyboard.press("ArrowRight")  # width, the next control
+    page.keyboard.press("ArrowRight")  # hidden size, the next control
     cells.get_by_text("GB.").wait_for()
     page.wait_for_function(
         "([box, was]) => box.innerText !== was", arg=[values.nth(1).element_handle(), before[1]]
@@ -308,16 +308,16 @@ def test_the_layout_explorers_are_used_by_keyboard_alone(page):
     page.evaluate(INSERT, "LayoutExplorer()")
     wait_until_run(page, 60)
     page.evaluate(SCROLL_TO_END)
-    cells.get_by_text("data 2, pipeline 2 (1f1b), space 2").wait_for()
+    cells.get_by_text("data 2, pipeline 2 (1f1b), spatial 2").wait_for()
     choices = (
         cells.locator(".widget-toggle-buttons, .jupyter-widget-toggle-buttons")
-        .filter(has_text="space")
+        .filter(has_text="strips")
         .locator("button")
     )
     choices.nth(1).focus()
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
-    cells.get_by_text("data 2, pipeline 2 (1f1b), space 4").wait_for()
+    cells.get_by_text("data 2, pipeline 2 (1f1b), spatial 4").wait_for()
     screenshot(page, "explorers_by_keyboard")
     close(page)
 

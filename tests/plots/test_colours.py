@@ -9,7 +9,7 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from pi2zero import plots
-from pi2zero.costs.planner.seconds import PARTS
+from pi2zero.costs import PARTS
 from pi2zero.plots.style import ACTION_COLORS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "slides"))
@@ -64,8 +64,8 @@ PALETTES = {
         name: getattr(diagrams, name) for name in ("INK", "QUIET", "GREY", "WARM")
     },
     "steps": {
-        part: color for part, color in plots.STEP_COLORS.items() if part != "space"
-    },  # as sequence, which it never meets
+        part: color for part, color in plots.STEP_COLORS.items() if part != "spatial"
+    },  # as context, which it never meets
 }
 
 

@@ -1,4 +1,4 @@
-"""Models on paper: what parallel computing can be expected to give. Pure functions, no measuring, no drawing.
+"""Models on paper: what parallel computing can be expected to give. Pure functions.
 
 Every argument may be a number or a NumPy array; the result has the broadcast shape.
 """

@@ -1,4 +1,4 @@
-"""Speed-up, efficiency, and the laws that bound them."""
+"""Speed-up, efficiency, and the laws that bound them. No result has a unit."""
 
 import numpy as np
 
@@ -8,43 +8,34 @@ __all__ = ["amdahl", "efficiency", "gustafson", "karp_flatt", "speedup", "weak_e
 
 
 def speedup(one_rank_seconds, seconds):
-    """How many times faster: time on one rank / time on p ranks, for the same work. No unit.
-
-    one_rank_seconds, seconds: s, both above 0.
-    """
+    """Time on one rank / time on p ranks, for the same work. Both in s, above 0."""
     return valid.positive("one_rank_seconds", one_rank_seconds) / valid.positive("seconds", seconds)
 
 
 def efficiency(one_rank_seconds, seconds, ranks):
-    """Speed-up per rank, for the same work on 1 and on `ranks` ranks (strong scaling). 1 is ideal; no unit.
-
-    one_rank_seconds, seconds: s, both above 0. ranks: 1 or more.
-    """
+    """Speed-up per rank, for the same work on all numbers of ranks (strong scaling). 1 is ideal."""
     return speedup(one_rank_seconds, seconds) / valid.ranks(ranks)
 
 
 def weak_efficiency(one_rank_seconds, seconds):
-    """Time on one rank / time on p ranks, where p ranks do p times the work (weak scaling). 1 is ideal; no unit.
-
-    one_rank_seconds, seconds: s, both above 0.
-    """
+    """Time on one rank / time on p ranks with p times the work (weak scaling). 1 is ideal."""
     return speedup(one_rank_seconds, seconds)
 
 
 def amdahl(serial_fraction, ranks):
-    """Amdahl's speed-up of a fixed amount of work: 1 / (s + (1 - s) / p). No unit.
+    """Amdahl's speed-up of a fixed amount of work: 1 / (s + (1 - s) / p); at most 1 / s.
 
-    serial_fraction: s in 0..1, the share of the *one-rank* time that only one rank can do. ranks: p, 1 or more.
-    The limit for many ranks is 1 / s. Source: G. M. Amdahl, AFIPS 1967, doi:10.1145/1465482.1465560.
+    serial_fraction: s in 0..1, the share of the *one-rank* time that only one rank can do.
+    ranks: p, 1 or more. Source: G. M. Amdahl, AFIPS 1967, doi:10.1145/1465482.1465560.
     """
     s = valid.fraction("serial_fraction", serial_fraction)
     return 1.0 / (s + (1.0 - s) / valid.ranks(ranks))
 
 
 def gustafson(serial_fraction, ranks):
-    """Gustafson's scaled speed-up, where the work grows with the ranks: s + (1 - s) p. No unit.
+    """Gustafson's scaled speed-up, where the work grows with the ranks: s + (1 - s) p.
 
-    serial_fraction: s in 0..1, the share of the *p-rank* time spent in the serial part. ranks: p, 1 or more.
+    serial_fraction: s in 0..1, the share of the *p-rank* time spent in the serial part.
     Source: J. L. Gustafson, Communications of the ACM 31(5), 1988, doi:10.1145/42411.42415.
     """
     s = valid.fraction("serial_fraction", serial_fraction)
@@ -52,11 +43,12 @@ def gustafson(serial_fraction, ranks):
 
 
 def karp_flatt(measured_speedup, ranks):
-    """The serial fraction that Amdahl's law needs to explain a measured speed-up: (1/S - 1/p) / (1 - 1/p). No unit.
+    """The serial fraction with which Amdahl's law gives a speed-up S: (1/S - 1/p) / (1 - 1/p).
 
-    measured_speedup: S above 0. ranks: p, 2 or more. Below 0 if the speed-up is more than p. If it grows with p,
-    something other than serial work costs time: communication, or more ranks than cores.
-    Source: A. H. Karp and H. P. Flatt, Communications of the ACM 33(5), 1990, doi:10.1145/78607.78614.
+    ranks: p, 2 or more. Below 0 if the speed-up is above p. If it grows with p, something other
+    than serial work costs time: communication, or more ranks than cores.
+    Source: A. H. Karp and H. P. Flatt, Communications of the ACM 33(5), 1990,
+    doi:10.1145/78607.78614.
     """
     p = valid.ranks(ranks)
     if np.any(p < 2):

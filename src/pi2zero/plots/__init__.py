@@ -1,6 +1,6 @@
 """The workshop's pictures, in one style: a rank has the same colour everywhere.
 
-Every function draws on `ax` if it is given, else on a new figure, and returns the Axes (`.figure` is the Figure).
+Every function draws on `ax` if it is given, else on a new figure, and returns the Axes.
 Font sizes follow matplotlib's `font.size`; `use_style(18)` makes every later picture fit a slide.
 """
 

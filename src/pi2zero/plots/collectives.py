@@ -1,12 +1,21 @@
-"""Pictures of collective communication: what each rank holds before and after, and what moves where."""
+"""Pictures of collective communication: the data of each rank before and after, and its way."""
 
 import numpy as np
 from matplotlib.colors import ListedColormap, to_rgb
-from matplotlib.patches import FancyArrowPatch, Rectangle
+from matplotlib.patches import FancyArrowPatch, Patch
 from matplotlib.ticker import LogLocator
 
 from pi2zero import costs
-from pi2zero.plots.style import INK, RANK_COLORS, legend_outside, new_axes, rank_color
+from pi2zero.plots.style import (
+    INK,
+    RANK_COLORS,
+    add_box,
+    centred_text,
+    ink_on,
+    legend_outside,
+    new_axes,
+    rank_color,
+)
 
 __all__ = [
     "allreduce_seconds",
@@ -20,226 +29,152 @@ __all__ = [
 
 
 def collective(name: str, before: list, after: list, ax=None, figsize=None):
-    """What each rank holds before and after a collective call, and which way the values went.
+    """The data of each rank before and after a collective call, and which way it went.
 
-    before, after: one list a rank, each of short texts: `collective("Bcast", [["N"], [], []], [["N"], ["N"], ["N"]])`.
-    A value such as "a+b" is one that came from "a" and "b"; it is drawn grey.
+    before, after: for each rank a list of short texts, e.g.
+    `collective("Bcast", [["N"], [], []], [["N"], ["N"], ["N"]])`. A value such as "a+b" came from
+    "a" and "b"; it is drawn grey.
     """
-    ranks = len(before)
-    widest, after_widest = (max(len(row) for row in rows) for rows in (before, after))
-    right = widest + 1.6  # x where the column after the call begins
-    ax = new_axes(ax, figsize, (1.4 + 0.75 * (right + after_widest), 0.6 + 0.55 * ranks))
-    colors, holders = {}, sum(bool(row) for row in before)
-    for rank, text in ((rank, text) for rank, row in enumerate(before) for text in row):
-        colors.setdefault(
-            text, rank_color(rank if holders > 1 else len(colors))
-        )  # where it comes from, else where it goes
+    ranks, columns = len(before), max(map(len, before))
+    right = columns + 1.6  # x where the column after the call begins
+    end = right + max(map(len, after))
+    ax = new_axes(ax, figsize, (1.4 + 0.75 * end, 0.6 + 0.55 * ranks))
+    # A value has the colour of the rank it comes from; if all come from one rank, of its target.
+    several_sources, colors = sum(map(bool, before)) > 1, {}
+    for rank, texts in enumerate(before):
+        for text in texts:
+            colors.setdefault(text, rank_color(rank if several_sources else len(colors)))
     for rank in range(ranks):
-        ax.add_patch(Rectangle((-1.7, rank + 0.38), 0.24, 0.24, color=rank_color(rank)))
+        add_box(ax, -1.7, rank + 0.38, 0.24, 0.24, color=rank_color(rank))
         ax.text(-1.4, rank + 0.5, f"rank {rank}", va="center", color=INK)
-        _boxes(ax, before[rank], 0, rank, colors)
-        _boxes(ax, after[rank], right, rank, colors)
+        _value_boxes(ax, before[rank], 0, rank, colors)
+        _value_boxes(ax, after[rank], right, rank, colors)
         for source in range(ranks):
-            if _flows(before[source], after[rank], keeps=before[rank], same=source == rank):
-                ends = (widest + 0.1, source + 0.5), (right - 0.1, rank + 0.5)
-                style = {"arrowstyle": "-|>", "mutation_scale": 12, "shrinkA": 0, "shrinkB": 0}
-                ax.add_patch(FancyArrowPatch(*ends, color=rank_color(source), **style))
-    ax.set(xlim=(-1.8, right + after_widest + 0.4), ylim=(ranks, 0), title=name)
+            if _is_sent(before[source], after[rank], before[rank], source == rank):
+                start = columns + 0.1, source + 0.5
+                _arrow(ax, start, (right - 0.1, rank + 0.5), rank_color(source), mutation_scale=12)
+    ax.set(xlim=(-1.8, end + 0.4), ylim=(ranks, 0), title=name)
     ax.axis("off")
     return ax
 
 
-def _boxes(ax, texts, left, rank, colors):
-    for i, text in enumerate(texts):
-        color = colors.get(text, "#777777")
-        ax.add_patch(Rectangle((left + i, rank + 0.1), 0.92, 0.8, color=color))
-        ink = "black" if np.dot(to_rgb(color), (0.3, 0.59, 0.11)) > 0.55 else "white"
-        size = "medium" if len(text) < 6 else "x-small"
-        ax.text(
-            left + i + 0.46,
-            rank + 0.5,
-            text,
-            ha="center",
-            va="center",
-            color=ink,
-            weight="bold",
-            size=size,
-        )
+def _value_boxes(ax, texts, left, rank, colors):
+    for index, text in enumerate(texts):
+        x, color = left + index, colors.get(text, "#777777")
+        add_box(ax, x, rank + 0.1, 0.92, 0.8, color=color)
+        style = {"weight": "bold", "size": "medium" if len(text) < 6 else "x-small"}
+        centred_text(ax, x + 0.46, rank + 0.5, text, color=ink_on(color), **style)
 
 
-def _flows(source, target, keeps, same):
-    """Does a value of `source` end in `target`? What a rank keeps is no news, so others need not send it."""
-    arrived = {part for text in target for part in text.split("+")}
-    return bool(arrived & set(source) and (same or (arrived - set(keeps)) & set(source)))
+def _is_sent(source, target, kept, is_same_rank):
+    """Whether a value of `source` ends in `target`. What a rank has already, others do not send."""
+    arrived = {part for text in target for part in text.split("+")} & set(source)
+    return bool(arrived if is_same_rank else arrived - set(kept))
 
 
-def ring_steps(held, ax=None, figsize=None):
-    """A ring all-reduce as it went: what each rank held in each chunk before each step and at the end, and what it sent.
+def _arrow(ax, start, end, color, **style):
+    style = {"arrowstyle": "-|>", "shrinkA": 0, "shrinkB": 0, **style}
+    ax.add_patch(FancyArrowPatch(start, end, color=color, **style))
 
-    held: whole numbers (ranks, 2 (ranks - 1) + 1, chunks), ranks = chunks: held[r, s, c] is what rank r held in chunk c before
-    step s, as a sum of 2**k, one for each rank k whose numbers are in it. The ring starts with chunk r on rank r and sends to
-    the right. The more ranks are in a chunk, the darker it is. ax: is cut into a panel a step, all-gather below.
+
+def ring_steps(sums, ax=None, figsize=None):
+    """A ring all-reduce as it went, a panel per step, all-gather below.
+
+    A row is a rank, a column a chunk; the frame marks what the row's rank sends to the next rank.
+    sums: whole numbers (ranks, 2 (ranks - 1) + 1, chunks), ranks = chunks: sums[r, s, c] is chunk c
+    of rank r before step s, as a sum of 2**k, one for each rank k whose numbers are in it. The ring
+    starts with chunk r on rank r. The more ranks are in a chunk, the darker it is.
     """
-    held = np.asarray(held).astype(int)
-    ranks = len(held)
-    if ranks < 2 or held.shape != (ranks, 2 * ranks - 1, ranks):
+    sums = np.asarray(sums).astype(int)
+    ranks = len(sums)
+    if ranks < 2 or sums.shape != (ranks, 2 * ranks - 1, ranks):
         raise ValueError(
-            f"held: the shape is (ranks, 2 ranks - 1, ranks) for 2 ranks or more, not {held.shape}."
+            f"sums: the shape is (ranks, 2 ranks - 1, ranks) for 2 ranks or more, not {sums.shape}."
         )
     ax = new_axes(ax, figsize, (1.0 + ranks * (0.75 + 0.55 * ranks), 1.5 + 0.9 * ranks))
-    wide, high = ranks + 1.6, ranks + 1.5
+    width, height = ranks + 1.6, ranks + 1.5
     for step in range(2 * ranks - 1):
-        phase, place = divmod(step, ranks - 1)
-        phase, place = (1, ranks - 1) if phase == 2 else (phase, place)
-        _ring_panel(ax, held[:, step], step, left=place * wide, top=phase * high)
+        phase, column = divmod(step, ranks - 1)
+        phase, column = (1, ranks - 1) if phase == 2 else (phase, column)
+        _ring_panel(ax, sums[:, step], step, left=column * width, top=phase * height)
     for phase, name in enumerate(("reduce-scatter", "all-gather")):
-        ax.text(
-            -1.5,
-            phase * high + ranks / 2,
-            name,
-            rotation=90,
-            ha="center",
-            va="center",
-            weight="bold",
-            color=INK,
-        )
-    ax.set(xlim=(-1.9, ranks * wide - 0.5), ylim=(2 * high - 0.8, -0.9))
+        style = {"rotation": 90, "weight": "bold", "color": INK}
+        centred_text(ax, -1.5, phase * height + ranks / 2, name, **style)
+    ax.set(xlim=(-1.9, ranks * width - 0.5), ylim=(2 * height - 0.8, -0.9))
     ax.axis("off")
     return ax
 
 
-def _ring_panel(ax, held, step, left, top):
-    """One step: a row a rank, a column a chunk; in the frame, what the row's rank sends to the next row."""
-    ranks = len(held)
-    last = step == 2 * (ranks - 1)
-    ax.text(
-        left + ranks / 2,
-        top - 0.25,
-        "at the end" if last else f"step {step + 1}",
-        ha="center",
-        color=INK,
-    )
+def _ring_panel(ax, sums, step, left, top):
+    ranks = len(sums)
+    is_last = step == 2 * (ranks - 1)
+    title = "at the end" if is_last else f"step {step + 1}"
+    ax.text(left + ranks / 2, top - 0.25, title, ha="center", color=INK)
     for rank in range(ranks):
+        y, color = top + rank, rank_color(rank)
         if left == 0:
-            ax.text(
-                left - 0.2,
-                top + rank + 0.5,
-                f"{rank}",
-                ha="right",
-                va="center",
-                color=rank_color(rank),
-                weight="bold",
-            )
+            style = {"ha": "right", "va": "center", "color": color, "weight": "bold"}
+            ax.text(left - 0.2, y + 0.5, f"{rank}", **style)
         for chunk in range(ranks):
-            who = [r for r in range(ranks) if held[rank, chunk] >> r & 1]
-            shade = 0.12 + 0.88 * (len(who) - 1) / (ranks - 1)
+            summed = [r for r in range(ranks) if sums[rank, chunk] >> r & 1]
+            shade = 0.12 + 0.88 * (len(summed) - 1) / (ranks - 1)
             fill = tuple(1 - shade * (1 - part) for part in to_rgb(INK))
-            ax.add_patch(
-                Rectangle((left + chunk + 0.04, top + rank + 0.06), 0.92, 0.88, color=fill)
-            )
-            text = (
-                "all"
-                if len(who) == ranks
-                else "".join(map(str, who))
-                if ranks <= 10
-                else str(len(who))
-            )
+            add_box(ax, left + chunk + 0.04, y + 0.06, 0.92, 0.88, color=fill)
+            text = "".join(map(str, summed)) if ranks <= 10 else str(len(summed))
+            text = "all" if len(summed) == ranks else text
             ink = "white" if shade > 0.5 else "black"
-            ax.text(
-                left + chunk + 0.5,
-                top + rank + 0.5,
-                text,
-                ha="center",
-                va="center",
-                color=ink,
-                size="x-small",
-            )
-        if not last:
-            chunk = (rank - step) % ranks if step < ranks - 1 else (rank - step + ranks) % ranks
-            _ring_arrow(ax, left + chunk, top + rank, top + (rank + 1) % ranks, rank_color(rank))
-
-
-def _ring_arrow(ax, x, row, to, color):
-    ax.add_patch(
-        Rectangle((x + 0.06, row + 0.08), 0.88, 0.84, fill=False, edgecolor=color, linewidth=2.5)
-    )
-    style = {
-        "arrowstyle": "-|>",
-        "mutation_scale": 11,
-        "shrinkA": 0,
-        "shrinkB": 0,
-        "color": color,
-        "linewidth": 1.8,
-    }
-    if to > row:
-        ax.add_patch(
-            FancyArrowPatch((x + 0.82, row + 0.75), (x + 0.82, to + 0.3), zorder=3, **style)
-        )
-    else:  # from the last rank to the first: out below
-        ax.add_patch(
-            FancyArrowPatch((x + 0.82, row + 0.75), (x + 0.82, row + 1.35), zorder=3, **style)
-        )
+            centred_text(ax, left + chunk + 0.5, y + 0.5, text, color=ink, size="x-small")
+        if not is_last:
+            x = left + (rank - step) % ranks
+            frame = {"fill": False, "edgecolor": color, "linewidth": 2.5}
+            add_box(ax, x + 0.06, y + 0.08, 0.88, 0.84, **frame)
+            # The last rank sends to the first one: its arrow leaves the panel below.
+            end = y + 1.3 if rank < ranks - 1 else y + 1.35
+            style = {"mutation_scale": 11, "linewidth": 1.8, "zorder": 3}
+            _arrow(ax, (x + 0.82, y + 0.75), (x + 0.82, end), color, **style)
 
 
 def bus_bandwidth(
     nbytes, seconds: dict, ranks: int, fits: dict | None = None, ax=None, figsize=None
 ):
-    """Bus bandwidth of all-reduces over the size of the array, both logarithmic, by the conventions of nccl-tests.
+    """Bus bandwidth of all-reduces over the size of the array, by the conventions of nccl-tests.
 
-    nbytes: (k,) bytes. seconds: label -> (k,) measured; nan where there is none. fits: label -> (k,) seconds of a model, drawn
-    as a thin dashed line in the colour of that label.
+    nbytes: (k,) bytes. seconds: label -> (k,) measured; nan where there is none. fits: label ->
+    (k,) seconds of a model, drawn as a thin dashed line in the colour of that label.
     """
+    ax = new_axes(ax, figsize, (7.2, 4.2))
+    ax.set_ylabel("bus bandwidth, GB/s")
     return _over_sizes(
-        nbytes,
-        seconds,
-        fits,
-        lambda n, t: costs.bus_bandwidth(n, t, ranks) / 1e9,
-        "bus bandwidth, GB/s",
-        ax,
-        figsize,
+        ax, nbytes, seconds, fits, lambda n, t: costs.bus_bandwidth(n, t, ranks) / 1e9
     )
 
 
 def allreduce_seconds(nbytes, seconds: dict, fits: dict | None = None, ax=None, figsize=None):
-    """Time of all-reduces over the size of the array, both logarithmic. Arguments: as for `bus_bandwidth`."""
-    return _over_sizes(
-        nbytes, seconds, fits, lambda n, t: 1e6 * np.asarray(t), "time, µs", ax, figsize
-    )
-
-
-def _over_sizes(nbytes, seconds, fits, value, ylabel, ax, figsize):
+    """Time of all-reduces over the size of the array. Arguments: as for `bus_bandwidth`."""
     ax = new_axes(ax, figsize, (7.2, 4.2))
-    nbytes = np.asarray(nbytes, float)
-    names = (
-        list(fits) if fits and set(seconds) <= set(fits) else list(seconds)
-    )  # some of them keep the colours of all
+    ax.set_ylabel("time, µs")
+    return _over_sizes(ax, nbytes, seconds, fits, lambda n, t: 1e6 * np.asarray(t))
+
+
+def _over_sizes(ax, nbytes, seconds, fits, value):
+    nbytes, fits = np.asarray(nbytes, float), fits or {}
+    # A part of the labels keeps the colours that all of them have.
+    names = list(fits) if set(seconds) <= set(fits) else list(seconds)
     for label, times in seconds.items():
-        index = names.index(label)
-        color = RANK_COLORS[[4, 3, 0, 2, 1, 5][index % 6]]
-        there = np.isfinite(times)
-        ax.plot(
-            nbytes[there],
-            value(nbytes[there], np.asarray(times)[there]),
-            "os^Dvp"[index % 6] + "-",
-            color=color,
-            label=label,
-        )
-        if fits and label in fits:
-            ax.plot(
-                nbytes,
-                value(nbytes, fits[label]),
-                "--",
-                color=color,
-                linewidth=1.2,
-                label=f"{label}: fit",
-            )
+        index = names.index(label) % 6
+        color, measured = RANK_COLORS[[4, 3, 0, 2, 1, 5][index]], np.isfinite(times)
+        values = value(nbytes[measured], np.asarray(times)[measured])
+        ax.plot(nbytes[measured], values, "os^Dvp"[index] + "-", color=color, label=label)
+        if label in fits:
+            style = {"color": color, "linewidth": 1.2, "label": f"{label}: fit"}
+            ax.plot(nbytes, value(nbytes, fits[label]), "--", **style)
+    ax.set(xscale="log", yscale="log", xlabel="bytes of the array")
     ticks = [n for n in 4.0 ** np.arange(0, 20) if nbytes.min() <= n <= nbytes.max()]
-    ax.set(xscale="log", yscale="log", xlabel="bytes of the array", ylabel=ylabel)
     ax.set_xticks(ticks, [bytes_text(n) for n in ticks], minor=False)
     low, high = ax.get_ylim()
-    if high < 100 * low:  # too narrow for powers of ten alone
+    if high < 100 * low:  # powers of ten alone would be too few ticks
         ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        ax.yaxis.set_major_formatter(lambda value, place: f"{value:g}")
+        ax.yaxis.set_major_formatter(lambda value, position: f"{value:g}")
     ax.minorticks_off()
     ax.tick_params(axis="x", labelrotation=45)
     legend_outside(ax)
@@ -254,38 +189,45 @@ def bytes_text(nbytes) -> str:
 
 
 def fastest(nbytes, ranks, models: dict, ax=None, figsize=None):
-    """A map: which algorithm a model calls the fastest, for each size (up) and number of ranks (right).
+    """A map of the fastest algorithm for each size (up) and number of ranks (right), by models.
 
     nbytes: (k,) and ranks: (m,), ascending. models: label -> function (nbytes, ranks) -> seconds.
     """
     ax = new_axes(ax, figsize, (6.4, 4.2))
-    sizes, many = np.asarray(nbytes, float), np.asarray(ranks, float)
-    times = np.array([model(sizes[:, None], many[None, :]) for model in models.values()])
+    sizes, ranks = np.asarray(nbytes, float), np.asarray(ranks, float)
+    times = np.array([model(sizes[:, None], ranks[None, :]) for model in models.values()])
     winner = times.argmin(axis=0)
     colors = [RANK_COLORS[[5, 4, 2, 1, 3][i % 5]] for i in range(len(models))]
-    ax.pcolormesh(
-        many,
-        sizes,
-        winner,
-        cmap=ListedColormap(colors),
-        vmin=-0.5,
-        vmax=len(models) - 0.5,
-        shading="nearest",
-    )
+    draw_map(ax, ranks, sizes, winner, dict(zip(models, colors, strict=True)), only_used=True)
+    ax.set(xlabel="ranks", ylabel="bytes of the array")
+    ax.set_xticks(ranks[::2], [f"{p:g}" for p in ranks[::2]])
     ticks = [n for n in 16.0 ** np.arange(0, 10) if sizes.min() <= n <= sizes.max()]
-    ax.set(xscale="log", yscale="log", xlabel="ranks", ylabel="bytes of the array")
-    ax.set_xticks(many[::2], [f"{p:g}" for p in many[::2]])
     ax.set_yticks(ticks, [bytes_text(n) for n in ticks])
     ax.minorticks_off()
-    won = [i for i in range(len(models)) if (winner == i).any()]
-    legend_outside(
-        ax, handles=[Rectangle((0, 0), 1, 1, color=colors[i], label=list(models)[i]) for i in won]
-    )
     return ax
 
 
+def draw_map(ax, x, y, chosen, colors, only_used=False, **style):
+    """A map on logarithmic axes: at each place the colour of what is chosen there, and a legend.
+
+    chosen: (len(y), len(x)) indices into colors, a dict of names and colours.
+    only_used: the legend has no names that are chosen nowhere.
+    """
+    chosen = np.asarray(chosen)
+    options = {"vmin": -0.5, "vmax": len(colors) - 0.5, "shading": "nearest", **style}
+    ax.pcolormesh(x, y, chosen, cmap=ListedColormap(list(colors.values())), **options)
+    ax.set(xscale="log", yscale="log")
+    alpha = style.get("alpha")
+    handles = [
+        Patch(color=color, alpha=alpha, label=name)
+        for index, (name, color) in enumerate(colors.items())
+        if not only_used or (chosen == index).any()
+    ]
+    legend_outside(ax, handles=handles)
+
+
 def time_bars(rows: dict, unit: float = 1e3, xlabel: str = "ms", ax=None, figsize=None):
-    """One bar a row. rows: label -> seconds; drawn times `unit`, the number beside the bar."""
+    """One bar per row. rows: label -> seconds; drawn times `unit`, the number beside the bar."""
     ax = new_axes(ax, figsize, (7.2, 0.9 + 0.45 * len(rows)))
     values = [unit * seconds for seconds in rows.values()]
     ax.barh(range(len(rows)), values, height=0.65, color=[rank_color(i) for i in range(len(rows))])

@@ -9,13 +9,12 @@ __all__ = ["convergence", "darts", "midpoint_slices", "samples_by_rank", "spread
 
 
 def darts(x, y, ax=None, figsize=None):
-    """Darts on the unit square, those inside the quarter circle in blue. x, y: coordinates in 0..1, one shape."""
+    """Darts on the unit square, those inside the quarter circle in blue. x, y: in 0..1."""
     x, y = np.ravel(x), np.ravel(y)
     inside = x * x + y * y < 1
     ax = _quarter_circle(new_axes(ax, figsize, (4.6, 4.6)))
-    size = _dot_size(x.size)
-    ax.scatter(x[inside], y[inside], s=size, color=RANK_COLORS[0], linewidths=0)
-    ax.scatter(x[~inside], y[~inside], s=size, color=RANK_COLORS[4], linewidths=0)
+    for where, color in ((inside, RANK_COLORS[0]), (~inside, RANK_COLORS[4])):
+        ax.scatter(x[where], y[where], s=_dot_size(x.size), color=color, linewidths=0)
     ax.set_title(f"{inside.sum():,} of {x.size:,} inside: π ≈ {4 * inside.mean():.3f}")
     return ax
 
@@ -23,21 +22,14 @@ def darts(x, y, ax=None, figsize=None):
 def samples_by_rank(x, y, rank, ax=None, figsize=None):
     """Darts coloured by the rank that threw them.
 
-    x, y: coordinates in 0..1, one shape. rank: MPI ranks, of that shape or such that it broadcasts to it, e.g. x of
-    shape (ranks, darts) with rank of shape (ranks, 1).
+    x, y: coordinates in 0..1, one shape. rank: MPI ranks, broadcast to that shape, e.g. x of shape
+    (ranks, darts) with rank of shape (ranks, 1).
     """
     x, y, rank = (np.ravel(a) for a in np.broadcast_arrays(x, y, rank))
     ax = _quarter_circle(new_axes(ax, figsize, (6.2, 4.6)))
-    for one in np.unique(rank):
-        mine = rank == one
-        ax.scatter(
-            x[mine],
-            y[mine],
-            s=_dot_size(x.size),
-            color=rank_color(one),
-            linewidths=0,
-            label=f"rank {one}",
-        )
+    for number in np.unique(rank):
+        style = {"s": _dot_size(x.size), "color": rank_color(number), "label": f"rank {number}"}
+        ax.scatter(x[rank == number], y[rank == number], linewidths=0, **style)
     legend_outside(ax, markerscale=2)
     return ax
 
@@ -45,15 +37,8 @@ def samples_by_rank(x, y, rank, ax=None, figsize=None):
 def _quarter_circle(ax):
     angle = np.linspace(0, np.pi / 2, 200)
     ax.plot(np.cos(angle), np.sin(angle), color=INK, zorder=3)
-    ax.set(
-        xlim=(0, 1),
-        ylim=(0, 1),
-        aspect="equal",
-        xticks=[0, 1],
-        yticks=[0, 1],
-        xlabel="x",
-        ylabel="y",
-    )
+    ax.set(xlim=(0, 1), ylim=(0, 1), xticks=[0, 1], yticks=[0, 1])
+    ax.set(aspect="equal", xlabel="x", ylabel="y")
     ax.spines[["top", "right"]].set_visible(True)
     return ax
 
@@ -63,61 +48,39 @@ def _dot_size(count: int) -> float:
 
 
 def convergence(ns, errors, sigma: float = 5, ax=None, figsize=None):
-    """Measured errors of Monte Carlo π over the number of samples, with the expected 1.642/sqrt(N).
+    """Measured errors of Monte Carlo π over the samples, with the expected 1.642/sqrt(N).
 
-    ns: (k,) numbers of samples. errors: (k,) or (repeats, k), |estimate - π|. sigma: width of the shaded band, in
-    standard errors: if the standard error is right, one estimate in 1.7 million lies outside of 5.
+    ns: (k,) numbers of samples. errors: (k,) or (repeats, k), |estimate - π|. sigma: width of the
+    shaded band in standard errors; one estimate in 1.7 million is outside of 5.
     """
     ns, errors = np.asarray(ns, float), np.atleast_2d(errors)
     ax = new_axes(ax, figsize, (7.2, 4.4))
-    expected = costs.monte_carlo_pi_error(ns)
+    expected, band = costs.monte_carlo_pi_error(ns), RANK_COLORS[5]
     lowest = min(errors[errors > 0].min(), expected.min() / 10) / 2
-    ax.fill_between(ns, 1e-300, sigma * expected, color=RANK_COLORS[5], alpha=0.2, linewidth=0)
+    ax.fill_between(ns, 1e-300, sigma * expected, color=band, alpha=0.2, linewidth=0)
     ax.plot(ns, expected, color=INK, label=r"standard error $1.642/\sqrt{N}$")
-    ax.plot(
-        ns,
-        sigma * expected,
-        color=RANK_COLORS[5],
-        linestyle="--",
-        label=f"{sigma:g} standard errors",
-    )
-    ax.plot(
-        np.broadcast_to(ns, errors.shape).ravel(),
-        errors.ravel(),
-        "o",
-        color=RANK_COLORS[4],
-        label="measured",
-    )
-    ax.set(
-        xscale="log",
-        yscale="log",
-        ylim=(lowest, 2 * sigma * expected.max()),
-        xlabel="samples N",
-        ylabel="error |estimate − π|",
-    )
+    ax.plot(ns, sigma * expected, "--", color=band, label=f"{sigma:g} standard errors")
+    x = np.broadcast_to(ns, errors.shape).ravel()
+    ax.plot(x, errors.ravel(), "o", color=RANK_COLORS[4], label="measured")
+    ax.set(xscale="log", yscale="log", ylim=(lowest, 2 * sigma * expected.max()))
+    ax.set(xlabel="samples N", ylabel="error |estimate − π|")
     ax.legend(loc="upper right")
     ax.grid(True)
     return ax
 
 
 def spread(groups: dict, claimed: float, truth: float = np.pi, ax=None, figsize=None):
-    """Histograms of many estimates beside the bell curve that their error bar claims.
+    """Histograms of many estimates with the bell curve that their error bar claims.
 
-    groups: label -> estimates (any number); claimed: the standard error that is printed with each of them.
+    groups: label -> estimates (any number); claimed: the standard error printed with each of them.
     """
     ax = new_axes(ax, figsize, (7.2, 4.0))
     furthest = max(np.abs(np.asarray(values) - truth).max() for values in groups.values())
     edges = _even_bins(groups.values(), truth, 1.05 * max(furthest, 4 * claimed))
     for index, (label, values) in enumerate(groups.items()):
         label = f"{label}: spread {np.std(values) / claimed:.2f} times the claim"
-        ax.hist(
-            values,
-            edges,
-            density=True,
-            alpha=0.55,
-            color=RANK_COLORS[[0, 4, 2][index % 3]],
-            label=label,
-        )
+        color = RANK_COLORS[[0, 4, 2][index % 3]]
+        ax.hist(values, edges, density=True, alpha=0.55, color=color, label=label)
     grid = np.linspace(edges[0], edges[-1], 400)
     bell = np.exp(-0.5 * ((grid - truth) / claimed) ** 2) / (claimed * np.sqrt(2 * np.pi))
     ax.plot(grid, bell, color=INK, label="what the error bar claims")
@@ -127,7 +90,7 @@ def spread(groups: dict, claimed: float, truth: float = np.pi, ax=None, figsize=
 
 
 def _even_bins(groups, middle, half):
-    """About 40 bins, each with room for as many different estimates: a share of N darts is a multiple of 1/N."""
+    """About 40 bins, each with as many possible estimates: a share of N darts is k/N."""
     gaps = [np.diff(np.unique(np.round(values, 9))) for values in groups]
     step = max((gap.min() for gap in gaps if gap.size), default=half / 20)
     width = step * max(1, round(half / 20 / step))
@@ -136,18 +99,12 @@ def _even_bins(groups, middle, half):
 
 
 def midpoint_slices(n: int, size: int, ax=None, figsize=None):
-    """The n slices of the integral of 4/(1+x²) over 0..1, dealt out to `size` ranks like cards: slice i to rank i % size."""
+    """The n slices of the integral of 4/(1+x²) over 0..1; slice i belongs to rank i % size."""
     ax = new_axes(ax, figsize, (7.2, 4.0))
     for rank in range(size):
         middle = (np.arange(rank, n, size) + 0.5) / n
-        ax.bar(
-            middle,
-            4 / (1 + middle**2),
-            1 / n,
-            color=rank_color(rank),
-            edgecolor="white",
-            label=f"rank {rank}",
-        )
+        style = {"color": rank_color(rank), "edgecolor": "white", "label": f"rank {rank}"}
+        ax.bar(middle, 4 / (1 + middle**2), 1 / n, **style)
     x = np.linspace(0, 1, 200)
     ax.plot(x, 4 / (1 + x * x), color=INK)
     ax.set(xlim=(0, 1), ylim=(0, 4.3), xlabel="x", ylabel="4 / (1 + x²)")

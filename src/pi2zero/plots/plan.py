@@ -1,10 +1,16 @@
-"""Pictures of plans: the parts of a step, layout by layout; where the ranks of one layout lie."""
+"""Pictures of plans: the parts of a step by layout, and the ranks of one layout."""
 
 import itertools
 
-from matplotlib.patches import Rectangle
-
-from pi2zero.plots.style import RANK_COLORS, STEP_COLORS, new_axes
+from pi2zero.plots.style import (
+    STEP_COLORS,
+    add_box,
+    centred_text,
+    legend_above,
+    new_axes,
+    rank_color,
+    stacked_bars,
+)
 
 __all__ = ["layout_grid", "plan_steps"]
 
@@ -12,69 +18,37 @@ __all__ = ["layout_grid", "plan_steps"]
 def plan_steps(rows, ax=None, figsize=None):
     """One stacked bar of seconds for each row, by part.
 
-    rows: {label: {part: s}}, as from costs.Plan.best; parts that take nothing anywhere are left out.
+    rows: {label: {part: s}}, as from costs.Plan.best; parts that are 0 everywhere are left out.
     """
     ax = new_axes(ax, figsize, (9, 0.42 * len(rows) + 1.4))
-    shown = list(
-        dict.fromkeys(part for parts in rows.values() for part, size in parts.items() if size > 0)
-    )
-    left = dict.fromkeys(rows, 0.0)
-    for part in shown:
-        sizes = [parts.get(part, 0.0) for parts in rows.values()]
-        ax.barh(
-            range(len(rows)),
-            sizes,
-            left=list(left.values()),
-            color=STEP_COLORS[part],
-            height=0.7,
-            label=part,
-        )
-        left = {label: left[label] + size for label, size in zip(rows, sizes, strict=True)}
-    ax.set_yticks(range(len(rows)), list(rows))
-    ax.invert_yaxis()
-    ax.set(xlabel="s a step")
+    parts = (part for row in rows.values() for part, seconds in row.items() if seconds > 0)
+    stacked_bars(ax, rows, {part: STEP_COLORS[part] for part in dict.fromkeys(parts)})
+    ax.set(xlabel="s per step")
     ax.grid(axis="x")
-    ax.figure.legend(
-        *ax.get_legend_handles_labels(),
-        loc="outside upper center",
-        ncols=5,
-        fontsize="small",
-        handlelength=1,
-    )
+    legend_above(ax, ncols=5, fontsize="small")
     return ax
 
 
-def layout_grid(layout, per_node, ax=None, figsize=None):
-    """Who has which part: for each copy of the model (data) a block with a row a stage and a column a strip; a box is a rank.
+def layout_grid(layout, ranks_per_node, ax=None, figsize=None):
+    """Each rank's part of the model: a block per replica, a row per stage, a column per strip.
 
-    layout: a costs.Layout of data, pipeline and space. per_node: ranks on a node; a colour is a node. Two directions: a box
-    says both stages of its rank.
+    layout: a costs.Layout of data, pipeline and spatial parallelism. A box is a rank, a colour a
+    node. In a bidirectional pipeline a box names both stages of its rank.
     """
-    copies, stages, strips = layout.data, layout.pipeline, layout.space
-    ax = new_axes(ax, figsize, (1 + 0.55 * copies * (strips + 0.6), 0.8 + 0.55 * stages))
-    small = "small" if copies * strips <= 8 else "xx-small"
-    for copy, stage, strip in itertools.product(range(copies), range(stages), range(strips)):
-        rank = (
-            strip * layout.stride("space")
-            + copy * layout.stride("data")
-            + stage * layout.stride("pipeline")
-        )
-        x, color = copy * (strips + 0.6) + strip, RANK_COLORS[rank // per_node % len(RANK_COLORS)]
-        ax.add_patch(
-            Rectangle((x - 0.46, stage - 0.44), 0.92, 0.88, facecolor=color, alpha=0.55, lw=0)
-        )
-        both = (
-            f"\n{stage}, {stages - 1 - stage}" if layout.schedule == "gems" and stages > 1 else ""
-        )
-        ax.text(x, stage, f"{rank}{both}", ha="center", va="center", size=small)
-    ends = copies * (strips + 0.6) - 0.6
-    ax.set(
-        xlim=(-0.6, ends - 0.4),
-        ylim=(stages - 0.4, -0.6),
-        xlabel="a block: a copy (data); in it a column: a strip (space)",
-    )
+    replicas, stages, strips = layout.data, layout.pipeline, layout.spatial
+    width = strips + 0.6
+    ax = new_axes(ax, figsize, (1 + 0.55 * replicas * width, 0.8 + 0.55 * stages))
+    size = "small" if replicas * strips <= 8 else "xx-small"
+    for replica, stage, strip in itertools.product(range(replicas), range(stages), range(strips)):
+        places = {"spatial": strip, "data": replica, "pipeline": stage}
+        rank = sum(place * layout.stride(name) for name, place in places.items())
+        x, color = replica * width + strip, rank_color(rank // ranks_per_node)
+        add_box(ax, x - 0.46, stage - 0.44, 0.92, 0.88, facecolor=color, alpha=0.55, lw=0)
+        both = f"\n{stage}, {stages - 1 - stage}" if layout.is_bidirectional else ""
+        centred_text(ax, x, stage, f"{rank}{both}", size=size)
+    ax.set(xlim=(-0.6, replicas * width - 1), ylim=(stages - 0.4, -0.6))
+    ax.set_xlabel("block: replica (data)\ncolumn: strip (space)")
     ax.set_yticks(range(stages), [f"stage {stage}" for stage in range(stages)])
     ax.set_xticks([])
-    for side in ax.spines.values():
-        side.set_visible(False)
+    ax.spines[:].set_visible(False)
     return ax

@@ -1,17 +1,18 @@
 """Pictures of time and speed-up."""
 
+import itertools
+
 import numpy as np
-from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from pi2zero import costs
-from pi2zero.plots.style import ACTIVITY_COLORS, FAINT, INK, RANK_COLORS, new_axes
+from pi2zero.plots.style import ACTIVITY_COLORS, FAINT, INK, RANK_COLORS, new_axes, stacked_bars
 
 __all__ = ["amdahl", "efficiency", "spans", "speedup", "time_against_n"]
 
 
 def time_against_n(series: dict, ax=None, figsize=None):
-    """Seconds over the number of samples, both logarithmic. series: label -> (numbers of samples, seconds)."""
+    """Seconds over the samples, both logarithmic. series: label -> (samples, seconds)."""
     ax = new_axes(ax, figsize, (7.2, 4.4))
     for index, (label, (ns, seconds)) in enumerate(series.items()):
         ax.plot(ns, seconds, "os^Dv"[index % 5] + "-", label=label)
@@ -22,10 +23,10 @@ def time_against_n(series: dict, ax=None, figsize=None):
 
 
 def speedup(ranks, seconds, serial_fraction=None, cores=None, ax=None, figsize=None):
-    """Measured strong speed-up beside the ideal one.
+    """Measured strong speed-up with the ideal one.
 
-    ranks: (k,), the first one is 1. seconds: (k,), or label -> (k,) for several runs. serial_fraction: draws Amdahl's
-    law for it, too. cores: shades the ranks that have to share a core.
+    ranks: (k,), the first one is 1. seconds: (k,), or label -> (k,) for several runs.
+    serial_fraction: draws Amdahl's law for it too. cores: shades the ranks that share a core.
     """
     ax = new_axes(ax, figsize, (6.4, 4.4))
     ranks = np.asarray(ranks)
@@ -40,9 +41,10 @@ def speedup(ranks, seconds, serial_fraction=None, cores=None, ax=None, figsize=N
 
 
 def efficiency(ranks, seconds, weak: bool = False, cores=None, ax=None, figsize=None):
-    """Parallel efficiency in per cent beside the ideal 100.
+    """Parallel efficiency in per cent with the ideal 100.
 
-    ranks, seconds, cores: as for `speedup`. weak: the work grew with the ranks, so the ideal is equal times.
+    ranks, seconds, cores: as for `speedup`. weak: the work grew with the ranks, so the ideal is
+    equal times.
     """
     ax = new_axes(ax, figsize, (6.4, 4.4))
     ranks = np.asarray(ranks)
@@ -76,24 +78,23 @@ def amdahl(fractions, max_ranks: int = 1024, ax=None, figsize=None):
 
 
 def spans(rows: dict, ax=None, figsize=None):
-    """Where the time went: one bar a row, one colour a part. rows: label -> {part: seconds}, drawn left to right."""
+    """Where the time went: a bar per row, a colour per part, in the order of the parts.
+
+    rows: label -> {part: seconds}.
+    """
     ax = new_axes(ax, figsize, (7.2, 0.9 + 0.55 * len(rows)))
-    parts = list(dict.fromkeys(part for row in rows.values() for part in row))
-    others = [part for part in parts if part != "computing"]
-    colors = {part: RANK_COLORS[[5, 4, 3, 1][number % 4]] for number, part in enumerate(others)}
-    colors["computing"] = ACTIVITY_COLORS["compute"]
+    parts = dict.fromkeys(part for row in rows.values() for part in row)
+    others = (RANK_COLORS[[5, 4, 3, 1][number % 4]] for number in itertools.count())
+    compute = ACTIVITY_COLORS["compute"]
+    colors = {part: compute if part == "computing" else next(others) for part in parts}
+    stacked_bars(ax, rows, colors, height=0.6)
     for y, row in enumerate(rows.values()):
-        left = 0.0
-        for part, seconds in row.items():
-            ax.barh(y, seconds, left=left, height=0.6, color=colors[part])
-            left += seconds
-        ax.text(left, y, f" {left:.3g} s", va="center", color=INK)
-    handles = [Rectangle((0, 0), 1, 1, color=colors[part]) for part in parts]
-    ax.set(xlabel="seconds", yticks=range(len(rows)), yticklabels=list(rows))
-    ax.invert_yaxis()
+        total = sum(row.values())
+        ax.text(total, y, f" {total:.3g} s", va="center", color=INK)
+    ax.set(xlabel="seconds")
     ax.margins(x=0.12)
     ax.set_xlim(left=0)
-    ax.legend(handles, parts, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=len(parts))
+    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=len(parts))
     ax.xaxis.set_major_locator(MaxNLocator(6))
     return ax
 
@@ -105,18 +106,12 @@ def _labelled(seconds) -> dict:
 
 def _over_ranks(ax, ranks, series, cores, legend):
     for index, (label, values) in enumerate(series.items()):
-        ax.plot(
-            ranks,
-            values,
-            "os^D"[index % 4] + "-",
-            color=RANK_COLORS[[0, 4, 2, 3][index % 4]],
-            label=label,
-        )
+        color = RANK_COLORS[[0, 4, 2, 3][index % 4]]
+        ax.plot(ranks, values, "os^D"[index % 4] + "-", color=color, label=label)
     if cores is not None and cores < ranks.max():
         label = f"more ranks than the {cores} core{'s' * (cores > 1)}"
-        ax.axvspan(
-            cores, ranks.max() * 1.02, color=RANK_COLORS[1], alpha=0.15, linewidth=0, label=label
-        )
+        style = {"color": RANK_COLORS[1], "alpha": 0.15, "linewidth": 0, "label": label}
+        ax.axvspan(cores, ranks.max() * 1.02, **style)
     ax.set(xlabel="ranks", xticks=ranks, xlim=(ranks.min() - 0.1, ranks.max() * 1.02))
     ax.legend(loc=legend)
     ax.grid(True)

@@ -1,7 +1,8 @@
-"""Where a model may lie: the machine, one layout of a training step on it, and all layouts that are possible.
+"""The machine, one layout of a training step on its ranks, and all layouts that are possible.
 
-Ranks are numbered so that those of one tensor group are neighbours, then those of one sequence or space, then of one pipeline's
-neighbours in data, and stages are farthest apart: who talks most is nearest (Megatron-LM's order, arXiv:2104.04473).
+Neighbouring ranks form a tensor-parallel group, then a context-parallel or spatial one, then a
+data-parallel one, and pipeline stages are farthest apart: the most communication takes the nearest
+ranks (Megatron-LM's order, arXiv:2104.04473).
 """
 
 import itertools
@@ -11,186 +12,191 @@ __all__ = ["SCHEDULES", "Layout", "Machine", "layouts"]
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "gems")
 RECOMPUTE = ("none", "full")
-
-MOST_RANKS = 1_000_000  # all their divisors are looked for
+DIMENSIONS = ("data", "tensor", "pipeline", "context", "spatial")
+MAX_RANKS = 1_000_000  # the search tries every divisor
 
 
 @dataclass(frozen=True)
 class Machine:
-    """ranks: in all, `per_node` on a node. memory: bytes of a device. speed: operations a second that a device reaches on large
-    products of matrices (not the data sheet's). inside, between: bytes a second and rank in a node and between nodes.
-    latency: s a message. host: bytes a second between device and host, for offload. update: bytes a second at which the
-    optimizer reads and writes. overlap: share 0..1 of computing during which messages may travel.
-    reserve: share of the memory kept free. devices: how many compute at the same time, where ranks share them; None: all.
+    """ranks: all of them, `ranks_per_node` on each node. memory: bytes of a device.
+
+    flops_per_s: operations per second that a device reaches on large matrix products.
+    intra_node_bandwidth, inter_node_bandwidth, host_bandwidth: bytes per second per rank within a
+        node, between nodes, and between device and host (for offload).
+    latency: s per message. optimizer_bandwidth: bytes per second of the optimizer's memory traffic.
+    overlap: share 0..1 of the computing time during which communication can be hidden.
+    reserve: share 0..1 of the memory kept free.
+    devices: how many compute at the same time where ranks share them; None: all.
     """
 
     ranks: int
-    per_node: int
+    ranks_per_node: int
     memory: float
-    speed: float
-    inside: float
-    between: float
+    flops_per_s: float
+    intra_node_bandwidth: float
+    inter_node_bandwidth: float
     latency: float = 5e-6
-    host: float = 25e9
-    update: float = 1e12
+    host_bandwidth: float = 25e9
+    optimizer_bandwidth: float = 1e12
     overlap: float = 0.5
     reserve: float = 0.1
     devices: float | None = None
 
     def __post_init__(self):
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name == "devices" and value is None:
+        for name in (field.name for field in fields(self)):
+            value = getattr(self, name)
+            if name == "devices" and value is None:
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float):
-                raise ValueError(f"{field.name}: a number; got {value!r}.")
-            if field.name in ("overlap", "reserve"):
+                raise ValueError(f"{name}: a number; got {value!r}.")
+            if name in ("overlap", "reserve"):
                 if not 0 <= value <= 1:
-                    raise ValueError(f"{field.name}: a share between 0 and 1; got {value!r}.")
-            elif value < 0 or (value == 0 and field.name != "latency"):
-                raise ValueError(f"{field.name}: above 0; got {value!r}.")
-        for name in ("ranks", "per_node"):
-            if getattr(self, name) % 1:
-                raise ValueError(f"{name}: a whole number; got {getattr(self, name)!r}.")
-        if self.ranks > MOST_RANKS:
-            raise ValueError(f"ranks: at most {MOST_RANKS:,}; got {self.ranks:,}.")
-        if self.ranks > self.per_node and self.ranks % self.per_node:
+                    raise ValueError(f"{name}: a share between 0 and 1; got {value!r}.")
+            elif value < 0 or (value == 0 and name != "latency"):
+                raise ValueError(f"{name}: above 0; got {value!r}.")
+            if name in ("ranks", "ranks_per_node") and value % 1:
+                raise ValueError(f"{name}: a whole number; got {value!r}.")
+        if self.ranks > MAX_RANKS:
+            raise ValueError(f"ranks: at most {MAX_RANKS:,}; got {self.ranks:,}.")
+        if self.ranks > self.ranks_per_node and self.ranks % self.ranks_per_node:
             raise ValueError(
-                f"ranks: nodes are full, so {self.per_node} a node have to divide them; got {self.ranks}."
+                f"ranks: a multiple of ranks_per_node ({self.ranks_per_node}); got {self.ranks}."
             )
 
-    def within(self, size, stride):
-        """Whether all rings over `size` ranks that are `stride` apart lie on one node each: of 8 ranks a node, threes do not."""
-        return self.ranks <= self.per_node or self.per_node % (size * stride) == 0
+    def fits_in_node(self, size, stride):
+        """Whether every group of `size` ranks that are `stride` apart is on one node."""
+        return self.ranks <= self.ranks_per_node or self.ranks_per_node % (size * stride) == 0
 
     def link(self, size, stride):
-        """(latency, s per byte) of a ring over `size` ranks that are `stride` apart: the slowest link in it."""
-        return self.latency, 1 / (self.inside if self.within(size, stride) else self.between)
+        """(latency, s per byte) of the slowest link in a ring of `size` ranks `stride` apart."""
+        inside = self.fits_in_node(size, stride)
+        return self.latency, 1 / (
+            self.intra_node_bandwidth if inside else self.inter_node_bandwidth
+        )
 
 
 @dataclass(frozen=True)
 class Layout:
-    """data, tensor, pipeline, sequence, space: ranks along each; their product is all ranks. micro: samples in a micro-batch.
+    """data, tensor, pipeline, context, spatial: ranks along each dimension; their product is all.
 
-    schedule: of SCHEDULES, where there is a pipeline. chunks: stages on each rank if it is interleaved. zero: stage 0..3 over the
-    ranks that hold the same parameters (data, sequence, space). recompute: none or full (each layer keeps its input only).
-    offload: ZeRO-Offload. sharded_norms: Megatron's sequence parallelism, between the tensor-parallel parts.
+    micro_batch: samples in it. schedule: of SCHEDULES, for a pipeline. chunks: stages on each rank
+        of an interleaved pipeline. zero_stage: 0 to 3, over the ranks with the same parameters.
+    recompute: "none" or "full" (each layer keeps its input only). offload: ZeRO-Offload.
+    sequence_parallel: Megatron's sharding of norms and dropout over the tensor-parallel group.
     """
 
     data: int = 1
     tensor: int = 1
     pipeline: int = 1
-    sequence: int = 1
-    space: int = 1
-    micro: int = 1
+    context: int = 1
+    spatial: int = 1
+    micro_batch: int = 1
     schedule: str = "1f1b"
     chunks: int = 1
-    zero: int = 0
+    zero_stage: int = 0
     recompute: str = "none"
     offload: bool = False
-    sharded_norms: bool = True
+    sequence_parallel: bool = True
 
     @property
     def ranks(self):
-        """All ranks: the product of those along each way."""
-        return self.data * self.tensor * self.pipeline * self.sequence * self.space
+        """All ranks: the product of those along each dimension."""
+        return self.data * self.tensor * self.pipeline * self.context * self.spatial
 
     @property
-    def alike(self):
-        """Ranks that hold the same parameters."""
-        return self.data * self.sequence * self.space
+    def replicas(self):
+        """Ranks that have the same parameters before ZeRO partitions anything."""
+        return self.data * self.context * self.spatial
+
+    @property
+    def is_bidirectional(self):
+        """Whether micro-batches enter the pipeline at both ends (GEMS)."""
+        return self.schedule == "gems" and self.pipeline > 1
 
     @property
     def name(self):
         """The layout in words: "data 4, pipeline 2 (1f1b), ZeRO-1, recompute"."""
-        ways = ("data", "tensor", "pipeline", "sequence", "space")
-        parts = [f"{way} {getattr(self, way)}" for way in ways if getattr(self, way) > 1] or [
-            "1 rank"
+        chunks = f" x {self.chunks}" if self.chunks > 1 else ""
+        parts = [
+            f"{name} {getattr(self, name)}"
+            + (f" ({self.schedule}{chunks})" if name == "pipeline" else "")
+            for name in DIMENSIONS
+            if getattr(self, name) > 1
         ]
-        if self.pipeline > 1:
-            parts[-1 if self.sequence * self.space == 1 else -2] += (
-                f" ({self.schedule}{f' x {self.chunks}' * (self.chunks > 1)})"
-            )
-        parts += (
-            [f"ZeRO-{self.zero}"] * (self.zero > 0)
-            + ["offload"] * self.offload
-            + ["recompute"] * (self.recompute == "full")
-        )
-        return ", ".join(parts)
+        parts = parts or ["1 rank"]
+        parts += [f"ZeRO-{self.zero_stage}"] * (self.zero_stage > 0) + ["offload"] * self.offload
+        return ", ".join(parts + ["recompute"] * (self.recompute == "full"))
 
-    def stride(self, way):
-        """How far apart neighbours along a way are."""
-        order = ("tensor", "sequence", "space", "data", "pipeline")
+    def stride(self, dimension):
+        """How far apart neighbouring ranks along a dimension are."""
         apart = 1
-        for before in order[: order.index(way)]:
-            apart *= getattr(self, before)
-        return apart
+        for name in ("tensor", "context", "spatial", "data", "pipeline"):
+            if name == dimension:
+                return apart
+            apart *= getattr(self, name)
+        raise ValueError(f"dimension: one of {', '.join(DIMENSIONS)}; got {dimension!r}.")
 
 
 def layouts(model, machine, batch):
-    """All layouts of `batch` samples a step (over all ranks) on all ranks of the machine, one after another.
+    """Yield all layouts of a global batch of `batch` samples on all ranks of the machine.
 
-    Left out, because nobody would: tensor groups that lie on two nodes; ZeRO-2 and 3 with a pipeline (each micro-batch would send
-    all gradients or parameters again: DeepSpeed's engine refuses it); offload without ZeRO; several samples a micro-batch unless
-    a power of two.
+    Left out because they are never the best: tensor-parallel groups on two nodes; ZeRO-2 and 3 with
+    a pipeline (each micro-batch would send all gradients or parameters again; DeepSpeed refuses
+    it); offload without ZeRO; micro-batches that are no power of two.
     """
     blocks = len(model.layers) - sum(model.ends)
-    second = "sequence" if model.kind == "text" else "space"
-    for data, tensor, pipeline, other in _factors(machine.ranks):
-        if (
-            batch % data
-            or not machine.within(tensor, 1)
-            or model.widest % tensor
-            or pipeline > blocks
-        ):
+    other = "context" if model.kind == "text" else "spatial"
+    for data, tensor, pipeline, parts in _factorizations(machine.ranks):
+        if batch % data or model.max_tensor % tensor or pipeline > blocks:
             continue
-        if other > 1 and (model.length % other or model.length < 2 * other):
+        if not machine.fits_in_node(tensor, 1):
             continue
-        ways = {"data": data, "tensor": tensor, "pipeline": pipeline, second: other}
-        for micro, (schedule, chunks) in itertools.product(
-            _micro(batch // data), _schedules(pipeline, blocks)
+        if parts > 1 and (model.length % parts or model.length < 2 * parts):
+            continue
+        sizes = {"data": data, "tensor": tensor, "pipeline": pipeline, other: parts}
+        zero_stages = [0] if data * parts == 1 else [0, 1] if pipeline > 1 else [0, 1, 2, 3]
+        for micro_batch, (schedule, chunks), zero, recompute, offload in itertools.product(
+            _micro_batches(batch // data),
+            _schedules(pipeline, blocks),
+            zero_stages,
+            RECOMPUTE,
+            (False, True),
         ):
-            count = batch // data // micro
-            if pipeline > 1 and not _runs(schedule, pipeline, count):
+            if offload and not zero:
                 continue
-            for zero, recompute in itertools.product(
-                (0, 1) if pipeline > 1 else (0, 1, 2, 3), RECOMPUTE
-            ):
-                if zero and data * other == 1:
-                    continue
-                for offload in (False, True) if zero else (False,):
-                    yield Layout(
-                        **ways,
-                        micro=micro,
-                        schedule=schedule,
-                        chunks=chunks,
-                        zero=zero,
-                        recompute=recompute,
-                        offload=offload,
-                    )
+            if pipeline == 1 or _is_possible(schedule, pipeline, batch // data // micro_batch):
+                yield Layout(
+                    **sizes,
+                    micro_batch=micro_batch,
+                    schedule=schedule,
+                    chunks=chunks,
+                    zero_stage=zero,
+                    recompute=recompute,
+                    offload=offload,
+                )
 
 
-def _schedules(pipeline, layers):
+def _schedules(pipeline, blocks):
+    """[(schedule, chunks)]"""
     if pipeline == 1:
         return [("1f1b", 1)]
-    chunks = [v for v in (2, 4) if layers >= v * pipeline]
     return [(name, 1) for name in SCHEDULES if name != "interleaved"] + [
-        ("interleaved", v) for v in chunks
+        ("interleaved", chunks) for chunks in (2, 4) if blocks >= chunks * pipeline
     ]
 
 
-def _runs(schedule, stages, count):
-    """Whether a schedule runs: interleaving wants whole rounds, two directions a partner for each rank and each batch."""
-    return {"interleaved": count % stages == 0, "gems": stages % 2 == 0 and count % 2 == 0}.get(
-        schedule, True
-    )
+def _is_possible(schedule, stages, micro_batches):
+    """Interleaving needs whole rounds, GEMS a partner for each rank and each micro-batch."""
+    if schedule == "interleaved":
+        return micro_batches % stages == 0
+    return schedule != "gems" or (stages % 2 == 0 and micro_batches % 2 == 0)
 
 
-def _micro(samples):
-    return [2**k for k in range(samples.bit_length()) if samples % 2**k == 0 and 2**k <= 16]
+def _micro_batches(samples):
+    return [size for size in (1, 2, 4, 8, 16) if samples % size == 0]
 
 
-def _factors(number):
+def _factorizations(number):
     """All (a, b, c, d) with a b c d = number."""
     divisors = [k for k in range(1, number + 1) if number % k == 0]
     for a, b in itertools.product(divisors, repeat=2):

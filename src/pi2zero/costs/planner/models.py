@@ -1,8 +1,9 @@
-"""What a model asks for, layer by layer: parameters, operations, bytes kept for backward, bytes that have to travel.
+"""What a model costs layer by layer: parameters, operations, activations, bytes communicated.
 
-Sources: D. Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC21,
-arXiv:2104.04473 (operations, the appendix); V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer
-Models", MLSys 2023, arXiv:2205.05198, section 4 (bytes kept); N. Dryden et al., IPDPS 2019, arXiv:1903.06681 (halos).
+Sources: D. Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using
+Megatron-LM", SC21, arXiv:2104.04473 (operations, the appendix); V. Korthikanti et al., "Reducing
+Activation Recomputation in Large Transformer Models", MLSys 2023, arXiv:2205.05198, section 4
+(activations); N. Dryden et al., IPDPS 2019, arXiv:1903.06681 (halos).
 """
 
 from dataclasses import dataclass
@@ -11,177 +12,182 @@ from pi2zero.costs.zero import PRECISIONS
 
 __all__ = ["Layer", "Model", "convolutions", "transformer"]
 
+MAX_LAYERS = 10_000
+
 
 @dataclass(frozen=True)
 class Layer:
-    """What one layer asks for; all but the parameters for one sample (a sequence, an image).
+    """One layer's costs. All but the parameters are for one sample (a sequence or an image).
 
-    split, whole: parameters that tensor parallelism divides, and those that each of its ranks has. operations: of the forward,
-    a multiplication and an addition are two. kept, kept_whole: bytes kept for backward that it divides, and those that it
-    does not (sequence parallelism does). input, output: bytes from the layer before and to the next (the head's output: to the
-    loss); input is 0 where a layer is not made again. summed: bytes that tensor parallelism adds up in forward, by `sums`
-    all-reduces; as many in backward. turned: bytes of keys and values, which ring attention sends round. halo: bytes that one
-    neighbour in space needs, forward; as many come back.
+    params_tp: parameters that tensor parallelism (TP) shards. params_replicated: those that every
+        rank of a tensor-parallel group has.
+    flops: operations of the forward pass; a multiplication and an addition are two.
+    act_bytes_tp: activations kept for the backward pass that TP shards.
+    act_bytes_replicated: those that TP does not shard, but sequence parallelism does.
+    input_bytes, output_bytes: from the previous layer, to the next layer or, of the head, to the
+        loss. input_bytes is 0 for a layer that is not recomputed.
+    tp_allreduce_bytes, tp_allreduces: what TP all-reduces in the forward pass, and in how many
+        calls. The backward pass does as much.
+    ring_kv_bytes: keys and values that ring attention sends around.
+    halo_bytes: what one neighbour in space needs in the forward pass; as much comes back.
     """
 
-    split: float = 0
-    whole: float = 0
-    operations: float = 0
-    kept: float = 0
-    kept_whole: float = 0
-    input: float = 0
-    output: float = 0
-    summed: float = 0
-    sums: int = 0
-    turned: float = 0
-    halo: float = 0
+    params_tp: float = 0
+    params_replicated: float = 0
+    flops: float = 0
+    act_bytes_tp: float = 0
+    act_bytes_replicated: float = 0
+    input_bytes: float = 0
+    output_bytes: float = 0
+    tp_allreduce_bytes: float = 0
+    tp_allreduces: int = 0
+    ring_kv_bytes: float = 0
+    halo_bytes: float = 0
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """layers: in order. widest: by how much tensor parallelism can divide (heads; 1: not at all). kind: text or image.
+    """layers: in order. kind: "text" or "image". precision: see costs.zero_bytes.
 
-    length: tokens of a sequence, or rows of an image. precision: of costs.zero_bytes.
+    max_tensor: the most ranks of a tensor-parallel group (heads; 1: TP is not possible).
+    length: tokens of a sequence, or rows of an image.
     """
 
     layers: tuple[Layer, ...]
     kind: str
-    widest: int
+    max_tensor: int
     length: int
     precision: str = "mixed"
 
     @property
     def parameters(self):
-        """Of all layers, on all ranks together."""
-        return sum(layer.split + layer.whole for layer in self.layers)
+        """Parameters of all layers."""
+        return sum(layer.params_tp + layer.params_replicated for layer in self.layers)
 
     @property
     def ends(self):
-        """How many first and last layers stay on the first and last stage, and are not recomputed: embedding, head."""
+        """How many first and last layers (embedding, head) are not blocks.
+
+        They stay on the first and the last stage and are not recomputed.
+        """
         return (1, 1) if self.kind == "text" else (0, 1)
 
     @property
-    def operations(self):
-        """Of one sample, forward and backward, without recomputing: three times forward."""
-        return 3 * sum(layer.operations for layer in self.layers)
-
-
-MOST_LAYERS = 10_000
+    def flops(self):
+        """Operations of one sample, forward and backward, without recomputation: 3 x forward."""
+        return 3 * sum(layer.flops for layer in self.layers)
 
 
 def transformer(
     layers,
-    width,
+    hidden_size,
     heads,
-    vocabulary,
-    sequence,
+    vocab_size,
+    sequence_length,
     precision="mixed",
-    attention="blocks",
+    attention="flash",
     dropout=False,
-    tied=False,
-    split_vocabulary=True,
+    tied_embeddings=False,
+    shard_vocab=True,
 ):
-    """A GPT of `layers` blocks: layer norm, attention, layer norm, an MLP of four times the width; embedding and head.
+    """Return the Model of a GPT of `layers` blocks between an embedding and a head.
 
-    attention: "blocks" (FlashAttention's way: no matrix of sequence x sequence is kept) or "matrix". dropout: its masks are kept.
-    tied: the head uses the embedding's matrix (on another stage of a pipeline it has a copy). split_vocabulary: tensor
-    parallelism divides both.
+    A block is layer norm, attention, layer norm, and an MLP of 4 x hidden_size.
+    attention: "flash" (keeps no matrix of sequence x sequence) or "standard".
+    dropout: keeps its masks. shard_vocab: tensor parallelism shards the embedding and the head.
+    tied_embeddings: the head uses the embedding's matrix; on another stage it has a copy.
+    Raises ValueError.
     """
-    for name, value in {
-        "layers": layers,
-        "width": width,
-        "heads": heads,
-        "vocabulary": vocabulary,
-        "sequence": sequence,
-    }.items():
-        _count(name, value)
-    if layers > MOST_LAYERS:
-        raise ValueError(f"layers: at most {MOST_LAYERS:,}, each is looked at; got {layers:,}.")
-    if width % heads:
-        raise ValueError(f"heads: they share the width equally; {heads} do not divide {width}.")
-    if attention not in ("blocks", "matrix"):
-        raise ValueError(f"attention: blocks or matrix; got {attention!r}.")
-    h, s, e, mask = width, sequence, _bytes_each(precision), 1 if dropout else 0
-    scores = (
-        heads * s * (e + dropout * (1 + e)) if attention == "matrix" else 4 * heads
-    )  # a token's; in blocks: log of its sum
+    sizes = {"layers": layers, "hidden_size": hidden_size, "heads": heads}
+    sizes |= {"vocab_size": vocab_size, "sequence_length": sequence_length}
+    for name, value in sizes.items():
+        _check_count(name, value)
+    if layers > MAX_LAYERS:
+        raise ValueError(f"layers: at most {MAX_LAYERS:,}; got {layers:,}.")
+    if hidden_size % heads:
+        raise ValueError(f"heads: {heads} do not divide hidden_size, {hidden_size}.")
+    if attention not in ("flash", "standard"):
+        raise ValueError(f"attention: flash or standard; got {attention!r}.")
+    h, s, e, mask = hidden_size, sequence_length, _bytes_per_value(precision), 1 if dropout else 0
+    # Per token: standard attention keeps its scores, flash attention the logarithm of their sum.
+    scores = heads * s * (e + dropout * (1 + e)) if attention == "standard" else 4 * heads
     block = Layer(
-        split=12 * h * h + 7 * h,
-        whole=6 * h,
-        operations=s * (24 * h * h + 4 * s * h),
-        kept=s * (12 * h * e + scores),
-        kept_whole=s * (h * (4 * e + 2 * mask) + 16),
-        input=s * h * e,
-        output=s * h * e,
-        summed=2 * s * h * e,
-        sums=2,
-        turned=2 * s * h * e,
+        params_tp=12 * h * h + 7 * h,
+        params_replicated=6 * h,
+        flops=s * (24 * h * h + 4 * s * h),
+        act_bytes_tp=s * (12 * h * e + scores),
+        act_bytes_replicated=s * (h * (4 * e + 2 * mask) + 16),
+        input_bytes=s * h * e,
+        output_bytes=s * h * e,
+        tp_allreduce_bytes=2 * s * h * e,
+        tp_allreduces=2,
+        ring_kv_bytes=2 * s * h * e,
     )
-    words = vocabulary * h
+    matrix, logits = vocab_size * h, 4 * s * vocab_size
     embedding = Layer(
-        split=words * split_vocabulary,
-        whole=words * (not split_vocabulary) + s * h,
-        kept_whole=s * (8 + h * mask),
-        output=s * h * e,
-        summed=s * h * e * split_vocabulary,
-        sums=int(split_vocabulary),
+        params_tp=matrix * shard_vocab,
+        params_replicated=matrix * (not shard_vocab) + s * h,
+        act_bytes_replicated=s * (8 + h * mask),
+        output_bytes=s * h * e,
+        tp_allreduce_bytes=s * h * e * shard_vocab,
+        tp_allreduces=int(shard_vocab),
     )
-    logits = 4 * s * vocabulary
     head = Layer(
-        split=words * split_vocabulary * (not tied),
-        whole=words * (not split_vocabulary) * (not tied) + 2 * h,
-        operations=2 * s * words,
-        kept=logits * split_vocabulary,
-        kept_whole=logits * (not split_vocabulary) + s * (2 * h * e + 8),
-        output=s * vocabulary * e,
+        params_tp=matrix * shard_vocab * (not tied_embeddings),
+        params_replicated=matrix * (not shard_vocab) * (not tied_embeddings) + 2 * h,
+        flops=2 * s * matrix,
+        act_bytes_tp=logits * shard_vocab,
+        act_bytes_replicated=logits * (not shard_vocab) + s * (2 * h * e + 8),
+        output_bytes=s * vocab_size * e,
     )
     return Model((embedding, *[block] * layers, head), "text", heads, s, precision)
 
 
 def convolutions(image, layers, classes, precision="mixed", norm=True):
-    """A network of convolutions with a mean over the image and one linear layer at the end.
+    """Return the Model of a network of convolutions, a mean over the image and a linear layer.
 
-    image: [channels, rows, columns]. layers: a list of [channels, kernel, stride], padded by half the kernel. norm: batch
-    normalization after each, which keeps its input; else only the rectified output is kept, which is the next one's input.
+    image: [channels, rows, columns]. layers: a list of [channels, kernel, stride], padded by half
+    the kernel. norm: batch normalization after each convolution, which keeps its input. Without it
+    only the rectified output is kept, which is the next layer's input. Raises ValueError.
     """
-    channels, rows, columns = (_count("image", value) for value in image)
-    length, e, made = rows, _bytes_each(precision), []
-    for place, row in enumerate(layers):
-        out, kernel, stride = (_count(f"convolutions: row {place + 1}", value) for value in row)
+    channels, rows, columns = (_check_count("image", value) for value in image)
+    length, e, network = rows, _bytes_per_value(precision), []
+    for number, row in enumerate(layers, 1):
+        out, kernel, stride = (_check_count(f"layers: row {number}", value) for value in row)
         if kernel > min(rows, columns):
             raise ValueError(
-                f"convolutions: the kernel of row {place + 1}, {kernel}, is larger than what is left of the image."
+                f"layers: the kernel of row {number}, {kernel}, is larger than the image there."
             )
         halo = (kernel // 2) * columns * channels * e
         weights, taken = kernel**2 * channels * out, channels * rows * columns * e
         rows, columns, channels = -(-rows // stride), -(-columns // stride), out
         pixels = rows * columns
-        made.append(
+        network.append(
             Layer(
-                whole=weights + out * (2 if norm else 1),
-                operations=2 * weights * pixels,
-                kept_whole=(place == 0) * taken + pixels * out * e * (1 + norm),
-                input=taken,
-                output=pixels * out * e,
-                halo=halo,
+                params_replicated=weights + out * (2 if norm else 1),
+                flops=2 * weights * pixels,
+                act_bytes_replicated=(number == 1) * taken + pixels * out * e * (1 + norm),
+                input_bytes=taken,
+                output_bytes=pixels * out * e,
+                halo_bytes=halo,
             )
         )
-    _count("classes", classes)
+    _check_count("classes", classes)
     head = Layer(
-        whole=(channels + 1) * classes,
-        operations=2 * channels * classes,
-        kept_whole=e * (channels + classes),
+        params_replicated=(channels + 1) * classes,
+        flops=2 * channels * classes,
+        act_bytes_replicated=e * (channels + classes),
     )
-    return Model((*made, head), "image", 1, length, precision)
+    return Model((*network, head), "image", 1, length, precision)
 
 
-def _count(name, value):
+def _check_count(name, value):
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{name}: whole numbers of 1 or more; got {value!r}.")
     return value
 
 
-def _bytes_each(precision):
+def _bytes_per_value(precision):
     if precision not in PRECISIONS:
         raise ValueError(f"precision: one of {', '.join(PRECISIONS)}; got {precision!r}.")
     return PRECISIONS[precision][0]
