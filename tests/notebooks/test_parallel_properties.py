@@ -194,12 +194,13 @@ def test_a_plan_keeps_its_promises_whatever_is_asked(
     except ValueError as error:
         assert "no layout" in str(error)
         return
-    assert len({row.layout for row in plan.rows}) == len(plan.rows)
-    for row in plan.rows:
+    assert len({each.layout for each in plan.candidates}) == len(plan.candidates)
+    for row in plan.candidates:
         assert (
-            row.layout.ranks == machine.ranks and batch % (row.layout.data * row.layout.micro) == 0
+            row.layout.ranks == machine.ranks
+            and batch % (row.layout.data * row.layout.micro_batch) == 0
         )
-        assert (row.parts is not None) == (row.held <= plan.room)
-    least = batch * gpt.operations / machine.speed / machine.ranks
-    assert all(row.seconds >= least * (1 - 1e-9) for row in plan.fitting)
-    assert all(plan.others().values())
+        assert (row.parts is not None) == (row.total_bytes <= plan.usable_memory)
+    least = batch * gpt.flops / machine.flops_per_s / machine.ranks
+    assert all(row.step_time >= least * (1 - 1e-9) for row in plan.fitting)
+    assert all(plan.why_others_lose().values())
