@@ -11,7 +11,7 @@ from pathlib import Path
 
 import batchspawner  # noqa: F401  (adds the hub's API by which a server on a node reports its port)
 
-from pi2zero.hosts.place import facing
+from pi2zero.hosts.place import local_address_towards
 
 c = get_config()  # noqa: F821
 load_subconfig("common.py")  # noqa: F821
@@ -20,7 +20,7 @@ HERE = Path(__file__).resolve().parent
 c.JupyterHub.spawner_class = "batchspawner.SlurmSpawner"
 # The address at which nodes reach this host. Its own name may lead elsewhere (127.0.1.1 on Debian).
 nodes = subprocess.run(["sinfo", "-hN", "-o", "%N"], capture_output=True, text=True).stdout.split()
-c.JupyterHub.hub_ip = facing(nodes[0]) if nodes else ""
+c.JupyterHub.hub_ip = local_address_towards(nodes[0]) if nodes else ""
 if c.JupyterHub.hub_ip.startswith("127.") or not nodes:
     sys.exit(
         "Slurm names no node other than this machine, so no node would reach the hub. "

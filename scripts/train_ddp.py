@@ -21,7 +21,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel  # NEW
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset  # NEW
 
-from pi2zero.ranks import together  # NEW
+from pi2zero.ranks import gather_or_raise  # NEW
 
 
 def main():
@@ -39,7 +39,7 @@ def main():
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=args.momentum)
     order = f"--seed {args.seed} --batch-size {args.batch_size}"  # decides which images a step takes: a resumed run keeps it
-    done = together(lambda: load(args.checkpoint, order, model, optimizer) if args.resume else 0)[rank]  # NEW
+    done = gather_or_raise(lambda: load(args.checkpoint, order, model, optimizer) if args.resume else 0)[rank]  # NEW
     optimizer.param_groups[0].update(lr=args.lr, momentum=args.momentum)  # of this call, not the checkpoint's
     same((done, fingerprint(model)), "epochs and parameters", ": share one checkpoint")  # NEW
     ddp = DistributedDataParallel(model)  # NEW

@@ -20,7 +20,7 @@ from sklearn.model_selection import train_test_split
 from torch import nn
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
-from pi2zero.ranks import join, leave, together  # NEW
+from pi2zero.ranks import gather_or_raise, join, leave  # NEW
 
 
 def main():
@@ -42,7 +42,7 @@ def main():
     args.checkpoint = args.checkpoint and f"{args.checkpoint}.{rank}"  # NEW
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=args.momentum)
     order = f"--seed {args.seed} --batch-size {args.batch_size}"  # decides which images a step takes: a resumed run keeps it
-    every = together(lambda: load(args.checkpoint, order, model, optimizer) if args.resume else 0)  # NEW
+    every = gather_or_raise(lambda: load(args.checkpoint, order, model, optimizer) if args.resume else 0)  # NEW
     if every[rank] < max(every) and Path(part := f"{args.checkpoint}.part").exists():  # NEW (a kill came between the renames)
         Path(part).replace(args.checkpoint)  # NEW
     done = load(args.checkpoint, order, model, optimizer) if args.resume else 0

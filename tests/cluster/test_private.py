@@ -22,7 +22,7 @@ import pi2zero
 from pi2zero import ownership
 from pi2zero.cluster import engines
 from pi2zero.hosts import place
-from pi2zero.hosts.seal import ports_of, strangers
+from pi2zero.hosts.port_filter import foreign_peer_uids, listening_sockets
 from pi2zero.ranks import start_deepspeed
 
 pytestmark = [
@@ -92,7 +92,7 @@ EVERYWHERE = ("0.0.0.0", "::")
 
 def open_ports(pid):
     """The sockets on which a process listens for everybody."""
-    return [c for c in ports_of(pid) if c.laddr.ip in EVERYWHERE]
+    return [c for c in listening_sockets(pid) if c.laddr.ip in EVERYWHERE]
 
 
 def listening(its: engines.Engines):
@@ -108,7 +108,7 @@ def listening(its: engines.Engines):
 
 def test_cells_are_read_without_encryption_and_only_then(ranks, tries, monkeypatch):
     monkeypatch.setenv("IPP_ENABLE_CURVE", "0")
-    plain = engines.Engines(1, lambda what: None)
+    plain = engines.Engines(1, lambda what: None, place.Place())
     try:
         ports, view = [port for _, port in listening(plain)], plain.client[:]
         heard = tries(
@@ -167,14 +167,14 @@ def test_no_port_is_open_to_all(ranks, tries, monkeypatch):
     ]
     pmix = [
         ("127.0.0.1", c.laddr.port)
-        for c in ports_of(ranks._engines.mpirun_pid, True)
+        for c in listening_sockets(ranks._engines.mpirun_pid, True)
         if c.laddr.ip == "127.0.0.1"
     ]
     assert pmix and tries("knock", ports=ports + pmix) == [], (
         "PMIx believes whoever comes who they say they are"
     )
-    monkeypatch.setattr(engines, "seal", lambda pid, *friends, **how: 1)
-    unsealed = engines.Engines(1, lambda what: None)
+    monkeypatch.setattr(engines, "restrict_listeners", lambda pid, *friends, **how: 1)
+    unsealed = engines.Engines(1, lambda what: None, place.Place())
     try:
         ports = [
             ("127.0.0.1", c.laddr.port)
@@ -184,7 +184,9 @@ def test_no_port_is_open_to_all(ranks, tries, monkeypatch):
         assert tries("knock", ports=ports) == [port for _, port in ports]
     finally:
         unsealed.stop()
-    assert not Path(place.segments(unsealed.folder)).exists() and not unsealed.folder.exists()
+    assert (
+        not Path(place.shared_memory_dir(unsealed.folder)).exists() and not unsealed.folder.exists()
+    )
     tries("knock", ports=listening(ranks._engines))
     ranks.run("dist.all_reduce(x)\nassert x.item() == 4")
 
@@ -192,7 +194,7 @@ def test_no_port_is_open_to_all(ranks, tries, monkeypatch):
 @pytest.mark.parametrize("listens", ["127.0.0.1", "::"])
 def test_who_has_connected_to_a_rank_is_known(tries, user, listens):
     """gloo takes whoever is first for a rank: `join` looks before anything is exchanged."""
-    assert strangers() == set()
+    assert foreign_peer_uids() == set()
     both = (
         {"family": socket.AF_INET6, "dualstack_ipv6": True} if listens == "::" else {}
     )  # as torch's store listens
@@ -201,13 +203,13 @@ def test_who_has_connected_to_a_rank_is_known(tries, user, listens):
         socket.create_connection(("127.0.0.1", server.getsockname()[1])),
     ):
         mine, _ = server.accept()
-        assert strangers() == set(), "one's own"
+        assert foreign_peer_uids() == set(), "one's own"
         seen = []
 
         def accept():
             caller, _ = server.accept()
             with caller:
-                seen.append(strangers())
+                seen.append(foreign_peer_uids())
                 caller.sendall(b"seen")
 
         mine.close()
@@ -226,7 +228,7 @@ def test_signals_environments_and_files(ranks, tries, user):
     assert len(tries("look", pids=pids)) == 1, "its own"
     assert len(tries("kill", pids=pids)) == 1, "its own"
     folder = ranks._engines.folder
-    segments = list(Path(place.segments(folder)).iterdir())
+    segments = list(Path(place.shared_memory_dir(folder)).iterdir())
     of_mpi = [folder.parent / f"ompi.{ranks._engines.mpirun_pid}", *segments]
     assert of_mpi[0].is_dir() and len(of_mpi) >= 1 + 4
     with tempfile.TemporaryDirectory(dir=folder.parent) as own:
@@ -252,7 +254,7 @@ def test_deepspeed_s_shared_memory_is_not_taken_from_somebody_else(user, monkeyp
     shutil.chown(file, user)
     with file.open():
         for there in (True, False):  # he may take its name away again
-            with pytest.raises(RuntimeError, match=r"Another user of this machine .* has laid"):
+            with pytest.raises(RuntimeError, match=r"Another user of this machine .* has made"):
                 start_deepspeed.refuse_others(file)
             if there:
                 file.unlink()

@@ -18,7 +18,6 @@ import pytest
 from pi2zero import built, doctor, ownership
 from pi2zero.doctor import checks, table
 from pi2zero.doctor.probes import Probe
-from pi2zero.hosts import limits
 
 NAMES = [
     "Python",
@@ -143,6 +142,20 @@ def test_an_mpirun_of_another_mpi(probe, other_environment):
     other.write_text("#!/bin/sh\necho 'mpirun (Open MPI) 4.1.4'\n")
     other.chmod(0o755)
     assert "ranks would not find each other" in sick(checks.check_mpi(probe)).detail
+
+
+@pytest.mark.parametrize(
+    ("library", "mpirun", "status"),
+    [
+        ("Open MPI 5.0.1", "mpirun (Open MPI) 5.0.11", "failed"),
+        ("Open MPI 5.0.11", "mpirun (Open MPI) 5.0.1", "failed"),
+        ("Open MPI 5.0.11", "mpirun (Open MPI) 5.0.11rc1", "ok"),
+        ("Open MPI 5.0.11", "mpirun (Open MPI) 5.0.11", "ok"),
+    ],
+)
+def test_versions_are_compared_whole(library, mpirun, status):
+    found = checks.check_mpi(lambda name: ({"library": library, "mpirun": mpirun}, ""))
+    assert found.status == status
 
 
 def test_a_wrong_answer_is_not_a_good_one():
@@ -349,23 +362,6 @@ def test_a_leftover_is_named():
         left.kill()
         left.wait()
     assert str(left.pid) not in checks.check_leftovers().detail
-
-
-def test_limits_of_a_container(tmp_path):
-    """Limits may stand in this group or in one above it; files as the kernel writes them."""
-    job = tmp_path / "slurm" / "job_7"
-    job.mkdir(parents=True)
-    table = tmp_path / "cgroup"
-    table.write_text("1:name=systemd:/\n0::/slurm/job_7\n")
-    (job / "cpu.max").write_text("max 100000\n")
-    (job.parent / "cpu.max").write_text("50000 100000\n")
-    (job / "memory.max").write_text("3000000000\n")
-    (job / "memory.current").write_text("2500000000\n")
-    (job / "memory.stat").write_text("anon 1\ninactive_file 1000000000\n")
-    assert limits.cores(tmp_path, table) == 0.5
-    assert limits.free_memory(tmp_path, table) == min(1.5e9, psutil.virtual_memory().available)
-    assert limits.total_memory(tmp_path, table) == min(3e9, psutil.virtual_memory().total)
-    assert limits.total_memory(tmp_path, tmp_path / "absent") == psutil.virtual_memory().total
 
 
 def test_unknown_command_is_explained():

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from pi2zero.mpi import mpi_env
-from pi2zero.ranks.gpus import Seat, deal, deal_aloud, sentences, sit
+from pi2zero.ranks.gpus import VisibleGpus, assign, assign_with_messages, detect, messages_for
 
 HERE = Path(__file__).parents[1] / "helpers"
 ABCD = ("a", "b", "c", "d")
 
 
-def seats(*sees, hosts=None):
+def views(*sees, hosts=None):
     """Each rank's seat; by default all on one host."""
     hosts = hosts or ["node1"] * len(sees)
     return [
-        Seat(host, hosts[:rank].count(host), tuple(seen))
+        VisibleGpus(host, hosts[:rank].count(host), tuple(seen))
         for rank, (host, seen) in enumerate(zip(hosts, sees, strict=True))
     ]
 
@@ -39,26 +39,26 @@ def seats(*sees, hosts=None):
     ],
 )
 def test_gpus_are_dealt_by_what_each_rank_sees(sees, chosen, own):
-    assert deal(seats(*sees)) == (chosen, own)
+    assert assign(views(*sees)) == (chosen, own)
 
 
 def test_gpus_of_two_hosts_are_not_mixed_up():
-    two = seats("ab", "ab", "cd", "cd", hosts=["node1", "node1", "node2", "node2"])
-    assert deal(two) == ([0, 1, 0, 1], True)
-    assert sentences(two, [0, 1, 0, 1]) == []
-    mixed = seats("ab", "ab", "", "", hosts=["node1", "node1", "node2", "node2"])
-    assert deal(mixed) == ([None] * 4, False), (
+    two = views("ab", "ab", "cd", "cd", hosts=["node1", "node1", "node2", "node2"])
+    assert assign(two) == ([0, 1, 0, 1], True)
+    assert messages_for(two, [0, 1, 0, 1]) == []
+    mixed = views("ab", "ab", "", "", hosts=["node1", "node1", "node2", "node2"])
+    assert assign(mixed) == ([None] * 4, False), (
         "the hosts agree: no rank waits in nccl for one that is in gloo"
     )
 
 
 def test_the_order_is_the_local_ranks_not_the_ranks():
-    crossed = [Seat("node1", 1, ABCD), Seat("node1", 0, ABCD)]
-    assert deal(crossed) == ([1, 0], True)
+    crossed = [VisibleGpus("node1", 1, ABCD), VisibleGpus("node1", 0, ABCD)]
+    assert assign(crossed) == ([1, 0], True)
 
 
 def words(*sees, **more):
-    return " ".join(sentences(seats(*sees, **more), deal(seats(*sees, **more))[0]))
+    return " ".join(messages_for(views(*sees, **more), assign(views(*sees, **more))[0]))
 
 
 def test_what_has_to_be_said_is_said():
@@ -68,7 +68,7 @@ def test_what_has_to_be_said_is_said():
         == "GPUs LIE IDLE: 2 of 4 on node1. Start 4 ranks to use all of them, one each (now: 2)."
     )
     assert words("ab", "c", hosts=["node1", "node2"]).startswith("GPUs LIE IDLE: 1 of 2 on node1.")
-    assert words(["a"], ["a"]).startswith("2 ranks share 1 GPU: all ranks talk over gloo")
+    assert words(["a"], ["a"]).startswith("2 ranks share 1 GPU: all ranks communicate by gloo")
     assert words("ab", "ab", "ab").startswith("2 ranks share 1 GPU:")
     assert words(["a"], []).startswith(
         "Rank 1 sees no GPU, the others do: all ranks compute on the CPU."
@@ -86,18 +86,18 @@ def test_a_torch_for_the_cpu_on_a_gpu_node_is_told(tmp_path, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr("torch.version.cuda", None)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
-    there = [sit(rank) for rank in range(2)]
-    (told,) = deal_aloud(there)[2]
+    there = [detect(rank) for rank in range(2)]
+    (told,) = assign_with_messages(there).messages
     assert told.startswith(
         f"GPUs LIE IDLE: 2 on {there[0].host}; this torch was built for the CPU. make clean, then make lab"
     )
     monkeypatch.setattr(
         "torch.version.cuda", "13.0"
     )  # it could use them: then this process was given none
-    assert deal_aloud([sit(0)])[2] == []
+    assert assign_with_messages([detect(0)]).messages == []
     monkeypatch.setattr("torch.version.cuda", None)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # its user wants none
-    assert deal_aloud([sit(0)])[2] == []
+    assert assign_with_messages([detect(0)]).messages == []
 
 
 CASES = {
@@ -164,7 +164,7 @@ def test_a_gpu_each_is_nccl_with_its_device_id_and_gloo_for_the_cpu(joined):
 def test_several_ranks_on_a_gpu_are_gloo_and_rank_0_says_so(joined):
     assert [one[:2] for one in joined["shared"]] == [["cuda:0", "gloo"]] * 4
     assert joined["shared"][0][2] == [["set_device", 0], ["init_process_group", "gloo", None]]
-    assert joined["shared"][0][3].startswith("4 ranks share 1 GPU: all ranks talk over gloo")
+    assert joined["shared"][0][3].startswith("4 ranks share 1 GPU: all ranks communicate by gloo")
     assert [one[3] for one in joined["shared"][1:]] == [""] * 3
 
 
@@ -301,31 +301,31 @@ def test_slurm_s_local_id_counts_where_it_numbers_this_host_s_ranks():
 
 def test_rank_0_s_address_is_one_that_answers(monkeypatch):
     """The others' try is real; the list of rank 0's interfaces is given."""
-    from pi2zero.ranks import meeting
+    from pi2zero.ranks import rendezvous
 
     class Comm:
         rank = 1
         bcast = staticmethod(lambda _: ([("ib0", "192.0.2.1"), ("eth0", "127.0.0.1")], port))
         allgather = staticmethod(lambda reached: [{"192.0.2.1", "127.0.0.1"}, reached])
 
-    monkeypatch.setattr(meeting, "REACH", 0.3)
-    with meeting.socket.socket() as listener:
+    monkeypatch.setattr(rendezvous, "REACH", 0.3)
+    with rendezvous.socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         port = listener.getsockname()[1]
-        assert meeting.common_address(Comm, speaks=True) == "127.0.0.1"
+        assert rendezvous.common_address(Comm, tries=True) == "127.0.0.1"
     with pytest.raises(
         RuntimeError,
         match=r"192\.0\.2\.1 \(ib0\), 127\.0\.0\.1 \(eth0\)\. Name the network interface",
     ):
-        meeting.common_address(Comm, speaks=True)
+        rendezvous.common_address(Comm, tries=True)
 
 
 def test_an_interface_that_is_named_is_the_only_one_tried(monkeypatch):
-    from pi2zero.ranks import meeting
+    from pi2zero.ranks import rendezvous
 
-    names = [name for name, _ in meeting.own_addresses()]
+    names = [name for name, _ in rendezvous.own_addresses()]
     if not names:
         pytest.skip("this machine has no network interface but lo")
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", names[-1])
-    assert {name for name, _ in meeting.own_addresses()} == {names[-1]}
+    assert {name for name, _ in rendezvous.own_addresses()} == {names[-1]}

@@ -22,7 +22,9 @@ class Horovod:
     rank = local_rank = staticmethod(lambda: 0)
 
     def __init__(self, nccl, *sees):
-        self.seats = [gpus.Seat("node1", rank, tuple(seen)) for rank, seen in enumerate(sees)]
+        self.seats = [
+            gpus.VisibleGpus("node1", rank, tuple(seen)) for rank, seen in enumerate(sees)
+        ]
         self.nccl_built = lambda: nccl
 
     def size(self):
@@ -64,7 +66,7 @@ class Horovod:
     ],
 )
 def test_horovod_s_device_and_what_is_said(capsys, monkeypatch, nccl, sees, device, says):
-    monkeypatch.setattr(gpus, "sit", lambda local_rank: None)
+    monkeypatch.setattr(gpus, "detect", lambda local_rank: None)
     assert gpus.for_horovod(Horovod(nccl, *sees)) == device
     said = capsys.readouterr().err
     assert said.startswith(says) and bool(said) == bool(says)

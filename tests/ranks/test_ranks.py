@@ -79,9 +79,13 @@ def test_a_rank_that_ends_by_an_error_ends_the_others(launcher, tmp_path):
     assert done.returncode != 0 and "rank 1 has no checkpoint" in done.stderr, done.stderr
 
 
-def test_what_is_set_already_wins(mpi_set, monkeypatch):
-    monkeypatch.delenv("OMPI_MCA_btl", raising=False)
-    where = {"OMPI_MCA_btl_sm_backing_directory": "/dev/shm/ours"}
-    assert one_host_env("/dev/shm/ours") == where | {"OMPI_MCA_btl": "self,sm"}
+def test_no_rank_of_one_host_uses_the_network_but_what_is_set_already_wins(mpi_set, monkeypatch):
+    """Open MPI with UCX or OFI and a fast network would take their pml, and ignore the btl."""
+    names = ("btl", "pml", "btl_sm_backing_directory")
+    for name in names:
+        monkeypatch.delenv(f"OMPI_MCA_{name}", raising=False)
+    found = one_host_env("/dev/shm/ours")
+    assert [found[f"OMPI_MCA_{name}"] for name in names] == ["self,sm", "ob1", "/dev/shm/ours"]
+    assert found["UCX_NET_DEVICES"] == "lo"
     monkeypatch.setenv("OMPI_MCA_btl", "self,sm,tcp")
-    assert one_host_env("/dev/shm/ours") == where | {"OMPI_MCA_btl": "self,sm,tcp"}
+    assert one_host_env("/dev/shm/ours")["OMPI_MCA_btl"] == "self,sm,tcp"

@@ -30,12 +30,12 @@ time.sleep(2)
 print("rank 0 has written its results")
 """
 TOLD = """
-print(me.rank, ranks.together(lambda: 10 * me.rank), flush=True)
+print(me.rank, ranks.gather_or_raise(lambda: 10 * me.rank), flush=True)
 def load():
     if me.rank == 1:
         raise SystemExit("rank 1's file is damaged")
 try:
-    ranks.together(load)
+    ranks.gather_or_raise(load)
 except SystemExit as stop:
     print(me.rank, stop, flush=True)
 ranks.leave()

@@ -16,11 +16,12 @@ from pi2zero.cluster.history import Cell, History
 from pi2zero.cluster.report import CellSources, Outcome, render
 from pi2zero.cluster.space import too_little
 from pi2zero.cluster.views import noting
+from pi2zero.cluster.warden import ensure_warden
 from pi2zero.cluster.watch import Watch
 from pi2zero.hosts.find import find
 from pi2zero.hosts.limits import cores
 from pi2zero.hosts.place import Place
-from pi2zero.hosts.slurm import cancel_left
+from pi2zero.hosts.slurm import cancel_job_in
 from pi2zero.mpi import name_ranks
 
 CROWDED = 4  # ranks a core, above which `start` says a word about it
@@ -276,14 +277,20 @@ def start(n: int = 4, on=None) -> MPICluster:
         raise ValueError(
             f"n is the number of ranks, a whole number from 1 up; got {n!r}. Try pi2zero.start(n=4)."
         )
-    place, former = find(on), History()
+    request, former = find(on), History()
     if before := current():
         former = before._told()
         before.stop()
     ownership.end_marked(f"{ownership.owner_mark()}cluster-")  # of a start that was interrupted
     progress = Progress(f"Starting {n} rank{'s' * (n != 1)}")
     try:
-        cluster = take(MPICluster(n, progress, former, place))
+        ensure_warden()  # it also cancels a Slurm job if this kernel is killed
+        place = request.allocate(n, progress)
+        try:
+            cluster = take(MPICluster(n, progress, former, place))
+        except BaseException:
+            place.give_back()
+            raise
     except (ClusterError, OSError) as error:
         if full := too_little():
             raise ClusterError(f"{full} What failed said:\n{error}") from None
@@ -294,7 +301,7 @@ def start(n: int = 4, on=None) -> MPICluster:
         crowd = f" They share {cores():g} cores: results are right, cells are slow."
     library = cluster.info[0]["library"]
     progress.done(
-        f"{n} rank{plural} up{cluster.place.words(n)} ({library}), {{seconds:.1f}} s. %%px runs a cell on all of them.{crowd}"
+        f"{n} rank{plural} up{cluster.place.describe(n)} ({library}), {{seconds:.1f}} s. %%px runs a cell on all of them.{crowd}"
     )
     cluster.activate()
     return cluster
@@ -314,7 +321,7 @@ def reset() -> str:
     if current():
         current().stop()
     for folder in ownership.run_dirs():
-        cancel_left(folder)
+        cancel_job_in(folder)
     ownership.end_marked(spare=idle)
     ownership.remove_run_dirs()
     ownership.remove_unused_segments()

@@ -22,10 +22,10 @@ from pi2zero.cluster.pulse import pulse_path
 from pi2zero.cluster.report import Frame, parse_stack
 from pi2zero.cluster.warden import ensure_warden
 from pi2zero.hosts.agent import is_rank
-from pi2zero.hosts.every import Hosts
-from pi2zero.hosts.place import Place, own_variables, segments
-from pi2zero.hosts.reach import HostError
-from pi2zero.hosts.seal import seal
+from pi2zero.hosts.group import HostGroup
+from pi2zero.hosts.host import HostError
+from pi2zero.hosts.place import Place, shared_memory_dir, variables_for_ranks
+from pi2zero.hosts.port_filter import restrict_listeners
 from pi2zero.mpi import RUN_DIR, mpi_env, one_host_env
 
 LOG = re.compile(
@@ -54,19 +54,20 @@ class Engines:
     itself (see `enrol.enrol`). All of them change when the ranks are replaced.
     """
 
-    def __init__(self, n: int, progress, place: Place = Place()):  # noqa: B008 (it cannot be changed)
+    def __init__(self, n: int, progress, place: Place | None = None):
         mpi_env()
-        self.n, self.place = n, Place()
+        self.n, self.place = n, place or Place()
         self.mark = f"{ownership.owner_mark()}cluster-{time.monotonic_ns()}/"
         self.client = self.hosts = self.ipp = None
         self._former: set[str] = set()  # uuids of engines that were replaced
         self._stopped, self._starting = False, threading.Lock()
-        self.folder = ownership.make_run_dir(place.folder)
+        self.folder = ownership.make_run_dir(
+            ownership.TMP_ON_EVERY_HOST if self.place.slots else None
+        )
         try:
             ensure_warden()
-            self.place = place.take(n, self.folder, progress)
             self.patience = START_TIMEOUT + PER_RANK * n + ELSEWHERE * bool(self.place.slots)
-            self.hosts = Hosts(self.place, self.mark, self.folder)
+            self.hosts = HostGroup(self.place, self.mark, self.folder)
             self._start(progress)
         except HostError as error:
             self.stop()
@@ -159,9 +160,9 @@ class Engines:
             RUN_DIR: str(self.folder),
         }
         environment |= (
-            own_variables() | environment
+            variables_for_ranks() | environment
             if self.place.slots
-            else one_host_env(segments(self.folder))
+            else one_host_env(shared_memory_dir(self.folder))
         )
         self.ipp.config.EngineLauncher.environment = environment
         self.ipp.config.MPILauncher.mpi_args = self.place.mpi_args(self.n, environment, self.folder)
@@ -178,7 +179,7 @@ class Engines:
                 raise ClusterError("The cluster was stopped while its ranks were starting.")
             time.sleep(0.05)
             progress(f"{len(fresh)} of {self.n} MPI ranks")
-            sealed = sealed or seal(self.mpirun_pid, self.hosts.friends)
+            sealed = sealed or restrict_listeners(self.mpirun_pid, self.hosts.addresses)
             alive = self._ranks_alive()
             started = max(started, alive)
             if alive < started or not is_alive(self.mpirun_pid):
@@ -192,12 +193,12 @@ class Engines:
                     f"{self.output()}\nTry `python -m pi2zero doctor` in a terminal, or fewer ranks."
                 )
         # Again: a port may have been opened since, and nobody comes any more; PMIx's only where ranks may spawn others
-        seal(
+        restrict_listeners(
             self.mpirun_pid,
             loopback="tcp"
             not in self.ipp.config.EngineLauncher.environment.get("OMPI_MCA_btl", "tcp"),
         )
-        self.hosts.seal(self.ranks_mark)
+        self.hosts.restrict_listeners(self.ranks_mark)
         try:
             found = (
                 self.client[fresh]
@@ -274,7 +275,7 @@ class Engines:
 
     def has_spawned(self) -> bool:
         """Whether processes live that the ranks have spawned: Open MPI has more children than ranks."""
-        return self._ranks_alive() + sum(host.launched() for host in self.hosts.others) > self.n
+        return self._ranks_alive() + sum(host.launched() for host in self.hosts.remote) > self.n
 
     def _ranks_alive(self) -> int:
         """Live ranks among mpirun's children. mpirun itself may stay for ever after a rank has failed in MPI_Init."""
@@ -290,13 +291,13 @@ class Engines:
 
     def death_notes(self) -> dict[int, str]:
         """Ranks that are gone, and why; empty if all live. When one dies, mpirun ends the others: those are left out."""
-        notes = self.hosts.on_lost() or self._notes_of_processes()
+        notes = self.hosts.ranks_on_lost() or self._notes_of_processes()
         if notes and (over := self.place.why_over()):
             return dict.fromkeys(range(self.n), over)
         return notes
 
     def _notes_of_processes(self) -> dict[int, str]:
-        dead = self.hosts.gone()
+        dead = self.hosts.dead_ranks()
         if not dead and is_alive(self.mpirun_pid):
             return (
                 {}
@@ -315,14 +316,14 @@ class Engines:
         said = self.output()
         if (notes := exit_reasons(said)) or not (cut := cut_off(said)):
             return notes
-        first = self.hosts.ended_first(cut)
+        first = self.hosts.first_to_exit(cut)
         why = "its process is gone, and how it ended is not known" if len(first) < 2 else NOT_KNOWN
         return dict.fromkeys(first, why)
 
     def stacks(self, which: list[int]) -> dict[int, list[Frame]]:
         """Where ranks are now, innermost frame first: also inside an MPI call that will never return."""
         paths = {rank: enrol.stack_path(str(self.folder), rank) for rank in which}
-        texts = self.hosts.read(paths, lambda: self.signal(enrol.STACK_SIGNAL, which))
+        texts = self.hosts.read_after(paths, lambda: self.signal(enrol.STACK_SIGNAL, which))
         return {rank: parse_stack(text) for rank, text in texts.items()}
 
     def execute(self, source: str, which: list[int]):

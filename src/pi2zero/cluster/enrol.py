@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pi2zero.cluster.output import Capped
 from pi2zero.cluster.pulse import Pulse, pulse_path
-from pi2zero.hosts.place import facing, interface_of
+from pi2zero.hosts.place import interface_of, local_address_towards
 from pi2zero.mpi import ADDRESS, local_rank, mpi_library
 from pi2zero.ownership import make_private_dir, owner_mark
 
@@ -40,7 +40,7 @@ def enrol(run_dir: str, kernel: str = "") -> dict:
         "LOCAL_RANK", str(local_rank(MPI.COMM_WORLD)[0])
     )  # launchers and DeepSpeed read it
     if kernel:
-        os.environ[ADDRESS] = facing(kernel)
+        os.environ[ADDRESS] = local_address_towards(kernel)
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface_of(os.environ[ADDRESS])[0])
         os.environ.setdefault(
             "TORCH_CPP_LOG_LEVEL", "ERROR"

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from pi2zero.hosts.slurm import cancel_left
+from pi2zero.hosts.slurm import cancel_job_in
 from pi2zero.ownership import (
     MARK,
     end_marked,
@@ -43,7 +43,7 @@ def main(owner: str) -> None:
         time.sleep(0.5)
     end_marked(owner)
     for folder in run_dirs(owner):
-        cancel_left(folder)
+        cancel_job_in(folder)
     remove_run_dirs(owner)
     remove_unused_segments()
 

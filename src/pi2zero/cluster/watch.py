@@ -10,7 +10,7 @@ from ipyparallel.error import CompositeError, RemoteError
 from pi2zero.cluster.hang import Standing
 from pi2zero.cluster.report import Outcome
 from pi2zero.cluster.show import Show
-from pi2zero.hosts.together import uninterrupted
+from pi2zero.hosts.concurrency import defer_sigint
 
 SOON = 0.3  # s that a cell gets to end by itself, before anybody looks
 POLL = 0.1  # s between two looks
@@ -49,7 +49,7 @@ class Watch:
         sent: ipyparallel's AsyncResult, if the ranks have been given it already.
         """
         try:
-            with uninterrupted():  # a cell that has been sent is watched
+            with defer_sigint():  # a cell that has been sent is watched
                 self.sent = sent or self.engines.execute(source, self.ranks)
                 # One result for each rank: a joint result would not come before the last rank, which may never finish.
                 self.results = dict(zip(self.ranks, self.sent.split(), strict=True))

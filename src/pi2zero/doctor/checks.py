@@ -131,7 +131,7 @@ def check_mpi(probe: Probe) -> Result:
             "MPI", "failed", f"{seen['library']}, but there is no mpirun on the PATH", again
         )
     version = re.search(r"\d[\d.]*", seen["library"])
-    if version and version[0] not in seen["mpirun"]:
+    if version and version[0] not in re.findall(r"\d[\d.]*", seen["mpirun"]):
         detail = f"mpi4py uses {seen['library']}, but mpirun is {seen['mpirun']}: ranks would not find each other"
         return Result("MPI", "failed", detail, again)
     if not seen["library"].startswith(TRIED_MPI):

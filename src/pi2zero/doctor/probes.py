@@ -17,11 +17,11 @@ def mpi() -> dict:
     import mpi4py
 
     mpi4py.rc.initialize = False
-    from pi2zero.mpi import mpi_env, mpi_library, mpirun_words
+    from pi2zero.mpi import mpi_env, mpi_library, mpirun_version
 
     library = mpi_library()  # without it, mpirun does not matter
     mpi_env()
-    return {"library": library, "mpirun": mpirun_words()}
+    return {"library": library, "mpirun": mpirun_version()}
 
 
 def world() -> dict:
@@ -88,15 +88,15 @@ def cluster() -> dict:
 
 
 def closes() -> bool:
-    """Whether this user may close another process's listening socket to strangers, as is done with mpirun's (hosts/seal.py)."""
-    from pi2zero.hosts.seal import seal
+    """Whether this user may close another process's listening socket to strangers, as is done with mpirun's (hosts/port_filter.py)."""
+    from pi2zero.hosts.port_filter import restrict_listeners
 
     listens = "import socket; one = socket.create_server(('', 0)); print(flush=True); import sys; sys.stdin.read()"
     with subprocess.Popen(
         [sys.executable, "-c", listens], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as other:
         other.stdout.readline()
-        return seal(other.pid) > 0
+        return restrict_listeners(other.pid) > 0
 
 
 def torch() -> dict:

@@ -1,6 +1,7 @@
-"""`python -m pi2zero.hosts.address OTHERS...`: this host's address for the others of a job, where a launcher's ranks meet.
+"""`python -m pi2zero.hosts.address OTHERS...`: this host's address, where a launcher's ranks meet.
 
-It is that of the interface which GLOO_SOCKET_IFNAME or the site file names; else the one on the way to the others.
+It is that of the interface which GLOO_SOCKET_IFNAME or the site file names; else the one on the way
+to the other hosts of the job.
 """
 
 import os
@@ -13,14 +14,13 @@ from pi2zero.hosts.place import Place, PlaceError
 
 
 def main(others: list[str]) -> str:
-    """This host's address on the way to the others; 127.0.0.1 if there are none. Raises PlaceError."""
-    of_site = (
-        site.load().interface
-    )  # the way from where notebooks run, often a login node: a node may have none of that name
-    named = os.environ.get("GLOO_SOCKET_IFNAME") or (
-        of_site if of_site in psutil.net_if_addrs() else ""
-    )
-    return Place(dict.fromkeys(others, 1), interface=named).address() or "127.0.0.1"
+    """This host's address on the way to the others; 127.0.0.1 if none. Raises PlaceError."""
+    interface = os.environ.get("GLOO_SOCKET_IFNAME")
+    if not interface:
+        # The site file names the login node's interface: a compute node may have none of that name.
+        interface = site.load().interface
+        interface = interface if interface in psutil.net_if_addrs() else ""
+    return Place(dict.fromkeys(others, 1), interface=interface).address() or "127.0.0.1"
 
 
 if __name__ == "__main__":

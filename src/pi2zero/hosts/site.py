@@ -1,6 +1,7 @@
-"""The site file: where ranks run when nobody says it, written once by an instructor. `python -m pi2zero site` checks it.
+"""The site file: where ranks run if nobody says it, written once by an instructor.
 
-It is `~/.config/pi2zero/site.toml`, or what PI2ZERO_SITE names. Without one, ranks run on the kernel's own machine.
+It is `~/.config/pi2zero/site.toml`, or what PI2ZERO_SITE names. Without one, ranks run on the
+kernel's own machine. `python -m pi2zero site` checks it.
 """
 
 import os
@@ -26,13 +27,17 @@ on = "slurm"              # "slurm", "local", or hosts with their slots: ["node1
 # modules = ["cuda/12.4"]                 # loaded on each node before the ranks start
 # lines = ["export NCCL_DEBUG=WARN"]      # lines of bash, after the modules
 # scratch = "/scratch"                    # for the ranks' temporary files
-# interface = "ib0"                       # the network interface of THIS machine that leads to the nodes
+# interface = "ib0"                       # the interface of THIS machine that leads to the nodes
 """
-# A shell that is no login shell may not have `module`.
+# A shell that is no login shell may not have `module`. Modules set PYTHONPATH
+# for another Python.
 MODULES = """\
 type module >/dev/null 2>&1 || for file in /etc/profile.d/*mod*.sh; do . "$file"; done
-module load {0} || {{ echo "The site file's modules were not loaded on $(hostname): {0}" >&2; exit 1; }}
-unset PYTHONPATH PYTHONHOME  # for another Python; what SITE=1 keeps of a site's packages, the environment knows"""
+module load {0} || {{
+  echo "The site file's modules were not loaded on $(hostname): {0}" >&2
+  exit 1
+}}
+unset PYTHONPATH PYTHONHOME"""
 
 
 @dataclass(frozen=True)
@@ -52,27 +57,30 @@ class Site:
     scratch: str = ""
     interface: str = ""
 
-    def sbatch(self, n: int) -> list[str]:
+    def sbatch_options(self, n: int) -> list[str]:
         """sbatch's options for n ranks. Raises PlaceError if they do not fit."""
-        if self.nodes and self.ranks_per_node and n > self.nodes * self.ranks_per_node:
-            room = self.nodes * self.ranks_per_node
+        room = self.nodes * self.ranks_per_node
+        if room and n > room:
             raise PlaceError(
-                f"{n} ranks do not fit: {path()} has nodes = {self.nodes}, ranks_per_node = {self.ranks_per_node}: {room}."
+                f"{n} ranks do not fit: {path()} has nodes = {self.nodes}, "
+                f"ranks_per_node = {self.ranks_per_node}: {room}."
             )
-        words = [f"--ntasks={n}"]
         nodes = min(self.nodes, n)
         if self.ranks_per_node and not nodes:
             nodes = -(-n // self.ranks_per_node)
+        words = [f"--ntasks={n}"]
         if nodes:
-            words += [f"--nodes={nodes}", f"--ntasks-per-node={-(-n // nodes)}"]
-            words[0] = f"--ntasks={nodes * -(-n // nodes)}"
-        given = {"partition": self.partition, "account": self.account, "time": self.time}
-        words += [f"--{name}={value}" for name, value in given.items() if value]
-        words += [f"--gpus-per-node={self.gpus_per_node}"] * bool(self.gpus_per_node)
+            per_node = -(-n // nodes)
+            words = [
+                f"--ntasks={nodes * per_node}", f"--nodes={nodes}", f"--ntasks-per-node={per_node}"
+            ]  # fmt: skip
+        named = {"partition": self.partition, "account": self.account, "time": self.time}
+        named["gpus-per-node"] = str(self.gpus_per_node or "")
+        words += [f"--{name}={value}" for name, value in named.items() if value]
         return [*words, *self.options]
 
     def prepared(self, line: str) -> str:
-        """A line of bash, with the site's modules, lines and scratch before it."""
+        """A line of bash with the site's modules, lines and scratch folder before it."""
         before = [MODULES.format(shlex.join(self.modules))] if self.modules else []
         before += self.lines
         before += [f"export TMPDIR={shlex.quote(self.scratch)}"] if self.scratch else []
@@ -94,34 +102,33 @@ def write() -> str:
 
 
 def load() -> Site:
-    """What the site file says; a Site of defaults if there is none. Raises PlaceError that names what is wrong in it."""
+    """What the site file says; defaults if there is none. Raises PlaceError if it is wrong."""
     try:
-        text = path().read_text()
+        settings = tomllib.loads(path().read_text())
     except FileNotFoundError:
         return Site()
     except OSError as error:
         raise PlaceError(f"{path()} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError as error:
         raise PlaceError(f"{path()} is no text in UTF-8: {error}.") from None
-    try:
-        told = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # also numbers and nests that are too long
+    except (ValueError, RecursionError) as error:  # also of numbers and nests that are too long
         raise PlaceError(f"{path()} is not TOML: {error}.") from None
-    return Site(**{name: checked(name, value) for name, value in told.items()})
+    return Site(**{name: checked(name, value) for name, value in settings.items()})
 
 
 def checked(name: str, value):
-    """A value of the file, if it is of the right kind. Raises PlaceError."""
+    """A value of the file as Site has it. Raises PlaceError if it is of another kind."""
     kinds = {field.name: type(field.default) for field in fields(Site)}
     if name not in kinds:
         raise PlaceError(f"{path()}: {repr(name)[:100]} is not known. Known: {', '.join(kinds)}.")
-    if kinds[name] is tuple or (name == "on" and isinstance(value, list)):
-        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-            raise PlaceError(
-                f"{path()}: {name} has to be a list of texts; it is {repr(value)[:200]}."
-            )
-        return value if name == "on" else tuple(value)
-    if type(value) is not kinds[name] or (kinds[name] is int and value < 1):
-        kind = "a whole number from 1 up" if kinds[name] is int else "a text in quotes"
-        raise PlaceError(f"{path()}: {name} has to be {kind}; it is {repr(value)[:200]}.")
-    return value
+    kind, wanted = kinds[name], "a text in quotes"
+    if kind is int:
+        wanted, good = "a whole number from 1 up", type(value) is int and value >= 1
+    elif kind is tuple or (name == "on" and isinstance(value, list)):
+        wanted = "a list of texts"
+        good = isinstance(value, list) and all(isinstance(text, str) for text in value)
+    else:
+        good = isinstance(value, str)
+    if not good:
+        raise PlaceError(f"{path()}: {name} has to be {wanted}; it is {repr(value)[:200]}.")
+    return tuple(value) if kind is tuple else value

@@ -1,7 +1,8 @@
-"""Slurm: nodes for the ranks, by a job that holds them; or those of the job that the kernel itself is in.
+"""Slurm: nodes for the ranks, in a job that holds them, or in the job that the kernel is in.
 
-The job only holds its nodes. Open MPI's daemons come to them by `srun` (in_job.py), one on each, and make one MPI world: no
-site's `srun` is trusted to do that. Source: Slurm's manual pages of sbatch, squeue, scontrol and srun.
+The job only holds its nodes. Open MPI's daemons come to them by `srun` (srun.py), one on each, and
+make one MPI world: no site's `srun` is trusted to do that. Source: Slurm's manual pages of sbatch,
+squeue, scontrol and srun.
 """
 
 import contextlib
@@ -14,24 +15,20 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from pi2zero.hosts.place import Place, PlaceError
+from pi2zero import ownership
+from pi2zero.hosts.concurrency import defer_sigint
+from pi2zero.hosts.place import Place, PlaceError, PlaceRequest, Progress
 from pi2zero.hosts.site import Site
-from pi2zero.hosts.together import uninterrupted
-from pi2zero.ownership import TMP_ON_EVERY_HOST
 
-JOB_FILE = (
-    "slurm-job"  # in the run's folder: the job that the warden cancels when the kernel is killed
-)
-LOOK, SELDOM = (
-    1.0,
-    10.0,
-)  # s between two looks at the queue, at first and later: a room of people asks the same Slurm
-SILENCE = 10.0  # s that its programs get for an answer
-AGAIN = "sleeping and retrying"  # sbatch's words while Slurm has as many jobs as it takes (MaxJobCount): for two minutes
-ENDING = 5.0  # s that a job which Slurm is ending gets until Slurm says why
-OVER = {
+JOB_FILE = "slurm-job"  # in a run folder: the job that the warden cancels if the kernel was killed
+FIRST_POLL, SLOWEST_POLL = 1.0, 10.0  # s between two looks at the queue: a room asks the same Slurm
+SILENCE = 10.0  # s for Slurm's programs to answer
+ENDING = 5.0  # s for Slurm to say why it is ending a job
+SBATCH_RETRYING = "sleeping and retrying"  # sbatch, for two minutes, where Slurm is at MaxJobCount
+JOB_END_REASONS = {
     "CANCELLED": "somebody cancelled it (scancel)",
     "TIMEOUT": "its time was over",
     "PREEMPTED": "another job took its nodes (preempted)",
@@ -45,239 +42,228 @@ OVER = {
     "SUSPENDED": "it was suspended",
     "GONE": "Slurm does not know it any more",
 }
-HOLD = b"#!/bin/sh\n# It holds nodes; the kernel that asked for them starts ranks there, and cancels it.\nexec sleep 2147483647\n"
+HOLD_SCRIPT = b"""#!/bin/sh
+# This job holds nodes. The kernel that submitted it starts ranks there, and cancels it.
+exec sleep 2147483647
+"""
 
 
-class Job:
+class SlurmJob:
     """A job that holds nodes. number: Slurm's."""
 
-    def __init__(self, number: str):
+    def __init__(self, number: str, folder: Path | None = None):
         self.number = number
+        self._folder = folder  # holds JOB_FILE
 
     @classmethod
-    def submit(cls, n: int, site: Site, progress, pressed=()) -> "Job":
-        """Ask for n tasks as the site says. Raises PlaceError with sbatch's own words.
+    def submit(
+        cls, n: int, site: Site, progress: Progress, pressed: list, folder: Path
+    ) -> "SlurmJob":
+        """Submit a job of n tasks. Raises PlaceError with sbatch's own words.
 
-        pressed: not empty any more once somebody wants to stop it. That counts where sbatch has no job yet, and tries again.
+        pressed: not empty once the stop button was pressed. That counts while sbatch has no job yet
+        and tries again.
         """
-        name = f"pi2zero-{secrets.token_hex(3)}"  # its own: where sbatch is stopped, no number is known
-        words = [
-            "sbatch",
-            "--parsable",
-            f"--job-name={name}",
-            "--output=/dev/null",
-            "--no-requeue",
-            *site.sbatch(n),
-        ]
+        # A name of its own: if sbatch is stopped, no number is known.
+        name = f"pi2zero-{secrets.token_hex(3)}"
+        options = ["--parsable", f"--job-name={name}", "--output=/dev/null", "--no-requeue"]
+        command = ["sbatch", *options, *site.sbatch_options(n)]
 
-        def again(process):
+        def on_retry(process: subprocess.Popen) -> None:
             progress(
                 "Slurm, which takes no more jobs just now (sbatch tries again for two minutes)"
             )
             if pressed:
                 os.killpg(process.pid, signal.SIGKILL)
 
-        code, number, said = answer_of_sbatch(words, again)
+        status, number, errors = run_sbatch(command, on_retry)
         if pressed and not number:
             ask("scancel", f"--user={os.getuid()}", f"--name={name}")
             raise KeyboardInterrupt
-        if code:
-            raise PlaceError(f"Slurm refused the job: {said}\nIt was asked by: {' '.join(words)}")
-        return cls(number.partition(";")[0])
+        if status:
+            raise PlaceError(
+                f"Slurm refused the job: {errors}\nIt was asked by: {' '.join(command)}"
+            )
+        return cls(number.partition(";")[0], folder)
 
-    def _told(self) -> dict[str, str]:
-        said, errors = ask("scontrol", "-o", "-d", "show", "job", self.number)
+    def _fields(self) -> dict[str, str]:
+        """scontrol's record of the job; {} if Slurm does not answer."""
+        text, errors = ask("scontrol", "-o", "-d", "show", "job", self.number)
         if "Invalid job id" in errors:
             return {"JobState": "GONE"}
-        return dict(word.split("=", 1) for word in said.split() if "=" in word)
+        return dict(word.split("=", 1) for word in text.split() if "=" in word)
 
-    def wait(self, progress) -> dict[str, int]:
-        """Wait in the queue; says why and at which place. Returns the nodes and how many ranks fit on each. Raises PlaceError."""
-        pause = LOOK
-        while (state := (told := self._told()).get("JobState", "UNKNOWN")) in (
-            "PENDING",
-            "CONFIGURING",
-            "UNKNOWN",
-        ):
-            place = (
-                self._place_in_queue(told.get("Reason", "None"))
-                if told
-                else " (Slurm does not answer)"
-            )
-            progress(f"Slurm's job {self.number}{place}")
+    def wait(self, progress: Progress) -> dict[str, int]:
+        """Wait in the queue. Returns how many ranks fit on each node. Raises PlaceError."""
+        pause = FIRST_POLL
+        while True:
+            fields = self._fields()
+            state = fields.get("JobState", "UNKNOWN")
+            if state not in ("PENDING", "CONFIGURING", "UNKNOWN"):
+                break
+            why = self._place_in_queue(fields.get("Reason", "None"))
+            progress(f"Slurm's job {self.number}{why if fields else ' (Slurm does not answer)'}")
             time.sleep(pause)
-            pause = min(1.1 * pause, SELDOM)  # after a minute a look in six seconds
+            pause = min(1.1 * pause, SLOWEST_POLL)
         if state != "RUNNING":
-            raise PlaceError(f"Slurm's job {self.number} did not start: {OVER.get(state, state)}.")
+            why = JOB_END_REASONS.get(state, state)
+            raise PlaceError(f"Slurm's job {self.number} did not start: {why}.")
         return nodes_of(self.number)
 
     def _place_in_queue(self, reason: str) -> str:
         """', place 2 of those that wait (Resources)'."""
-        waiting = ask("squeue", "-h", "-t", "PENDING", "-S", "-p", "-o", "%A")[0].split()
-        place = (
-            f", place {waiting.index(self.number) + 1} of those that wait"
-            if self.number in waiting
-            else ""
-        )
+        text, _ = ask("squeue", "-h", "-t", "PENDING", "-S", "-p", "-o", "%A")
+        waiting, place = text.split(), ""
+        if self.number in waiting:
+            place = f", place {waiting.index(self.number) + 1} of those that wait"
         return place + (f" ({reason})" if reason not in ("None", "") else "")
 
     def why_over(self) -> str:
-        """Why it does not run any more, in words; empty while it does, or while nothing is known. Asked once it has run."""
+        """Why a job that ran does not run any more; "" while it does or nothing is known."""
         deadline = time.monotonic() + ENDING
-        while (
-            state := (told := self._told()).get("JobState", "UNKNOWN")
-        ) == "COMPLETING" and time.monotonic() < deadline:
-            time.sleep(0.2)  # then it says why
-        if (
-            state == "RUNNING" and told.get("PreemptTime", "None") != "None"
-        ):  # its last seconds: its ranks were told to end
-            state = "PREEMPTED"
-        if state in ("RUNNING", "CONFIGURING") and told.get("Restarts", "0") != "0":
+        while True:
+            fields = self._fields()
+            state = fields.get("JobState", "UNKNOWN")
+            if state != "COMPLETING" or time.monotonic() > deadline:
+                break
+            time.sleep(0.2)  # afterwards it says why
+        if state == "RUNNING" and fields.get("PreemptTime", "None") != "None":
+            state = "PREEMPTED"  # in its last seconds: its ranks were told to end
+        if state in ("RUNNING", "CONFIGURING") and fields.get("Restarts", "0") != "0":
             state = "PENDING"  # and has been started anew, without ranks
         if state in ("RUNNING", "UNKNOWN"):
             return ""
-        return f"Slurm ended job {self.number}: {OVER.get(state, state)}"
+        return f"Slurm ended job {self.number}: {JOB_END_REASONS.get(state, state)}"
 
     def cancel(self) -> None:
         """Give the nodes back; what still runs on them ends."""
         ask("scancel", self.number)
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def answer_of_sbatch(words: list[str], again) -> tuple[int, str, str]:
-    """sbatch's exit status, what it says, and its errors. again(process) is called while it waits to try again."""
-    # As in in_job.py: Slurm would make this machine's temporary folder on the node, and leave it
+def run_sbatch(command: list[str], on_retry: Callable) -> tuple[int, str, str]:
+    """sbatch's exit status, its output and its errors. on_retry(process): while it tries again."""
+    # As in srun.py: Slurm would make this machine's temporary folder on the node, and leave it.
     env = {name: value for name, value in os.environ.items() if name != "TMPDIR"}
-    with (
-        tempfile.TemporaryFile() as script,
-        tempfile.TemporaryFile() as output,
-        tempfile.TemporaryFile() as errors,
-    ):
-        script.write(HOLD)
+    with contextlib.ExitStack() as stack:
+        script, output, errors = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(3))
+        script.write(HOLD_SCRIPT)
         script.seek(0)
 
-        def text_of(file):
-            return (
-                os.pread(file.fileno(), 65536, 0)
-                .decode(errors="replace")
-                .replace("sbatch: error: ", "")
-                .strip()
-            )
+        def text_of(file) -> str:
+            text = os.pread(file.fileno(), 65536, 0).decode(errors="replace")
+            return text.replace("sbatch: error: ", "").strip()
 
-        # In a session of its own: a stop button's SIGINT would end it without the number of a job that there is
+        # In a session of its own: the stop button's SIGINT would end it when Slurm has the job
+        # already, and its number would not be known.
         process = subprocess.Popen(
-            words, env=env, stdin=script, stdout=output, stderr=errors, start_new_session=True
+            command, env=env, stdin=script, stdout=output, stderr=errors, start_new_session=True
         )
         while process.poll() is None:
-            if AGAIN in text_of(errors):
-                again(process)
+            if SBATCH_RETRYING in text_of(errors):
+                on_retry(process)
             time.sleep(0.05)
         return process.returncode, text_of(output), text_of(errors)
 
 
-def ask(*words) -> tuple[str, str]:
-    """What one of Slurm's programs says, and its errors; nothing if it does not answer."""
+def ask(*command: str) -> tuple[str, str]:
+    """What one of Slurm's programs prints, and its errors; nothing if it does not answer."""
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=SILENCE)
+        done = subprocess.run(command, capture_output=True, errors="replace", timeout=SILENCE)
     except subprocess.TimeoutExpired:
         return "", ""
     return done.stdout, done.stderr
 
 
 def nodes_of(job: str) -> dict[str, int]:
-    """The nodes of a running job, and how many of its tasks each has."""
-    told, _ = ask("scontrol", "-o", "-d", "show", "job", job)
-    said = {
-        name: int(number)
-        for name, number in re.findall(r"(CPUs/Task|NumTasks|NtasksPerN\S*?)=(\d+)", told)
+    """The nodes of a running job, and how many of its tasks each has. Raises PlaceError."""
+    text, _ = ask("scontrol", "-o", "-d", "show", "job", job)
+    numbers = {name: int(n) for name, n in re.findall(r"(CPUs/Task|NumTasks)=(\d+)", text)}
+    room = {
+        node: count_ids(ids) // numbers.get("CPUs/Task", 1)
+        for nodes, ids in re.findall(r"\bNodes=(\S+) CPU_IDs=(\S+)", text)
+        for node in ask("scontrol", "show", "hostnames", nodes)[0].split()
     }
-    room = {}
-    for names, ids in re.findall(r"\bNodes=(\S+) CPU_IDs=(\S+)", told):
-        for name in expanded(names):
-            room[name] = count_ids(ids) // said.get("CPUs/Task", 1)
     if not room:
         raise PlaceError(
-            f"Slurm does not say which nodes job {job} has: {told.strip() or 'nothing'}"
+            f"Slurm does not say which nodes job {job} has: {text.strip() or 'nothing'}"
         )
-    return dealt(said.get("NumTasks", sum(room.values())), room)
+    return spread_tasks(numbers.get("NumTasks", sum(room.values())), room)
 
 
-def dealt(tasks: int, room: dict[str, int]) -> dict[str, int]:
-    """So many tasks, evenly over the nodes while they have room. Not as many as have room: a job may hold a node's cores
-    without using them (--exclusive), and Slurm counts a core's two hyper-threads as two."""
+def spread_tasks(tasks: int, room: dict[str, int]) -> dict[str, int]:
+    """How many tasks each node gets: evenly, while the nodes have room.
+
+    Not simply the room: a job may hold cores that it does not use (--exclusive), and Slurm counts
+    two hyper-threads of a core as two.
+    """
     slots = dict.fromkeys(room, 1)
     for _ in range(tasks - len(room)):
-        slots[
-            min([node for node in slots if slots[node] < room[node]] or slots, key=slots.get)
-        ] += 1
+        free = [node for node in slots if slots[node] < room[node]]
+        slots[min(free or slots, key=slots.__getitem__)] += 1
     return slots
 
 
-def told_here(text: str) -> list[int]:
+def parse_tasks_per_node(text: str) -> list[int]:
     """SLURM_TASKS_PER_NODE: '2(x2),1' -> [2, 2, 1]."""
-    found = re.findall(r"(\d+)(?:\(x(\d+)\))?", text)
-    return [int(tasks) for tasks, times in found for _ in range(int(times or 1))]
-
-
-def expanded(names: str) -> list[str]:
-    """node[1-2] -> node1, node2: Slurm does it."""
-    return ask("scontrol", "show", "hostnames", names)[0].split()
+    pairs = re.findall(r"(\d+)(?:\(x(\d+)\))?", text)
+    return [int(tasks) for tasks, times in pairs for _ in range(int(times or 1))]
 
 
 def count_ids(text: str) -> int:
     """'0-1,4' -> 3."""
-    return sum(
-        int(last or first) - int(first) + 1
-        for first, _, last in (part.partition("-") for part in text.split(","))
-    )
+    ranges = [part.partition("-") for part in text.split(",")]
+    return sum(int(last or first) - int(first) + 1 for first, _, last in ranges)
 
 
 def shell(job: str) -> tuple[str, ...]:
-    """What runs a line of sh on a node of the job, once the node's name is added."""
-    return ("python", "-m", "pi2zero.hosts.in_job", f"--job={job}")
+    """The command that runs a line of sh on a node of the job, once the node's name is added."""
+    return ("python", "-m", "pi2zero.hosts.srun", f"--job={job}")
 
 
-def of_this_job(site: Site) -> Place | None:
+def place_of_this_job(site: Site) -> Place | None:
     """The nodes of the Slurm job that this process is in; None if it is in none."""
     job = os.environ.get("SLURM_JOB_ID")
     if not job or not shutil.which("srun"):
         return None
     slots = nodes_of(job)
-    tasks = told_here(os.environ.get("SLURM_TASKS_PER_NODE", ""))
-    if len(tasks) == len(slots):  # a step on a part of the nodes has its own
+    tasks = parse_tasks_per_node(os.environ.get("SLURM_TASKS_PER_NODE", ""))
+    if len(tasks) == len(slots):  # a step on a part of the nodes has its own numbers
         slots = dict(zip(slots, tasks, strict=True))
     if list(slots) == [os.environ.get("SLURMD_NODENAME", socket.gethostname())]:
         return Place()
     return Place(slots, shell(job), site.interface)
 
 
-class Wanted:
-    """Nodes that are not there yet: `take` asks Slurm for them."""
-
-    folder = TMP_ON_EVERY_HOST
+class SlurmRequest(PlaceRequest):
+    """Nodes that have to be asked for. Raises PlaceError where there is no Slurm."""
 
     def __init__(self, site: Site):
         if not shutil.which("sbatch"):
             raise PlaceError(
-                'There is no Slurm here: no program "sbatch". Ranks on this machine: pi2zero.start(on="local").'
+                'There is no Slurm here: no program "sbatch". Ranks on this machine: '
+                'pi2zero.start(on="local").'
             )
         self.site = site
 
-    def take(self, n: int, folder: Path, progress) -> Place:
-        """Submit the job, wait for it, and return its nodes as a place. The job is cancelled if that is interrupted."""
-        job = None
+    def allocate(self, n: int, progress: Progress) -> Place:
+        """Submit the job, and wait for its nodes. Raises PlaceError; then no job is left."""
+        folder, job = ownership.make_run_dir(), None
         try:
-            with uninterrupted() as pressed:  # once Slurm has it, its number is known
-                job = Job.submit(n, self.site, progress, pressed)
+            with defer_sigint() as pressed:  # once Slurm has the job, its number is known
+                job = SlurmJob.submit(n, self.site, progress, pressed, folder)
                 (folder / JOB_FILE).write_text(job.number)
             slots = job.wait(progress)
         except BaseException:
             if job:
                 job.cancel()
+            shutil.rmtree(folder, ignore_errors=True)
             raise
         return Place(slots, shell(job.number), self.site.interface, job)
 
 
-def cancel_left(folder: Path) -> None:
-    """Cancel the job that a run's folder names; for the warden, when the kernel was killed."""
+def cancel_job_in(folder: Path) -> None:
+    """Cancel the job that a run folder names; for the warden, when the kernel was killed."""
     with contextlib.suppress(OSError):
-        Job((folder / JOB_FILE).read_text()).cancel()
+        SlurmJob((folder / JOB_FILE).read_text()).cancel()

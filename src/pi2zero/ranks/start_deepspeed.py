@@ -1,34 +1,31 @@
-"""DeepSpeed's own start on ranks that are a world already, without its words about compilers and accelerators."""
+"""DeepSpeed's own start on ranks that are a world already, without its messages."""
 
 import contextlib
 import io
 import os
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 BUFFERS = "/dev/shm/deepspeed_allreduce_buffer_"
 
 
-def start(me) -> None:
-    """`deepspeed.init_distributed()`; what DeepSpeed prints meanwhile goes nowhere."""
+def start(rank) -> None:
+    """`deepspeed.init_distributed()`; what DeepSpeed prints meanwhile is dropped. rank: a Rank."""
     import torch.distributed as dist
 
     from pi2zero import built
     from pi2zero.deepspeed_support import operators
 
-    first = me.local_rank == 0
+    first = rank.local_rank == 0
     built.wait_for("deepspeed", show=first)
-    kind, _, number = me.device.partition(":")
-    os.environ.setdefault(
-        "DS_ACCELERATOR", kind
-    )  # else it looks for one, and warns that there is none
-    if (
-        number
-    ):  # it takes LOCAL_RANK for the number of the GPU, and asserts that Open MPI's is the same
-        os.environ["LOCAL_RANK"] = number
-        if "OMPI_COMM_WORLD_LOCAL_RANK" in os.environ:
-            os.environ["OMPI_COMM_WORLD_LOCAL_RANK"] = number
-    # DeepSpeed 0.19 calls torch's collectives by names that torch 2.13 calls old, at every step.
+    kind, _, number = rank.device.partition(":")
+    # Else DeepSpeed looks for an accelerator, and warns that there is none.
+    os.environ.setdefault("DS_ACCELERATOR", kind)
+    if number:  # DeepSpeed takes LOCAL_RANK for it, and asserts that Open MPI's is the same
+        for name in {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"} & {"LOCAL_RANK", *os.environ}:
+            os.environ[name] = number
+    # DeepSpeed 0.19 calls torch's collectives, at every step, by names that torch 2.13 calls old.
     warnings.filterwarnings(
         "ignore", category=FutureWarning, module="torch.distributed.c10d_logger"
     )
@@ -36,27 +33,29 @@ def start(me) -> None:
     if first:
         operators.drop_stale_locks()
     dist.barrier()
-    refuse_others(shared_buffer(me.rank))
+    refuse_others(shared_buffer(rank.rank))
     with contextlib.redirect_stdout(io.StringIO()), silent():
         import deepspeed
 
         deepspeed.init_distributed(dist_init_required=False)
-    refuse_others(shared_buffer(me.rank))
-    unlink_shared_buffer(me.rank)
+    refuse_others(shared_buffer(rank.rank))
+    unlink_shared_buffer(rank.rank)
 
 
 def shared_buffer(rank: int) -> Path:
-    """The file of a rank's part of DeepSpeed's all-reduce in shared memory, which it makes under its own launcher alone."""
-    told = os.environ.get
-    return Path(
-        f"{BUFFERS}{os.getuid()}_{told('MASTER_ADDR', '')}_{told('MASTER_PORT', '')}_{rank}"
-    )
+    """The file of a rank's part of DeepSpeed's all-reduce in shared memory.
+
+    DeepSpeed makes it under its own launcher alone.
+    """
+    address, port = (os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT"))
+    return Path(f"{BUFFERS}{os.getuid()}_{address}_{port}_{rank}")
 
 
 def refuse_others(buffer: Path) -> None:
-    """Raises RuntimeError if another user has laid such a file, which DeepSpeed takes: before a gradient is in it.
+    """Raise RuntimeError if another user has made such a file before any gradient is in it.
 
-    The name can be guessed. What DeepSpeed has opened counts, too, whether or not it has a name by now.
+    The name can be guessed, and DeepSpeed takes the file. A file that DeepSpeed has opened counts,
+    too, whether or not it has a name by now.
     """
     owners = set()
     with contextlib.suppress(FileNotFoundError):
@@ -67,27 +66,27 @@ def refuse_others(buffer: Path) -> None:
                 owners.add(descriptor.stat().st_uid)
     if others := owners - {os.getuid()}:
         raise RuntimeError(
-            f"Another user of this machine (uid {max(others)}) has laid {buffer.name} in /dev/shm, through which "
-            "DeepSpeed's ranks would exchange gradients.\nNone was written. Start again, at another port, and tell whoever runs "
-            "this machine."
+            f"Another user of this machine (uid {max(others)}) has made {buffer.name} in /dev/shm, "
+            "through which DeepSpeed's ranks would exchange gradients.\n"
+            "None was written. Start again, at another port, and tell whoever runs this machine."
         )
 
 
 def unlink_shared_buffer(rank: int) -> None:
-    """Take this rank's file of DeepSpeed's all-reduce in shared memory out of /dev/shm; the ranks keep the memory.
+    """Remove this rank's file from /dev/shm; the ranks keep the memory.
 
-    Under DeepSpeed's launcher each rank makes one of 69 MB (csrc/cpu/comm/shm.cpp), and DeepSpeed 0.19 never removes it: some
-    dozen runs fill the memory of a small machine, and it is full until somebody looks there.
+    It has 69 MB (csrc/cpu/comm/shm.cpp), and DeepSpeed 0.19 never removes it: some dozen runs fill
+    the memory of a small machine.
     """
     import torch.distributed as dist
 
-    dist.barrier()  # all have opened all
+    dist.barrier()  # all ranks have opened all files
     shared_buffer(rank).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
-def silent():
-    """What programs started meanwhile print goes nowhere: DeepSpeed tries what the compiler can link."""
+def silent() -> Iterator[None]:
+    """Drop what programs print meanwhile: DeepSpeed tries what the compiler can link."""
     kept = {descriptor: os.dup(descriptor) for descriptor in (1, 2)}
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:

@@ -6,6 +6,7 @@ from threading import Timer
 from mpi4py import MPI
 
 from pi2zero.mpi import name_ranks
+from pi2zero.ranks import raise_on_all
 from pi2zero_course.checks.framework.base import CheckFailed, TaskNotDone
 
 PATIENCE = 5  # s that the other ranks get, before one tells alone what failed on it
@@ -13,16 +14,12 @@ PATIENCE = 5  # s that the other ranks get, before one tells alone what failed o
 
 def agree(part, *args):
     """Call part(*args) on all ranks. Returns what it returns here, or raises the same exception on all of them."""
-    result = error = None
-    try:
-        result = part(*args)
-    except (CheckFailed, TaskNotDone) as raised:
-        error = raised
-    with _said_if_nobody_comes(error):
-        errors = MPI.COMM_WORLD.allgather(error)
-    if failed := failure(errors):
-        raise failed
-    return result
+
+    def allgather(error):
+        with _said_if_nobody_comes(error):
+            return MPI.COMM_WORLD.allgather(error)
+
+    return raise_on_all(lambda: part(*args), (CheckFailed, TaskNotDone), allgather, failure)
 
 
 @contextmanager

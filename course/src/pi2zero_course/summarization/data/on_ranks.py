@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from pi2zero import ownership
+from pi2zero.ranks import gather_or_raise
 from pi2zero_course.summarization import data
 
 __all__ = ["Rows", "load", "tokenized"]
@@ -126,16 +127,5 @@ def _rank():
 
 
 def _told(make: Callable) -> list:
-    """What make() gives on each rank, on all ranks. What is wrong with a file on one of them is raised on all."""
-    import torch.distributed as dist
-
-    made = problem = None
-    try:
-        made = make()
-    except (OSError, ValueError) as error:
-        problem = (OSError if isinstance(error, OSError) else ValueError, str(error))
-    dist.all_gather_object(every := [None] * dist.get_world_size(), (made, problem))
-    for _, found in every:
-        if found:
-            raise found[0](found[1])
-    return [made for made, _ in every]
+    """What make() gives on each rank, on all ranks. A file that is wrong on one is raised on all."""
+    return gather_or_raise(make, (OSError, ValueError))
