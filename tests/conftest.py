@@ -10,7 +10,6 @@ from fault_tables import account, pytest_addoption, pytest_terminal_summary  # n
 
 import pi2zero
 from pi2zero import ownership
-from pi2zero.cluster.current import current
 
 os.environ[ownership.SCOPE] = (
     f"tests-{os.getpid()}"  # a test that resets ends nobody else's ranks, not another worker's either
@@ -62,19 +61,24 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(scope="session")
-def end_of_ranks():
-    """The last ranks end with the tests."""
-    yield
-    if current():
-        current().stop()
+def shared_clusters():
+    """The cluster of four ranks that files share, if there is one; it ends with the tests."""
+    clusters = []
+    yield clusters
+    for ranks in clusters:
+        ranks.stop()
 
 
 @pytest.fixture(scope="module")
-def cluster(end_of_ranks):
-    """Four ranks, for tests that leave them whole. Many files share them, because a start takes seconds; one that starts its
-    own ends these, and then the next file gets new ones."""
-    ranks = current()
-    return ranks if ranks and ranks.runs() and ranks.n == 4 else pi2zero.start(n=4)
+def cluster(shared_clusters):
+    """Four ranks, for tests that leave them whole.
+
+    Many files share them, because a start takes seconds. A test that starts its own ends these, and
+    then the next file gets new ones.
+    """
+    if not (shared_clusters and shared_clusters[-1].runs()):
+        shared_clusters[:] = [pi2zero.start(n=4)]
+    return shared_clusters[-1]
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,22 @@
 """From π to ZeRO: the plumbing that the notebooks share. The ideas are in the notebooks' own cells."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from pi2zero.requirements import require_linux
 
 __version__ = "0.1.0"
 __all__ = ["ClusterError", "NotBuilt", "RankError", "mpi_env", "reset", "start", "wait_for"]
 
-# From the package to where it is defined. Loaded on first use, so that ranks and the shell's commands start quickly.
-_WHERE = {
+if TYPE_CHECKING:
+    from pi2zero.built import NotBuilt, wait_for
+    from pi2zero.cluster.api import reset, start
+    from pi2zero.cluster.engines import ClusterError
+    from pi2zero.cluster.report import RankError
+    from pi2zero.mpi import mpi_env
+
+# Where each name is defined. It is imported at its first use, so that ranks start quickly.
+_MODULES = {
     "ClusterError": "pi2zero.cluster.engines",
     "NotBuilt": "pi2zero.built",
     "RankError": "pi2zero.cluster.report",
@@ -17,14 +27,16 @@ _WHERE = {
 }
 
 
-def __getattr__(name):
-    if name not in _WHERE:
+def __getattr__(name: str):
+    if name not in _MODULES:
         raise AttributeError(f"module 'pi2zero' has no attribute {name!r}")
-    from importlib import import_module
-
-    if _WHERE[name].startswith("pi2zero.cluster"):
+    if _MODULES[name].startswith("pi2zero.cluster"):
         require_linux()  # before modules that other systems cannot import
-    return getattr(import_module(_WHERE[name]), name)
+    return getattr(import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)  # what Tab offers
 
 
 def load_ipython_extension(shell):

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from pi2zero import ownership
-from pi2zero.cluster.account import cut_off, exit_reasons
+from pi2zero.cluster.mpirun_messages import exit_reasons, ranks_that_lost_a_peer
 from pi2zero.hosts.exit_watcher import ExitWatcher, first_to_exit
 
 CUT_OFF = """
@@ -71,7 +71,7 @@ def test_too_many_open_files_leave_no_handle_open(sleepers, monkeypatch):
 
 def test_a_rank_that_was_cut_off_is_not_the_cause():
     """Open MPI's words over TCP, when rank 1 was killed on another host."""
-    assert cut_off(CUT_OFF) == {3} and exit_reasons(CUT_OFF) == {}
+    assert ranks_that_lost_a_peer(CUT_OFF) == {3} and exit_reasons(CUT_OFF) == {}
     assert list(exit_reasons(CUT_OFF + FIRST)) == [1]
 
 

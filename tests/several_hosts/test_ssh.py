@@ -94,7 +94,7 @@ def test_strangers_get_nothing(four, stranger):
 
 
 def test_the_controller_listens_on_one_address_and_tells_strangers_nothing(four, stranger):
-    """Encrypted: who has no key of this start hears nothing of a cell (tests/cluster/test_private.py: it would, were it not)."""
+    """Encrypted: who has no key of this start hears nothing of a cell (tests/cluster/test_second_user.py: it would, were it not)."""
     controllers = [
         process
         for process in marked_processes(four.owner)

@@ -1,73 +1,49 @@
 """`%%px` and its companions: ipyparallel's magics, on the kit's ranks and watched."""
 
+from __future__ import annotations
+
 import weakref
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 from ipyparallel.client.magics import NO_LAST_RESULT, ParallelMagics, exec_args, output_args
-from IPython import get_ipython
 from IPython.core.error import UsageError
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
-from pi2zero.cluster.current import current
-from pi2zero.cluster.grouped import show_grouped
+from pi2zero.cluster.cell_output import show_grouped
 from pi2zero.cluster.history import definitions
 from pi2zero.mpi import name_ranks
 
+if TYPE_CHECKING:
+    from pi2zero.cluster.mpi_cluster import MPICluster
+
 TIMEOUT = 30.0  # s, see MPICluster.run
-LOCAL = "%%px --local"  # the id of what such a cell runs in the notebook's own process
-_told: weakref.WeakSet[ParallelMagics] = (
-    weakref.WeakSet()
-)  # other clusters' magics of which `keep_watch` has spoken
+LOCAL_CELL_ID = "%%px --local"  # of what such a cell runs in the notebook's own process
 
 
-def register(shell, ranks: list[int] | None = None, suffix: str = "") -> None:
-    """Let `%%px` (with a suffix: `%%px_suffix`) in this shell run on the current cluster: on all ranks, or on these."""
-    magics = RankMagics(shell, ranks, suffix)
-    # IPython keeps all that were ever made here; those of an earlier start would keep its client, its results and their threads.
-    shell.configurables[:] = [
-        one
-        for one in shell.configurables
-        if not isinstance(one, RankMagics) or one is magics or one.suffix != suffix
-    ]
+def register(shell, cluster: MPICluster, ranks: list[int] | None = None, suffix: str = "") -> None:
+    """Let `%%px` (with a suffix: `%%px_suffix`) in this shell run on all ranks, or on these."""
+    for old in [one for one in shell.configurables if isinstance(one, RankMagics)]:
+        if old.suffix == suffix:
+            old.forget()
+    magics = RankMagics(shell, cluster, ranks, suffix)
     shell.magics_manager.register(magics)
-    shell.events.register("post_run_cell", keep_watch)
-    shell.events.register("post_run_cell", miss_px)
+    if not suffix:
+        for hook in magics.hooks:
+            shell.events.register("post_run_cell", hook)
 
 
-def keep_watch(_) -> None:
-    """After each cell: has ipyparallel's `activate()` put its own magics in the place of the kit's?
-
-    A view of the kit's ranks gets magics that watch; that another cluster has `%%px` now is said, once.
-    """
-    shell, cluster = get_ipython(), current()
-    for magic in list(shell.magics_manager.magics["cell"].values()):
-        theirs = getattr(magic, "__self__", None)
-        if type(theirs) is not ParallelMagics or theirs in _told:
-            continue
-        if ranks := cluster.ranks_of(theirs.view):
-            register(shell, ranks, theirs.suffix)
-        elif cluster.runs() and not theirs.suffix:
-            _told.add(theirs)
-            print(
-                "%%px runs on another cluster now, without the kit's watch. cluster.activate() brings it back to the kit's ranks."
-            )
-
-
-def miss_px(result) -> None:
-    """After each cell: does it define here what the ranks have a version of? Then `%%px` may have been forgotten."""
-    if result.info.cell_id == LOCAL:  # they have it, too
-        return
-    here = definitions(
-        result.info.raw_cell or ""
-    )  # first: what the ranks have takes reading all their cells
-    if here and current().runs() and (both := sorted(here & current().definitions)):
-        print(
-            f"This cell defined {' and '.join(both)} in the notebook's own process. The ranks keep their own. Is %%px missing?"
-        )
+def cluster_of(shell) -> MPICluster | None:
+    """The cluster that `%%px` of this shell ran on last, also if it is stopped."""
+    magics = shell and shell.magics_manager.registry.get("RankMagics")
+    return magics.cluster if magics else None
 
 
 def parse_targets(text: str, n: int) -> list[int]:
-    """'all', '0', '0,2', '1:3' or '-1' as a list of ranks in 0..n-1. Raises UsageError with what is possible."""
+    """'all', '0', '0,2', '1:3' or '-1' as a list of ranks in 0..n-1.
+
+    Raises UsageError with what is possible.
+    """
     try:
         if text == "all":
             return list(range(n))
@@ -85,17 +61,19 @@ def parse_targets(text: str, n: int) -> list[int]:
     return sorted(set(chosen))
 
 
-def check(args) -> None:
-    """Refuse what the kit does in its own way."""
+def check_options(args) -> None:
+    """Refuse the options of ipyparallel for which the kit has its own way. Raises UsageError."""
     if args.timeout is not None and not args.timeout > 0:
         raise UsageError(f"--timeout {args.timeout:g}: seconds, more than 0.")
     if args.progress_after_seconds not in (None, -1):
         raise UsageError(
-            "--progress-after: the kit has no bar of its own; it shows what the ranks print and publish. Leave it out."
+            "--progress-after: the kit has no bar of its own; "
+            "it shows what the ranks print and publish. Leave it out."
         )
     if args.signal_on_interrupt not in (None, "SIGINT", "2"):
         raise UsageError(
-            "--signal-on-interrupt: the stop button sends SIGINT, and a rank that is deaf to it is replaced. Leave it out."
+            "--signal-on-interrupt: the stop button sends SIGINT, "
+            "and a rank that does not react is replaced. Leave it out."
         )
 
 
@@ -107,24 +85,67 @@ timeout_arg = argument(
 
 
 class RankMagics(ParallelMagics):
-    """ipyparallel reads the options and has the words; the cluster runs the cells. Targets are MPI ranks."""
+    """ipyparallel parses the options; the cluster runs the cells. Targets are MPI ranks."""
 
     timeout = TIMEOUT
-    _unwatched = None  # (cell, ranks, time-out, order of the output) that was sent with --noblock and not waited for
+    # (cell, ranks, time-out, order of the output) that was sent with --noblock, not yet waited for
+    _unwatched = None
 
-    def __init__(self, shell, ranks: list[int] | None, suffix: str):
+    def __init__(
+        self, shell, cluster: MPICluster, ranks: list[int] | None = None, suffix: str = ""
+    ):
         # ipyparallel keeps the defaults of %pxconfig in a view. targets None: all ranks.
         super().__init__(shell, SimpleNamespace(targets=ranks, block=True), suffix)
+        self.cluster = cluster
+        self.hooks = self.keep_magics, self.warn_of_missing_px  # after each cell
+        self._announced: weakref.WeakSet[ParallelMagics] = weakref.WeakSet()
         self.magics["line"]["%px" + suffix] = self.below_the_first_line
 
+    def forget(self) -> None:
+        """Let IPython forget these magics: they would keep a former cluster's client and
+        results."""
+        self.shell.configurables.remove(self)
+        for hook in () if self.suffix else self.hooks:
+            self.shell.events.unregister("post_run_cell", hook)
+
+    def keep_magics(self, _) -> None:
+        """After each cell: has ipyparallel's `activate()` replaced the kit's magics by its own?
+
+        A view of the kit's ranks gets magics that watch. If another cluster has `%%px` now, say so
+        once."""
+        for magic in list(self.shell.magics_manager.magics["cell"].values()):
+            other = getattr(magic, "__self__", None)
+            if type(other) is not ParallelMagics or other in self._announced:
+                continue
+            if ranks := self.cluster.ranks_of(other.view):
+                register(self.shell, self.cluster, ranks, other.suffix)
+            elif self.cluster.runs() and not other.suffix:
+                self._announced.add(other)
+                print(
+                    "%%px runs on another cluster now, without the kit's watch. "
+                    "cluster.activate() brings it back to the kit's ranks."
+                )
+
+    def warn_of_missing_px(self, result) -> None:
+        """After each cell: does it define here what the ranks have, too? `%%px` may be missing."""
+        if result.info.cell_id == LOCAL_CELL_ID:
+            return
+        here = definitions(result.info.raw_cell or "")  # quick; those of the ranks take longer
+        if here and self.cluster.runs() and (both := sorted(here & self.cluster.definitions)):
+            print(
+                f"This cell defined {' and '.join(both)} in the notebook's own process. "
+                "The ranks keep their own. Is %%px missing?"
+            )
+
     def below_the_first_line(self, line):
-        """`%%px` that does not begin its cell: IPython takes it for a line magic of the name `%px`."""
+        """A `%%px` that does not begin its cell: IPython takes it for a line magic `%px`."""
         raise UsageError(
-            "%%px has to stand in the first line of its cell, above comments and code too. Move it there."
+            "%%px has to stand in the first line of its cell, above comments and code too. "
+            "Move it there."
         )
 
     def _eval_target_str(self, text):
-        return parse_targets(text, current().n)
+        return parse_targets(text, self.cluster.n)
 
     @magic_arguments("%pxconfig")
     @exec_args
@@ -132,7 +153,7 @@ class RankMagics(ParallelMagics):
     def pxconfig(self, line):
         """Set what `%px` and `%%px` do without options, until the next `pi2zero.start`."""
         args = parse_argstring(self.pxconfig, line)
-        check(args)
+        check_options(args)
         if args.targets:
             self.view.targets = self._eval_target_str(args.targets)
         if args.block is not None:
@@ -157,10 +178,11 @@ class RankMagics(ParallelMagics):
     def cell_px(self, line="", cell=None):
         """Run the cell on the MPI ranks, watched. `--targets`: ranks, such as 0, or 0,2, or 1:3."""
         args = parse_argstring(self.cell_px, line)
-        check(args)
+        check_options(args)
         if args.stream and args.groupby != "type":
             raise UsageError(
-                f"--stream shows output as it comes, --group-outputs={args.groupby} at the end. Choose one."
+                f"--stream shows output as it comes, --group-outputs={args.groupby} at the end. "
+                "Choose one."
             )
         grouped = args.groupby if args.groupby != "type" or args.stream is False else None
         ranks = self._eval_target_str(args.targets) if args.targets else None
@@ -175,7 +197,7 @@ class RankMagics(ParallelMagics):
             args.set_verbose,
         )
         if args.local:
-            self.shell.run_cell(cell, cell_id=LOCAL).raise_error()
+            self.shell.run_cell(cell, cell_id=LOCAL_CELL_ID).raise_error()
         return result
 
     def parallel_execute(
@@ -189,19 +211,19 @@ class RankMagics(ParallelMagics):
         timeout=None,
         verbose=None,
     ):
-        """What `%px`, `%%px` and `%autopx` come down to. groupby: see `MPICluster.run`."""
-        cluster = current()
-        ranks = ranks or self.view.targets or list(range(cluster.n))
+        """What `%px`, `%%px` and `%autopx` call. groupby: see `MPICluster.run`."""
+        ranks = ranks or self.view.targets or list(range(self.cluster.n))
         block = self.view.block if block is None else block
         if stream_output is None and not self.stream_output:
             groupby = groupby or "type"
         if self.verbose if verbose is None else verbose:
             print(f"{'Parallel' if block else 'Async parallel'} execution on {name_ranks(ranks)}")
         if not block:
-            self._keep(cluster.send(cell, ranks), save_name)
+            self._save_result(self.cluster.send(cell, ranks), save_name)
             self._unwatched = cell, ranks, timeout or self.timeout, groupby
             print(
-                "Sent. %pxresult waits for it, watched; an AsyncResult's own get() waits without the watch."
+                "Sent. %pxresult waits for it, watched; "
+                "an AsyncResult's own get() waits without the watch."
             )
             return self.last_result
         self._watch(cell, ranks, timeout or self.timeout, groupby, save_name)
@@ -209,11 +231,11 @@ class RankMagics(ParallelMagics):
     def _watch(self, cell, ranks, timeout, groupby, save_name=None, sent=None) -> None:
         self._unwatched, self._last_ranks = None, ranks
         try:
-            current().run(cell, ranks, timeout, groupby, sent)
+            self.cluster.run(cell, ranks, timeout, groupby, sent)
         finally:
-            self._keep(current().last_result, save_name)
+            self._save_result(self.cluster.last_result, save_name)
 
-    def _keep(self, result, name) -> None:
+    def _save_result(self, result, name) -> None:
         self.last_result = result
         if name:
             self.shell.user_ns[name] = result
@@ -221,7 +243,7 @@ class RankMagics(ParallelMagics):
     @magic_arguments("%pxresult")
     @output_args
     def result(self, line=""):
-        """Show what the last `%px` or `%%px` gave; if it was sent with `--noblock`, wait for it, watched."""
+        """Show the result of the last `%px` or `%%px`; after `--noblock`, wait for it, watched."""
         args = parse_argstring(self.result, line)
         if self.last_result is None:
             raise UsageError(NO_LAST_RESULT)
@@ -231,7 +253,6 @@ class RankMagics(ParallelMagics):
             cell, ranks, timeout, groupby = self._unwatched
             self._watch(cell, ranks, timeout, groupby or args.groupby, sent=self.last_result)
         else:
-            show_grouped(
-                dict(zip(self._last_ranks, self.last_result.metadata, strict=True)), args.groupby
-            )
+            records = dict(zip(self._last_ranks, self.last_result.metadata, strict=True))
+            show_grouped(records, args.groupby)
             self.last_result.get()

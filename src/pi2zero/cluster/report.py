@@ -1,4 +1,4 @@
-"""What a learner reads when a rank raised, died or waited for ever."""
+"""What a learner reads when a rank raised, died or waited forever."""
 
 import ast
 import re
@@ -7,59 +7,38 @@ from pathlib import Path
 
 from ipykernel.compiler import get_file_name
 
-from pi2zero.cluster.calls import HOLD_THE_LOCK, last_name
+from pi2zero.cluster.blocking_calls import GIL_HOLDING_CALLS, last_name
 from pi2zero.cluster.history import History, statements
 from pi2zero.mpi import name_ranks
 
 # From these files on, a stack is the engine's own machinery, not the learner's code.
-_MACHINERY = (
-    "/IPython/core/interactiveshell.py",
-    "/ipykernel/",
-    "/ipyparallel/",
-    "/asyncio/",
-    "/tornado/",
+MACHINERY = ("/IPython/core/interactiveshell.py", "/ipykernel/", "/ipyparallel/")
+MACHINERY += ("/asyncio/", "/tornado/")
+# What a statement may call next to a reduction that holds the GIL
+NON_BLOCKING_CALLS = set(
+    """print format len int float str round abs max min append item Get_rank Get_size time
+    perf_counter monotonic""".split()  # noqa: SIM905 (readable)
 )
-# What a statement may call beside a reduction that holds Python's lock, and modules whose functions of that name need no rank
-QUICK = {
-    "print",
-    "format",
-    "len",
-    "int",
-    "float",
-    "str",
-    "round",
-    "abs",
-    "max",
-    "min",
-    "append",
-    "item",
-}
-QUICK |= {"Get_rank", "Get_size", "time", "perf_counter", "monotonic"}
-_ALONE = {
-    "functools",
-    "np",
-    "numpy",
-    "add",
-    "multiply",
-    "torch",
-    "jax",
-    "jnp",
-    "lax",
-    "tf",
-    "operator",
-}
+# Modules whose `reduce` or `scan` needs no other rank
+MODULES_WITHOUT_RANKS = set(
+    "functools np numpy add multiply torch jax jnp lax tf operator".split()  # noqa: SIM905
+)
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$')
+_NOT_DEFINED = re.compile(r"name '(\w+)' is not defined")
+_CELL = re.compile(r"Cell(?:\x1b\[[\d;]*m|\s)*In\[(\d+)\]")
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
 
 
 class RankError(RuntimeError):
-    """A `%%px` cell in which a rank raised, died or waited for ever. `report` is the text that the learner sees."""
+    """A `%%px` cell in which a rank raised, died or waited forever. `report` is what is shown."""
 
     def __init__(self, report: str, summary: str):
         super().__init__(summary)
         self.report = report
 
     def _render_traceback_(self):
-        """IPython shows this in place of the traceback: the ranks' stacks matter, the kit's own do not."""
+        """IPython shows this instead of the traceback: the ranks' stacks matter, the kit's do
+        not."""
         return self.report.splitlines()
 
 
@@ -76,38 +55,34 @@ class Frame:
 class Outcome:
     """How a watched cell ended. Ranks are MPI ranks.
 
-    errors: what each rank raised; dead: why a rank is gone; stuck: ranks that had not finished when the cell was ended,
-    with their stacks; deaf: whether one of these did not react to an interrupt; finished: ranks that came to the end.
-    """
+    errors: what each rank raised; dead: why a rank is gone; stuck: ranks that had not finished when
+    the cell was ended, with their stacks; uninterruptible: whether one of these did not react to an
+    interrupt; finished: ranks that came to the end; seconds_waited: how long they had waited for
+    each other, if that ended the cell."""
 
     errors: dict[int, Exception] = field(default_factory=dict)
     dead: dict[int, str] = field(default_factory=dict)
     stuck: dict[int, list[Frame]] = field(default_factory=dict)
-    deaf: bool = False
+    uninterruptible: bool = False
     finished: list[int] = field(default_factory=list)
-    seconds_still: float = 0.0  # how long they had waited for each other, if that ended the cell
+    seconds_waited: float = 0.0
     interrupted: bool = False
 
     @property
-    def good(self) -> bool:
+    def succeeded(self) -> bool:
         """Whether all ranks came to the end, and nobody interrupted them."""
         return not (self.errors or self.dead or self.stuck or self.interrupted)
 
     @property
-    def restarted(self) -> bool:
+    def needs_restart(self) -> bool:
         """Whether the ranks have to be restarted: one is gone, or cannot be interrupted."""
-        return bool(self.dead or self.deaf)
+        return bool(self.dead or self.uninterruptible)
 
 
 def parse_stack(text: str) -> list[Frame]:
-    """The frames that faulthandler wrote (innermost first), without the engine's machinery."""
-    frames = []
-    for line in text.splitlines():
-        match = _FRAME.match(line)
-        if not match:
-            continue
-        frames.append((match["file"], int(match["line"]), match["function"].strip()))
-    return frames_of(frames)
+    """The frames that faulthandler wrote, innermost first, without the engine's machinery."""
+    matches = [match for line in text.splitlines() if (match := _FRAME.match(line))]
+    return frames_of((m["file"], int(m["line"]), m["function"].strip()) for m in matches)
 
 
 def frames_of(stack) -> list[Frame]:
@@ -116,14 +91,15 @@ def frames_of(stack) -> list[Frame]:
     for file, line, function in stack:
         if function == "_modified_open":  # IPython's open(), called by the cell
             continue
-        if any(part in file for part in _MACHINERY):
+        if any(part in file for part in MACHINERY):
             break
         frames.append(Frame(file, line, function))
     return frames
 
 
 class CellSources:
-    """The text of the cells that ran on the ranks, by the file name that IPython gave them there."""
+    """The text of the cells that ran on the ranks, by the file name that IPython gave them
+    there."""
 
     def __init__(self):
         self._text: dict[str, str] = {}
@@ -132,175 +108,160 @@ class CellSources:
         """Keep the text of a cell that is about to run."""
         self._text[Path(get_file_name(source)).name] = source
 
-    def place(self, stack) -> str:
-        """The innermost frame of (file, line, function) that a person would know, as `describe` has it."""
+    def describe_stack(self, stack) -> str:
+        """The innermost place of (file, line, function) that a learner knows, in words."""
         frames = frames_of(stack)
         known = [frame for frame in frames if Path(frame.file).name in self._text]
         return self.describe((known or frames)[0]) if frames else "no Python code"
 
-    def reduces_at(self, frame: Frame) -> bool:
-        """Whether the innermost statement around a line of a cell calls a communicator's reduction of objects, and nothing else
-        that may take long: while Python's lock is held, nobody can see which of a statement's calls goes on."""
-        cell = ast.Module(statements(self._text.get(Path(frame.file).name, "")), [])
-        around = [
-            one
-            for one in ast.walk(cell)
-            if isinstance(one, ast.stmt) and one.lineno <= frame.line <= one.end_lineno
-        ]
-        nodes = list(_of_its_own(around[-1])) if around else []
-        if any(
-            isinstance(node, ast.Pow | ast.Mult | ast.In) for node in nodes
-        ):  # of huge integers, in a long list
-            return False
-        calls = [node.func for node in nodes if isinstance(node, ast.Call)]
-        others = [
-            one
-            for one in calls
-            if not (last_name(one) in HOLD_THE_LOCK and _of_a_communicator(one))
-        ]
-        return len(others) < len(calls) and {last_name(one) for one in others} <= QUICK
-
     def describe(self, frame: Frame) -> str:
-        """A frame as a person would say it: the line of the cell, or the place in a file."""
+        """A frame in words: the line of the cell, or the place in a file."""
         source = self._text.get(Path(frame.file).name)
         where = "" if frame.function == "<module>" else f" in {frame.function}()"
         if source is None:
-            return f"{_short(frame.file)}, line {frame.line}{where}"
+            return f"{'/'.join(Path(frame.file).parts[-3:])}, line {frame.line}{where}"
         lines = source.splitlines()
-        blank = next(
-            (at for at, line in enumerate(lines) if line.strip()), 0
-        )  # IPython leaves them out before it counts
-        number = frame.line + blank
+        # IPython leaves out empty lines at the top before it counts.
+        number = frame.line + next((at for at, line in enumerate(lines) if line.strip()), 0)
         text = lines[number - 1].strip() if number <= len(lines) else ""
         return f"cell line {number}{where}:  {text}"
 
+    def is_gil_holding_reduction(self, frame: Frame) -> bool:
+        """Whether the statement at this line of a cell reduces objects, and does nothing else that
+        may take long: while the GIL is held, nobody can see which of a statement's calls goes
+        on."""
+        cell = ast.Module(statements(self._text.get(Path(frame.file).name, "")), [])
+        around = [
+            node
+            for node in ast.walk(cell)
+            if isinstance(node, ast.stmt) and node.lineno <= frame.line <= node.end_lineno
+        ]
+        nodes = list(_own_nodes(around[-1])) if around else []
+        # With huge integers, or in a long list, these take long.
+        if any(isinstance(node, ast.Pow | ast.Mult | ast.In) for node in nodes):
+            return False
+        calls = [node.func for node in nodes if isinstance(node, ast.Call)]
+        others = [call for call in calls if not _may_be_a_reduction(call)]
+        return (
+            len(others) < len(calls) and {last_name(call) for call in others} <= NON_BLOCKING_CALLS
+        )
 
-def _of_its_own(node):
-    """The nodes of a statement without those of the statements inside of it: of a loop, its head."""
+
+def _own_nodes(node: ast.AST):
+    """The nodes of a statement without those of the statements inside of it: of a loop, its
+    head."""
     yield node
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
-            yield from _of_its_own(child)
+            yield from _own_nodes(child)
 
 
-def _of_a_communicator(function) -> bool:
-    """`comm.reduce` may be; `reduce`, `functools.reduce` and `np.add.reduce` are not."""
+def _may_be_a_reduction(function: ast.expr) -> bool:
+    """`comm.reduce` may be one of a communicator; `reduce` and `np.add.reduce` are not."""
     owner = function.value if isinstance(function, ast.Attribute) else None
     while isinstance(owner, ast.Attribute):
         owner = owner.value
-    return owner is not None and getattr(owner, "id", "") not in _ALONE
+    of_communicator = owner is not None and getattr(owner, "id", "") not in MODULES_WITHOUT_RANKS
+    return last_name(function) in GIL_HOLDING_CALLS and of_communicator
 
 
-def render(outcome: Outcome, sources: CellSources, size: int, lost: History) -> RankError:
-    """The report as an exception, ready to be raised. lost: what `replay` would do again, because these ranks are new."""
+def make_report(outcome: Outcome, sources: CellSources, size: int, previous: History) -> RankError:
+    """The report as an exception, ready to be raised.
+
+    previous: what `replay` would do again, if these ranks are new.
+    """
     parts, summaries = [], []
     for why in dict.fromkeys(outcome.dead.values()):
         ranks = name_ranks([rank for rank, reason in outcome.dead.items() if reason == why])
         summaries.append(f"{ranks} died: {why}")
-        parts.append(f"{_capital(ranks)} died: {why}.")
-    for ranks, error in _alike(outcome.errors):
-        summaries.append(f"{name_ranks(ranks)} raised {error.ename}: {error.evalue}")
-        parts.append(f"{_capital(name_ranks(ranks))} raised {error.ename}:\n{_traceback(error)}")
+        parts.append(f"{ranks.capitalize()} died: {why}.")
+    for ranks, error in _group_ranks(outcome.errors):
+        names = name_ranks(ranks)
+        summaries.append(f"{names} raised {error.ename}: {error.evalue}")
+        parts.append(f"{names.capitalize()} raised {error.ename}:\n{_traceback(error)}")
     if outcome.interrupted:
         summaries.append("interrupted")
         parts.append("You interrupted the cell; it has ended on the ranks, too.")
     if outcome.stuck:
-        if outcome.seconds_still:
-            summaries.append(f"{name_ranks(outcome.stuck)} waited for ever")
-        parts.append(_stuck(outcome, sources))
-    parts.append(_consequence(outcome, size, lost))
+        if outcome.seconds_waited:
+            summaries.append(f"{name_ranks(outcome.stuck)} waited forever")
+        parts.append(_describe_stuck(outcome, sources))
+    parts.append(_consequence(outcome, size, previous))
     return RankError("\n".join(parts), "; ".join(summaries))
 
 
-def _stuck(outcome: Outcome, sources: CellSources) -> str:
-    if outcome.seconds_still:
-        head = f"These ranks waited for each other for {outcome.seconds_still:.0f} s; nobody was left who could come. They are here:"
-    else:
-        head = "Meanwhile these ranks had not finished. They were here:"
-    lines = [head]
-    for ranks, frames in _alike(outcome.stuck):
-        lines.append(
-            f"  {name_ranks(ranks)}: {sources.describe(frames[0]) if frames else 'no Python code (no stack)'}"
+def _describe_stuck(outcome: Outcome, sources: CellSources) -> str:
+    head = "Meanwhile these ranks had not finished. They were here:"
+    if outcome.seconds_waited:
+        head = (
+            f"These ranks waited for each other for {outcome.seconds_waited:.0f} s; "
+            "no rank was left that could come. They are here:"
         )
+    lines = [head]
+    for ranks, frames in _group_ranks(outcome.stuck):
+        place = sources.describe(frames[0]) if frames else "no Python code (no stack)"
+        lines.append(f"  {name_ranks(ranks)}: {place}")
         lines += [f"      called from {sources.describe(frame)}" for frame in frames[1:5]]
-    if outcome.seconds_still and outcome.finished:
+    if outcome.seconds_waited and outcome.finished:
         lines.append(f"  {name_ranks(outcome.finished)}: finished the cell")
     return "\n".join(lines)
 
 
-def _consequence(outcome: Outcome, size: int, lost: History) -> str:
-    again = f"cluster.replay() runs your {len(lost)} earlier step{'s' * (len(lost) > 1)} again."
-    missing = sorted(_missing_names(outcome) & lost.names)
-    if outcome.restarted:
-        text = f"All {size} ranks are being restarted (about 5 s): the next %%px cell works, but their variables are gone."
-        text += f"\n{again}" * bool(len(lost))
-    elif missing:
-        are = "is" if len(missing) == 1 else "are"
-        text = f"{' and '.join(missing)} {are} missing because the ranks are new: what earlier ones had is gone.\n{again}"
-    else:
-        text = "The ranks kept their variables." + " Mend the cell and run it again." * (
-            not outcome.interrupted
+def _consequence(outcome: Outcome, size: int, previous: History) -> str:
+    steps = f"{len(previous)} earlier step{'s' * (len(previous) > 1)}"
+    replay = f"\ncluster.replay() runs your {steps} again."
+    # Also names that a lab's check missed in an answer, and tells in a sentence of its own.
+    errors = outcome.errors.values()
+    undefined = {name for error in errors for name in _NOT_DEFINED.findall(error.evalue)}
+    missing = sorted(undefined & previous.names)
+    if outcome.needs_restart:
+        text = (
+            f"All {size} ranks are being restarted (about 5 s): the next %%px cell works, "
+            f"but their variables are gone.{replay * bool(len(previous))}"
         )
-    if outcome.seconds_still:
+    elif missing:
+        text = (
+            f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing because the "
+            f"ranks are new: what earlier ones had is gone.{replay}"
+        )
+    else:
+        text = "The ranks kept their variables."
+        text += " Fix the cell and run it again." * (not outcome.interrupted)
+    if outcome.seconds_waited:
         text += "\nIf they only needed more time, give them more seconds: %%px --timeout 300"
     return text
-
-
-def _missing_names(outcome: Outcome) -> set[str]:
-    """Also those that a lab's check met in an answer, and that it tells in its own sentence."""
-    return {
-        name for error in outcome.errors.values() for name in _NOT_DEFINED.findall(error.evalue)
-    }
-
-
-_NOT_DEFINED = re.compile(r"name '(\w+)' is not defined")
-_CELL = re.compile(r"Cell(?:\x1b\[[\d;]*m|\s)*In\[(\d+)\]")
-_COLOUR = re.compile(r"\x1b\[[\d;]*m")
 
 
 def _traceback(error) -> str:
     """IPython's traceback, in words that fit the notebook.
 
-    The ranks count their cells for themselves, so the notebook's number is another: the cell that failed is the ranks' last.
-    Left out: mpi4py's compiled frames, which have no lines to show, and those of comprehensions, for which IPython shows
-    another line's text; the frame around them has the right one.
-    """
+    The ranks count their cells for themselves: the cell that failed has the highest number. Left
+    out are mpi4py's compiled frames, which have no lines to show, and those of comprehensions, for
+    which IPython shows another line's text; the frame around them has the right one."""
     text = error.traceback or f"{error.ename}: {error.evalue}"
     text = text if isinstance(text, str) else "\n".join(text)
     last = max((int(number) for number in _CELL.findall(text)), default=0)
-    text = _CELL.sub(
-        lambda found: "this cell" if int(found[1]) == last else "an earlier cell", text
-    )
+    text = _CELL.sub(lambda m: "this cell" if int(m[1]) == last else "an earlier cell", text)
+    blocks = text.split("\n\n")
     return "\n\n".join(
-        block
-        for block in text.split("\n\n")
-        if not _is_noise(_COLOUR.sub("", block).split("\n")[0])
+        block for block in blocks if not _is_noise(_COLOUR.sub("", block).split("\n")[0])
     )
 
 
 def _is_noise(header: str) -> bool:
-    return bool(
-        re.match(r".*mpi4py/MPI\.src/\w+\.p[yx][xi]:", header)
-        or re.search(r"in .*<(list|dict|set)comp>", header)
-    )
+    compiled = re.match(r".*mpi4py/MPI\.src/\w+\.p[yx][xi]:", header)
+    return bool(compiled or re.search(r"in .*<(list|dict|set)comp>", header))
 
 
-def _alike(by_rank: dict) -> list[tuple[list[int], object]]:
-    """Group ranks that have the same error or the same stack; the first rank's value stands for the group."""
+def _group_ranks(by_rank: dict) -> list[tuple[list[int], object]]:
+    """Group ranks with the same error or stack; the first rank's value stands for the group."""
     groups: dict[str, tuple[list[int], object]] = {}
     for rank, value in sorted(by_rank.items()):
-        # Engines name the same cell after their own pid: compare the last part of the file's name.
-        frames = isinstance(value, list) and [
-            (Path(f.file).name, f.line, f.function) for f in value
-        ]
-        key = str(frames) if frames is not False else f"{value.ename}: {value.evalue}"
+        if isinstance(value, list):
+            # Engines name the same cell after their own pid: compare the last part of the file
+            # name.
+            key = str([(Path(f.file).name, f.line, f.function) for f in value])
+        else:
+            key = f"{value.ename}: {value.evalue}"
         groups.setdefault(key, ([], value))[0].append(rank)
     return list(groups.values())
-
-
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]
-
-
-def _short(file: str) -> str:
-    return "/".join(Path(file).parts[-3:])

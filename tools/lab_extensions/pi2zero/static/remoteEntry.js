@@ -5,7 +5,7 @@
   const FIRST = "notebooks/00_start_here.ipynb";
   // Asked in silence after a cell: "4 ranks, ready", or nothing where the kernel has started none.
   const STATE =
-    "(lambda room: room.current().state if room and room.current() else '')(__import__('sys').modules.get('pi2zero.cluster.current'))";
+    "(lambda magics: magics.cluster.state if magics else '')(get_ipython().magics_manager.registry.get('RankMagics'))";
   const AGAIN = 1500; // ms between two looks while the kernel is busy, or its ranks are being restarted
   let scope;
 

@@ -1,6 +1,7 @@
-"""What a rank stands in, told from its frame alone: the call, what it is called on, and whether that waits for other ranks."""
+"""In which call a frame is, on what it is called, and whether that waits for other ranks."""
 
 import contextlib
+import importlib
 import socket
 import sys
 import threading
@@ -11,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 from mpi4py import MPI
 
-from pi2zero.cluster.calls import Call, call_of, polls, waiting_call
-from pi2zero.cluster.pulse import Pulse
+from pi2zero.cluster.activity_sampler import ActivitySampler
+from pi2zero.cluster.blocking_calls import MARKER, Call, call_of, polling_loop, waits_for_peers
 from pi2zero.cluster.report import CellSources, Frame
 
 
@@ -28,7 +29,7 @@ class Comm:
     wait = recv
 
     def iprobe(self):
-        self.found = polls(sys._getframe(1))
+        self.found = polling_loop(sys._getframe(1))
         return True
 
     def work(self):
@@ -66,7 +67,7 @@ def test_in_a_comprehension_and_under_another_name():
 def test_an_owner_that_only_running_could_tell_is_not_known():
     call = comm.isend(1).wait()
     assert (call.text, call.method, call.owner) == ("comm.isend(1).wait()", "wait", None)
-    assert waiting_call(sys._getframe(), call, 1.0)
+    assert waits_for_peers(sys._getframe(), call, 1.0)
 
 
 class Tensor:
@@ -106,16 +107,19 @@ def test_nothing_is_kept_while_a_look_reads_a_file_or_writes_one(tmp_path, monke
         kept.append(kept[0]())
 
     rank = threading.Thread(target=cell)
-    pulse = Pulse(
+    sampler = ActivitySampler(
         tmp_path / "0.json", SimpleNamespace(events=SimpleNamespace(register=lambda *_: None))
     )
-    pulse._main = rank
-    pulse._begin()
-    monkeypatch.setattr("pi2zero.cluster.pulse.read" if look == "reads" else "json.dumps", slowly)
+    sampler._main = rank
+    sampler._start_cell()
+    monkeypatch.setattr(
+        "pi2zero.cluster.activity_sampler.warm_source_cache" if look == "reads" else "json.dumps",
+        slowly,
+    )
     rank.start()
     ready.wait()
     with contextlib.suppress(TypeError):  # nothing comes from `slowly` to be written
-        pulse._look()
+        sampler._write_sample()
     assert kept[1:] and not any(kept[1:])
 
 
@@ -141,48 +145,63 @@ def test_code_without_source_is_no_call():
     ids=range(11),
 )
 def test_what_waits_for_other_ranks(owner, method, waits):
-    assert waiting_call(sys._getframe(), Call(f"x.{method}()", method, owner), 1.0) == waits
+    assert waits_for_peers(sys._getframe(), Call(f"x.{method}()", method, owner), 1.0) == waits
 
 
 class Request(MPI.Request):
     """mpi4py's kind."""
 
     def test(self):
-        self.found = polls(sys._getframe(1))
+        self.found = polling_loop(sys._getframe(1))
         return True
 
 
-def test_a_loop_that_only_asks_other_ranks():
-    request = Request()
-    while not request.test():
-        time.sleep(0.1)
-    assert request.found is not None
+LOOPS = {  # source, whether it only asks other ranks
+    "asks": ("while not request.test():\n    time.sleep(0.1)", True),
+    "asks something else, as Popen.poll()": (
+        "while not comm.iprobe():\n    time.sleep(0.1)",
+        False,
+    ),
+    "asks and works": ("while not request.test():\n    comm.work()", False),
+    "looks at the clock": ("while not request.test() and time.monotonic() < 0:\n    pass", False),
+    "asks once": ("request.test()", False),
+}
 
 
-def test_a_loop_that_asks_something_else():
-    while not comm.iprobe():  # as Popen.poll(), say
-        time.sleep(0.1)
-    assert comm.found is None
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_loop_that_only_asks_other_ranks(name, tmp_path):
+    source, polls = LOOPS[name]
+    file, request = tmp_path / "cell.py", Request()
+    file.write_text(source)
+    exec(compile(source, file, "exec"), {"request": request, "comm": comm, "time": time})
+    answered = comm.found if "comm.iprobe" in source else request.found
+    assert (answered is not None) == polls
 
 
-def test_a_loop_that_asks_and_works():
-    request = Request()
-    while not request.test():
-        comm.work()
-    assert request.found is None
+WAITER = """
+import sys
+def until(look):
+    return look(sys._getframe(0))
+def other(look):
+    return look(sys._getframe(0))
+"""
 
 
-def test_a_loop_that_looks_at_the_clock_ends_by_itself():
-    request = Request()
-    while not request.test() and time.monotonic() < 0:
-        pass
-    assert request.found is None
-
-
-def test_asking_once_is_no_loop():
-    request = Request()
-    request.test()
-    assert request.found is None
+@pytest.mark.parametrize("marked", ["the module", "its package", "nothing"])
+def test_a_module_says_that_its_functions_wait_for_other_ranks(tmp_path, monkeypatch, marked):
+    package = tmp_path / "waiting_package"
+    package.mkdir()
+    marker = f"{MARKER} = ('until',)\n"
+    (package / "__init__.py").write_text(marker * (marked == "its package"))
+    (package / "waiter.py").write_text(marker * (marked == "the module") + WAITER)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("waiting_package", "waiting_package.waiter"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    waiter = importlib.import_module("waiting_package.waiter")
+    waits = marked != "nothing"
+    assert waiter.other(lambda frame: waits_for_peers(frame, Call(), 1.0)) == waits
+    assert (waiter.until(polling_loop) is not None) == waits
+    assert waiter.other(polling_loop) is None
 
 
 @pytest.mark.parametrize(
@@ -192,7 +211,7 @@ def test_asking_once_is_no_loop():
         ("print(f'{team.allreduce(len(x))} in all')", True),
         ("world.dup.reduce(x[0], root=0)", True),
         ("times.append(team.allreduce(time.perf_counter() - start, op=MPI.MAX))", True),
-        ("if team.allreduce(bad) > 0:\n    mend()", True),
+        ("if team.allreduce(bad) > 0:\n    fix()", True),
         ("total = comm.allreduce(sum(range(10**9)))", False),
         ("total = comm.allreduce(7**n)", False),
         ("total = comm.allreduce(x in data)", False),
@@ -214,4 +233,4 @@ def test_a_rank_that_holds_the_lock_is_in_a_reduction_only_if_it_can_be_in_nothi
     sources = CellSources()
     sources.add(f"y = 2\n{statement}\n")
     (file,) = sources._text
-    assert sources.reduces_at(Frame(f"/tmp/{file}", 2, "<module>")) is is_one
+    assert sources.is_gil_holding_reduction(Frame(f"/tmp/{file}", 2, "<module>")) is is_one

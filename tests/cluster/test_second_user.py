@@ -31,7 +31,7 @@ pytestmark = [
         os.getuid() != 0 or not shutil.which("useradd"), reason="only root can create a second user"
     ),
 ]
-PROGRAM = Path(__file__).with_name("intruder.py")
+PROGRAM = Path(__file__).parents[1] / "helpers" / "intruder.py"
 CELL = "secret_number = 4711\nprint('secret output')"
 JOIN = "from pi2zero import ranks\nme = ranks.join()\nimport torch, torch.distributed as dist\nx = torch.ones(1)"
 

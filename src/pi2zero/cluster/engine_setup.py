@@ -1,0 +1,104 @@
+"""What an engine does first, to become a rank that can be watched. This runs on the engines."""
+
+import faulthandler
+import os
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+
+from pi2zero import log
+from pi2zero.cluster.activity_sampler import ActivitySampler, sample_path
+from pi2zero.cluster.capped_stream import CappedStream
+from pi2zero.hosts.place import interface_of, local_address_towards
+from pi2zero.mpi import ADDRESS, local_rank, mpi_library
+from pi2zero.ownership import make_private_dir, owner_mark
+
+# Schedulers (Slurm, submitit) may use SIGUSR1 for themselves: a site can choose another signal.
+STACK_SIGNAL = signal.Signals[os.environ.get("PI2ZERO_STACK_SIGNAL", "SIGUSR1")]
+_stack_file = None  # kept open: faulthandler writes to its descriptor
+
+
+def prepare_engine(run_dir: str, kernel: str = "") -> dict:
+    """Make this engine a rank that can be watched. The kit calls it once on each engine.
+
+    After it, STACK_SIGNAL writes the rank's Python stack to `stack_path`. faulthandler writes from
+    the signal handler itself, so this works while the rank waits inside MPI, where no Python code
+    runs.
+
+    kernel: its address, if ranks run on other hosts; the interface that leads to it carries all of
+    their traffic. Returns rank, size, pid, mark (of this process: a pid can be reused), host, cores
+    and the MPI library's name.
+    """
+    global _stack_file
+    from mpi4py import MPI
+
+    rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
+    # mpi4py duplicates a communicator at its first reduction of objects, and holds the GIL
+    # meanwhile: a rank that waits there cannot be sampled. So do it now, while all ranks are here.
+    # (For other communicators see GIL_HOLDING_CALLS in blocking_calls.py.)
+    MPI.COMM_WORLD.allreduce(0)
+    os.environ.setdefault("LOCAL_RANK", str(local_rank(MPI.COMM_WORLD)[0]))  # as launchers set it
+    if kernel:
+        os.environ[ADDRESS] = local_address_towards(kernel)
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface_of(os.environ[ADDRESS])[0])
+        # torch warns of each address that has no name
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    path = stack_path(run_dir, rank)
+    for folder in (path.parent.parent, path.parent):  # on another host they may not be there yet
+        make_private_dir(folder)
+    _stack_file = path.open("a")
+    faulthandler.register(STACK_SIGNAL, file=_stack_file, all_threads=False)
+    log.write_to(run_dir, f"rank {rank}")
+    log.logger.info("is up on %s", socket.gethostname())
+    _attach_to_shell(run_dir, rank, size)
+    if hasattr(os, "sched_getaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+    else:
+        cores = list(range(os.cpu_count() or 1))
+    return {
+        "rank": rank,
+        "size": size,
+        "pid": os.getpid(),
+        "mark": owner_mark(),
+        "host": socket.gethostname(),
+        "cores": cores,
+        "library": mpi_library(),
+    }
+
+
+def stack_path(run_dir: str, rank: int) -> Path:
+    """Where a rank's stack is written."""
+    return Path(run_dir) / "stacks" / f"{rank}.stack"
+
+
+def _attach_to_shell(run_dir: str, rank: int, size: int) -> None:
+    """Cap the output of the engine's IPython, sample it, and let it run a top-level `await`."""
+    from IPython import get_ipython
+
+    if (shell := get_ipython()) is None:  # not an engine: a test
+        return
+    for name in ("stdout", "stderr"):
+        file = Path(run_dir) / "output" / f"rank-{rank}.{name}"
+        capped = CappedStream(getattr(sys, name), file, size)
+        setattr(sys, name, capped)
+        shell.events.register("pre_run_cell", capped.start_cell)
+        shell.events.register("post_run_cell", capped.end_cell)
+    path = sample_path(run_dir, rank)
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    ActivitySampler(path, shell).start()
+    # For an `await` ipykernel 7 asks for its thread of subshells; an engine of ipyparallel 9.2 has
+    # none, and would never answer.
+    type(shell.kernel)._supports_kernel_subshells = False
+    shell.kernel.shell_channel_thread = _NoSubshells()
+    # After an error ipykernel drops the cells that are already queued, and ipyparallel takes them
+    # for done.
+    shell.kernel._abort_queues = lambda subshell_id=None: None
+
+
+class _NoSubshells:
+    parent_thread = threading.main_thread()
+
+    def __bool__(self):
+        return False

@@ -1,0 +1,32 @@
+"""What is shown of the ranks next to their output: a progress bar for each."""
+
+from pi2zero.cluster.display import RankBars
+
+
+def test_bars_in_plain_text():
+    text = RankBars.text(
+        {
+            0: {"progress": 0.5, "step": 10, "loss": 1.23456, "tokens/s": 24321.0},
+            3: {"progress": 1.2, "step": 20},
+        }
+    )
+    assert text.splitlines() == [
+        "rank 0 [###############...............] step 10, loss 1.23, tokens/s 24,321",
+        "rank 3 [##############################] step 20",
+    ]
+
+
+def test_bars_as_html():
+    assert RankBars.html({1: {"progress": 0.25, "<step>": 3}}) == (
+        '<div>rank 1 <progress value="0.250" aria-label="rank 1"></progress> &lt;step&gt; 3</div>'
+    )
+
+
+def test_what_ranks_publish_is_shown(cluster, monkeypatch):
+    shown = []
+    monkeypatch.setattr(RankBars, "show", lambda self, published: shown.append(published))
+    cluster.run("import os\nfrom ipyparallel.datapub import publish_data")
+    cluster.run("publish_data({'progress': int(os.environ['OMPI_COMM_WORLD_RANK']) / 2})")
+    assert shown[-1] == {rank: {"progress": rank / 2} for rank in range(cluster.n)}
+    cluster.run("1 + 1")
+    assert shown[-1] == {rank: {} for rank in range(cluster.n)}
