@@ -61,5 +61,5 @@ def one_leaves_the_call_by_an_error(comm, inside, total):
 
 def test_ranks_left_inside_mpi_are_ended(cluster, check):
     """All had agreed on the call, then one of them raised in it: the others spin in MPI, where no check can reach them."""
-    with pytest.raises(RankError, match="waited for ever"):
+    with pytest.raises(RankError, match="waited forever"):
         check(4, one_leaves_the_call_by_an_error, timeout=3)

@@ -145,7 +145,7 @@ def test_ends(ranks, account, name):
     after = ranks.run(f"{SETUP}print(comm.allreduce(rank))")
     message = broken.error.removeprefix("RankError: ")[:60]
     account("ended", name, f"{broken.seconds:.1f} s", message, "works" if after.ok else "fails")
-    assert broken.error.startswith("RankError") and "waited for ever" in broken.error, broken.text
+    assert broken.error.startswith("RankError") and "waited forever" in broken.error, broken.text
     for phrase in says:
         assert phrase in broken.text
     assert after.text == "".join(f"[stdout:{rank}] 3\n" for rank in range(3))

@@ -39,7 +39,7 @@ BOOKS = {name: cells for name, path in PATHS.items() if (cells := first_cells(pa
 BEFORE = "%%px --timeout 2\nimport os, signal\nfrom mpi4py import MPI\nrank = MPI.COMM_WORLD.rank\n"
 FAULTS = {  # in the collective that the notebook has on its ranks: torch's, where they have joined it
     "Rank 1 raised ValueError": "if rank == 1:\n    raise ValueError('on one rank')\n{collective}",
-    "waited for ever": "if rank != 1:\n    {collective}",
+    "waited forever": "if rank != 1:\n    {collective}",
     "Rank 1 died: signal SIGKILL": "if rank == 1:\n    os.kill(os.getpid(), signal.SIGKILL)\n{collective}",
 }
 COLLECTIVE = {
