@@ -66,8 +66,12 @@ def torch_allreduce(backend):
 
     here = ranks.join()
     if backend == "nccl" != here.backend:
-        raise RuntimeError(f"nccl wants a GPU for each rank; rank {here.rank}'s device is {here.device}, over {here.backend}")
-    device = here.device if backend == "nccl" else "cpu"  # the world has gloo for tensors on the CPU
+        raise RuntimeError(
+            f"nccl wants a GPU for each rank; rank {here.rank}'s device is {here.device}, over {here.backend}"
+        )
+    device = (
+        here.device if backend == "nccl" else "cpu"
+    )  # the world has gloo for tensors on the CPU
 
     def prepare(x):
         tensor = torch.from_numpy(x).to(device)  # on the CPU the same memory
@@ -109,7 +113,11 @@ MAKERS = {
     "nccl": lambda: torch_allreduce("nccl"),
     "horovod": horovod_allreduce,
 }
-TOGETHER = (("ring", "naive", "mpi"), ("horovod",), ("gloo", "nccl"))  # without and with threads of their own
+TOGETHER = (
+    ("ring", "naive", "mpi"),
+    ("horovod",),
+    ("gloo", "nccl"),
+)  # without and with threads of their own
 
 
 def available(wanted, required):
@@ -120,7 +128,9 @@ def available(wanted, required):
             prepare, problem = MAKERS[name](), ""
         except (ImportError, RuntimeError, ValueError) as error:
             prepare, problem = None, f"{type(error).__name__}: {error}"
-        problems = [f"rank {rank}: {text}" for rank, text in enumerate(comm.allgather(problem)) if text]
+        problems = [
+            f"rank {rank}: {text}" for rank, text in enumerate(comm.allgather(problem)) if text
+        ]
         if not problems:
             found[name] = prepare
         elif required:
@@ -137,7 +147,10 @@ def measure(prepared, nbytes, warmups, repeats):
         x = np.full(nbytes // 4, comm.rank + 1, dtype="float32")
         calls[name], result = prepare(x)
         calls[name]()
-        wrong = np.abs(np.asarray(result.cpu() if hasattr(result, "cpu") else result) - comm.size * (comm.size + 1) / 2).max()
+        wrong = np.abs(
+            np.asarray(result.cpu() if hasattr(result, "cpu") else result)
+            - comm.size * (comm.size + 1) / 2
+        ).max()
         if (worst := comm.allreduce(float(wrong), op=MPI.MAX)) > 0:
             stop(f"{name}: the sum of {nbytes} bytes is wrong by {worst}")
         result[:] = 0  # sums of sums would overflow
@@ -158,11 +171,19 @@ def rows(options, prepared):
     """One dict for each size and algorithm: size in bytes, median and smallest time in s, bandwidths in bytes per s."""
     p = MPI.COMM_WORLD.size
     for nbytes in options.sizes:
-        faulthandler.dump_traceback_later(options.longest, exit=True)  # anew: mpirun ends all ranks when one has ended
+        faulthandler.dump_traceback_later(
+            options.longest, exit=True
+        )  # anew: mpirun ends all ranks when one has ended
         for name, times in measure(prepared, nbytes, options.warmups, options.repeats).items():
             t = statistics.median(times)
             time_of = {"seconds": t, "smallest_seconds": min(times)}
-            yield {"bytes": nbytes, "algorithm": name, **time_of, "algbw": nbytes / t, "busbw": nbytes / t * 2 * (p - 1) / p}
+            yield {
+                "bytes": nbytes,
+                "algorithm": name,
+                **time_of,
+                "algbw": nbytes / t,
+                "busbw": nbytes / t * 2 * (p - 1) / p,
+            }
 
 
 def every_row(options, wanted):
@@ -170,7 +191,9 @@ def every_row(options, wanted):
     for some in TOGETHER:
         faulthandler.dump_traceback_later(options.longest, exit=True)
         with contextlib.redirect_stdout(sys.stderr):  # what libraries say on import is no result
-            prepared = available([name for name in wanted if name in some], required=bool(options.algorithms))
+            prepared = available(
+                [name for name in wanted if name in some], required=bool(options.algorithms)
+            )
         yield from rows(options, prepared)
         if "horovod" in prepared:
             import horovod.torch
@@ -181,13 +204,19 @@ def every_row(options, wanted):
 
 def size_argument(text):
     """'4K', '16M', '1G' or '1000' in bytes: a multiple of 4, because float32 has 4."""
-    number, unit = (text[:-1], text[-1].upper()) if text[-1:].upper() in ("K", "M", "G") else (text, "")
+    number, unit = (
+        (text[:-1], text[-1].upper()) if text[-1:].upper() in ("K", "M", "G") else (text, "")
+    )
     try:
         nbytes = int(number) * {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}[unit]
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size; write 4096, 4K, 16M or 1G") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no size; write 4096, 4K, 16M or 1G"
+        ) from None
     if nbytes < 4 or nbytes % 4:
-        raise argparse.ArgumentTypeError(f"{text}: {nbytes} bytes are no whole number of float32 values; give a multiple of 4")
+        raise argparse.ArgumentTypeError(
+            f"{text}: {nbytes} bytes are no whole number of float32 values; give a multiple of 4"
+        )
     return nbytes
 
 
@@ -214,7 +243,9 @@ def check_memory(sizes, algorithms):
     _, here = mpi.local_rank(comm)
     needed = max(sizes) * (here * (len(algorithms) + 1) + (comm.size if comm.rank == 0 else 0))
     free = limits.free_memory()
-    lacking, needed, free, host = max(comm.allgather((needed - free, needed, free, platform.node())))
+    lacking, needed, free, host = max(
+        comm.allgather((needed - free, needed, free, platform.node()))
+    )
     if lacking > 0:
         told = f"{needed / 1e9:.1f} GB on the ranks of {host}, and {free / 1e9:.1f} GB are free. Give less."
         stop(f"--sizes: {max(sizes):,} bytes need {told}")
@@ -224,12 +255,32 @@ def parse(rank):
     """The options. All ranks read them; only rank 0 says so if they are wrong."""
     description, more = __doc__.split("\n\n", 1)
     formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=description, epilog=more, formatter_class=formatter)
-    parser.add_argument("--sizes", nargs="+", type=size_argument, default=DEFAULT_SIZES, metavar="SIZE", help="such as 4K 16M")
-    parser.add_argument("--algorithms", nargs="+", choices=list(MAKERS), help="default: all that are possible here")
-    parser.add_argument("--warmups", type=count_argument(0), default=2, help="calls that are not counted (default: 2)")
-    parser.add_argument("--repeats", type=count_argument(1), default=5, help="calls that are counted (default: 5)")
-    parser.add_argument("--longest", type=count_argument(1), default=600, help="seconds for one size (default: 600)")
+    parser = argparse.ArgumentParser(
+        description=description, epilog=more, formatter_class=formatter
+    )
+    parser.add_argument(
+        "--sizes",
+        nargs="+",
+        type=size_argument,
+        default=DEFAULT_SIZES,
+        metavar="SIZE",
+        help="such as 4K 16M",
+    )
+    parser.add_argument(
+        "--algorithms", nargs="+", choices=list(MAKERS), help="default: all that are possible here"
+    )
+    parser.add_argument(
+        "--warmups",
+        type=count_argument(0),
+        default=2,
+        help="calls that are not counted (default: 2)",
+    )
+    parser.add_argument(
+        "--repeats", type=count_argument(1), default=5, help="calls that are counted (default: 5)"
+    )
+    parser.add_argument(
+        "--longest", type=count_argument(1), default=600, help="seconds for one size (default: 600)"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object in place of the table")
     if rank > 0:
         parser._print_message = lambda *_: None
@@ -238,7 +289,9 @@ def parse(rank):
     except SystemExit:
         MPI.COMM_WORLD.Barrier()  # see `stop`
         raise
-    options.sizes = [size_argument(size) if isinstance(size, str) else size for size in options.sizes]
+    options.sizes = [
+        size_argument(size) if isinstance(size, str) else size for size in options.sizes
+    ]
     return options
 
 
@@ -250,16 +303,32 @@ def main():
     check_memory(options.sizes, wanted)
     table = not options.json and comm.rank == 0
     if table:
-        print(f"{comm.size} ranks\n{'bytes':>12} {'algorithm':>10} {'time, us':>12} {'algbw, GB/s':>12} {'busbw, GB/s':>12}")
+        print(
+            f"{comm.size} ranks\n{'bytes':>12} {'algorithm':>10} {'time, us':>12} {'algbw, GB/s':>12} {'busbw, GB/s':>12}"
+        )
     results = []
     for row in every_row(options, wanted):
         results.append(row)
         if table:
             bandwidths = f"{row['algbw'] / 1e9:12.3f} {row['busbw'] / 1e9:12.3f}"
-            print(f"{row['bytes']:12,} {row['algorithm']:>10} {row['seconds'] * 1e6:12.1f} {bandwidths}", flush=True)
-    results.sort(key=lambda row: (options.sizes.index(row["bytes"]), wanted.index(row["algorithm"])))
+            print(
+                f"{row['bytes']:12,} {row['algorithm']:>10} {row['seconds'] * 1e6:12.1f} {bandwidths}",
+                flush=True,
+            )
+    results.sort(
+        key=lambda row: (options.sizes.index(row["bytes"]), wanted.index(row["algorithm"]))
+    )
     if options.json and comm.rank == 0:
-        print(json.dumps({"ranks": comm.size, "warmups": options.warmups, "repeats": options.repeats, "results": results}))
+        print(
+            json.dumps(
+                {
+                    "ranks": comm.size,
+                    "warmups": options.warmups,
+                    "repeats": options.repeats,
+                    "results": results,
+                }
+            )
+        )
     if "torch" in sys.modules:
         from pi2zero import ranks
 

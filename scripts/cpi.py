@@ -54,7 +54,9 @@ def program(n, comm, part=partial_pi):
     seconds = time.perf_counter() - start
     if comm.rank == 0:
         ranks = f"{comm.size} rank{'s' * (comm.size > 1)}"
-        print(f"pi = {pi[0]:.12f}, error {abs(pi[0] - np.pi):.1e}, n = {n:,}, {ranks}, {seconds:.3f} s")
+        print(
+            f"pi = {pi[0]:.12f}, error {abs(pi[0] - np.pi):.1e}, n = {n:,}, {ranks}, {seconds:.3f} s"
+        )
 
 
 def slices_argument(text):
@@ -62,9 +64,13 @@ def slices_argument(text):
     try:
         n = int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number; write it out, such as 1000000") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a whole number; write it out, such as 1000000"
+        ) from None
     if not 1 <= n <= LARGEST:
-        raise argparse.ArgumentTypeError(f"{n} slices are not possible; give a number from 1 to {LARGEST}")
+        raise argparse.ArgumentTypeError(
+            f"{n} slices are not possible; give a number from 1 to {LARGEST}"
+        )
     return n
 
 
@@ -72,8 +78,12 @@ def parse(rank, text=__doc__):
     """The options. All ranks read them; only rank 0 says so if they are wrong. text: what the program says of itself."""
     description, ways = text.split("\n\n", 1)
     formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=description, epilog=ways, formatter_class=formatter)
-    parser.add_argument("--n", type=slices_argument, default=1_000_000, help="number of slices (default: 1000000)")
+    parser = argparse.ArgumentParser(
+        description=description, epilog=ways, formatter_class=formatter
+    )
+    parser.add_argument(
+        "--n", type=slices_argument, default=1_000_000, help="number of slices (default: 1000000)"
+    )
     if rank > 0:
         parser._print_message = lambda *_: None
     return parser.parse_args()

@@ -7,9 +7,10 @@ NumPy passes over the slices once for each operation, and even a chunk in the ca
 Compiled, one pass does it all, in registers, several slices at once. The first call compiles: seconds to half a minute.
 """
 
-import cpi
 import torch
 from mpi4py import MPI
+
+import cpi
 
 
 @torch.compile

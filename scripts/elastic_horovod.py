@@ -1,19 +1,30 @@
 #!/usr/bin/env python
-r"""Train while workers come and go: Horovod's elastic mode. The digits and the network are those of train_single.py.
+r"""Train while workers come and go: Horovod's elastic mode, with the network of train_single.py.
 
-echo "localhost:1" > hosts.txt; printf '#!/bin/sh\ncat hosts.txt\n' > discover.sh; chmod +x discover.sh
-horovodrun --gloo --network-interface lo -np 1 --min-np 1 --max-np 2 --host-discovery-script ./discover.sh \
-    python scripts/elastic_horovod.py --steps 60
+echo "localhost:1" > hosts.txt
+printf '#!/bin/sh\ncat hosts.txt\n' > discover.sh; chmod +x discover.sh
+horovodrun --gloo --network-interface lo -np 1 --min-np 1 --max-np 2 \
+    --host-discovery-script ./discover.sh python scripts/elastic_horovod.py --steps 60
 echo "localhost:2" > hosts.txt          (in another terminal, while it runs: a second worker joins)
 """
 
 import argparse
+
+from common import digits, number
+
+formatter = argparse.RawDescriptionHelpFormatter
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter)
+parser.add_argument("--steps", type=number(int, 1), default=60, help="of training (default: 60)")
+parser.add_argument(
+    "--pause", type=number(float, 0), default=0.2, help="s to wait after a step (default: 0.2)"
+)
+args = parser.parse_args()  # before torch is imported, which takes seconds
+
 import time
 
 import torch
 import torch.nn.functional as F
 from torch import nn
-from train_single import check, digits
 
 try:
     import horovod.torch as hvd
@@ -22,8 +33,6 @@ except ImportError as error:
 
 
 def main():
-    args = parse()
-    check(args.steps >= 1 and args.pause >= 0, "--steps must be at least 1 and --pause at least 0")
     hvd.init()
     torch.manual_seed(0)
     images, labels = digits()[0].tensors
@@ -31,14 +40,15 @@ def main():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
 
-    @hvd.elastic.run  # after a change of the world: init again, state.sync(), call this function again
+    @hvd.elastic.run  # after a change of the world: init and state.sync(), then this function again
     def train(state):
         print(f"rank {hvd.rank()} of {hvd.size()} starts at step {state.step}", flush=True)
         while state.step < args.steps:
-            batch = torch.arange(64 * state.step, 64 * (state.step + 1)) % len(images)  # the global batch stays 64
-            mine = batch[hvd.rank() :: hvd.size()]
-            # Averaged over the workers it is the batch's mean, also where their shares differ, or are empty.
-            loss = F.cross_entropy(model(images[mine]), labels[mine], reduction="sum") * hvd.size() / len(batch)
+            batch = torch.arange(64 * state.step, 64 * (state.step + 1)) % len(images)
+            share = batch[hvd.rank() :: hvd.size()]  # the global batch stays 64
+            # The mean over the workers is the batch's mean, also where their shares differ.
+            loss = F.cross_entropy(model(images[share]), labels[share], reduction="sum")
+            loss *= hvd.size() / len(batch)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -47,16 +57,9 @@ def main():
                 print(f"step {state.step} workers {hvd.size()} loss {mean:.4f}", flush=True)
             time.sleep(args.pause)
             state.step += 1
-            state.commit()  # what a new worker gets, and what is gone back to if one dies; the world changes only here
+            state.commit()  # a new worker gets this state; the world changes only here
 
     train(hvd.elastic.TorchState(model=model, optimizer=optimizer, step=0))
-
-
-def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=60, help="training steps (default: 60)")
-    parser.add_argument("--pause", type=float, default=0.2, help="s to wait after a step, as if it were larger (default: 0.2)")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -29,8 +29,17 @@ from transformers import ResNetConfig, ResNetForImageClassification
 
 MODELS = {
     "resnet50": {},  # the library's default: 25.6 M parameters
-    "resnet18": {"hidden_sizes": [64, 128, 256, 512], "depths": [2, 2, 2, 2], "layer_type": "basic"},
-    "small": {"embedding_size": 32, "hidden_sizes": [32, 64, 128, 256], "depths": [1, 1, 1, 1], "layer_type": "basic"},
+    "resnet18": {
+        "hidden_sizes": [64, 128, 256, 512],
+        "depths": [2, 2, 2, 2],
+        "layer_type": "basic",
+    },
+    "small": {
+        "embedding_size": 32,
+        "hidden_sizes": [32, 64, 128, 256],
+        "depths": [1, 1, 1, 1],
+        "layer_type": "basic",
+    },
     "tiny": {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic"},
 }
 
@@ -61,7 +70,9 @@ def main():
 def training(args, rank, device):
     """step(), one step of args.method on this rank's own images; and the number of parameters."""
     torch.manual_seed(0)  # the same weights on every rank
-    model = ResNetForImageClassification(ResNetConfig(num_labels=1000, **MODELS[args.model])).to(device)
+    model = ResNetForImageClassification(ResNetConfig(num_labels=1000, **MODELS[args.model])).to(
+        device
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     step = stepper(args.method, model, optimizer)
 
@@ -73,14 +84,24 @@ def training(args, rank, device):
 
 def join(method):
     """Enter the launcher's world. Returns rank, number of ranks, and this rank's device."""
-    launcher = {"OMPI_COMM_WORLD_SIZE": "mpirun", "TORCHELASTIC_RUN_ID": "torchrun", "HOROVOD_SIZE": "horovodrun"}
+    launcher = {
+        "OMPI_COMM_WORLD_SIZE": "mpirun",
+        "TORCHELASTIC_RUN_ID": "torchrun",
+        "HOROVOD_SIZE": "horovodrun",
+    }
     started = next((name for variable, name in launcher.items() if variable in os.environ), None)
     if method == "horovod":
-        check(started != "torchrun", "--method horovod: torchrun does not start Horovod's ranks; use mpirun or horovodrun")
+        check(
+            started != "torchrun",
+            "--method horovod: torchrun does not start Horovod's ranks; use mpirun or horovodrun",
+        )
         hvd = horovod()
         hvd.init()
         return hvd.rank(), hvd.size(), pick_device(hvd)
-    check(started != "horovodrun", f"--method {method}: horovodrun starts Horovod's ranks only; use mpirun or torchrun")
+    check(
+        started != "horovodrun",
+        f"--method {method}: horovodrun starts Horovod's ranks only; use mpirun or torchrun",
+    )
     from pi2zero import ranks
 
     here = ranks.join()  # several ranks share a GPU if there are not enough
@@ -103,7 +124,9 @@ def stepper(method, model, optimizer):
     if method == "ddp":
         # Buffers are BatchNorm's averages. DDP sends rank 0's before each forward unless told not to; the others never do.
         ids = [model.device.index] if model.device.type == "cuda" else None
-        forward = torch.nn.parallel.DistributedDataParallel(model, ids, broadcast_buffers=False, gradient_as_bucket_view=True)
+        forward = torch.nn.parallel.DistributedDataParallel(
+            model, ids, broadcast_buffers=False, gradient_as_bucket_view=True
+        )
     elif method == "horovod":
         hvd = horovod()
         optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
@@ -183,15 +206,24 @@ def tell(args, seconds, parameters, device):
     if args.json:
         print(json.dumps(report), flush=True)
         return
-    print(f"{args.model} ({parameters / 1e6:.2f} M parameters), {args.method}, {len(seconds)} ranks on {device.type}, ", end="")
-    print(f"{args.batch_size} images of {args.image_size} x {args.image_size} per rank, {args.threads} threads per rank")
+    print(
+        f"{args.model} ({parameters / 1e6:.2f} M parameters), {args.method}, {len(seconds)} ranks on {device.type}, ",
+        end="",
+    )
+    print(
+        f"{args.batch_size} images of {args.image_size} x {args.image_size} per rank, {args.threads} threads per rank"
+    )
     for rank, (m, s) in enumerate(rates):
         print(f"rank {rank}: {m:8.1f} ± {s:.1f} images/s")
     print(
         f"in all: {mean:8.1f} ± {sd:.1f} images/s, {1e3 * report['step_seconds']:.1f} ms a step (median of {args.iterations})",
         end="",
     )
-    print(f", {report['idle']:.0%} of a core's time left idle" if device.type == "cpu" and args.threads == 1 else "")
+    print(
+        f", {report['idle']:.0%} of a core's time left idle"
+        if device.type == "cpu" and args.threads == 1
+        else ""
+    )
 
 
 def mean_sd(values):
@@ -205,25 +237,61 @@ def check(true, message):
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--method", choices=("single", "ddp", "horovod", "hand"), default="single", help="(default: single)")
-    parser.add_argument("--model", choices=MODELS, default="resnet50", help="all are ResNets (default: resnet50)")
-    parser.add_argument("--batch-size", type=int, default=8, help="images in a step on EACH rank (default: 8)")
-    parser.add_argument("--image-size", type=int, default=224, help="pixels, height and width (default: 224)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--method",
+        choices=("single", "ddp", "horovod", "hand"),
+        default="single",
+        help="(default: single)",
+    )
+    parser.add_argument(
+        "--model", choices=MODELS, default="resnet50", help="all are ResNets (default: resnet50)"
+    )
+    parser.add_argument(
+        "--batch-size", type=int, default=8, help="images in a step on EACH rank (default: 8)"
+    )
+    parser.add_argument(
+        "--image-size", type=int, default=224, help="pixels, height and width (default: 224)"
+    )
     parser.add_argument("--threads", type=int, default=1, help="per rank, on the CPU (default: 1)")
-    parser.add_argument("--pause", type=float, default=0.0, help="ms of sleep in each step, before it computes (default: 0)")
-    parser.add_argument("--iterations", type=int, default=10, help="steps that are counted (default: 10)")
-    parser.add_argument("--warmup", type=int, default=3, help="steps before, not counted (default: 3)")
+    parser.add_argument(
+        "--pause",
+        type=float,
+        default=0.0,
+        help="ms of sleep in each step, before it computes (default: 0)",
+    )
+    parser.add_argument(
+        "--iterations", type=int, default=10, help="steps that are counted (default: 10)"
+    )
+    parser.add_argument(
+        "--warmup", type=int, default=3, help="steps before, not counted (default: 3)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_args()
     for name in ("batch_size", "threads", "iterations"):
-        check(getattr(args, name) >= 1, f"--{name.replace('_', '-')} has to be 1 or more; got {getattr(args, name)}")
+        check(
+            getattr(args, name) >= 1,
+            f"--{name.replace('_', '-')} has to be 1 or more; got {getattr(args, name)}",
+        )
     check(args.pause >= 0, f"--pause has to be 0 or more; got {args.pause}")
     check(args.warmup >= 0, f"--warmup has to be 0 or more; got {args.warmup}")
-    check(args.image_size >= 32, f"--image-size has to be 32 or more (a ResNet halves it five times); got {args.image_size}")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()  # macOS binds nothing
-    check(args.threads <= cores, f"--threads {args.threads}, but this rank may use {cores} of the cores: mpirun --bind-to none")
-    check(args.batch_size > 1 or args.image_size > 32, "BatchNorm needs 2 values a channel: --batch-size 2, or larger images")
+    check(
+        args.image_size >= 32,
+        f"--image-size has to be 32 or more (a ResNet halves it five times); got {args.image_size}",
+    )
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    )  # macOS binds nothing
+    check(
+        args.threads <= cores,
+        f"--threads {args.threads}, but this rank may use {cores} of the cores: mpirun --bind-to none",
+    )
+    check(
+        args.batch_size > 1 or args.image_size > 32,
+        "BatchNorm needs 2 values a channel: --batch-size 2, or larger images",
+    )
     return args
 
 

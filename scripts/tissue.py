@@ -19,16 +19,24 @@ def slide(seed, size=1024, island=96):
     draw, label = np.random.default_rng(seed), seed % 2
     count = size // island + 3
     field = torch.from_numpy(draw.normal(0, 1, (1, 1, count, count)).astype("float32"))
-    field = F.interpolate(field, (count * island,) * 2, mode="bicubic")[0, 0, island : island + size, island : island + size]
-    many = field > field.median() if label == 0 else torch.full((size, size), bool(draw.integers(2)))
+    field = F.interpolate(field, (count * island,) * 2, mode="bicubic")[
+        0, 0, island : island + size, island : island + size
+    ]
+    many = (
+        field > field.median() if label == 0 else torch.full((size, size), bool(draw.integers(2)))
+    )
     rows, columns = draw.integers(0, size, (2, size * size // 60))
     kept = draw.uniform(0, 1, len(rows)) < np.where(many[rows, columns].numpy(), 1, 0.15)
     cells, around = torch.zeros(1, 1, size, size), torch.arange(-3.0, 4)
     cells[0, 0, rows[kept], columns[kept]] = 1
     disc = (around[:, None] ** 2 + around**2 < 7).float()
     cells = F.conv2d(cells, disc[None, None], padding=3)[0].clamp(max=1)
-    pale = torch.from_numpy(draw.normal(0, 0.03, (1, 3, size // 32 + 2, size // 32 + 2)).astype("float32"))
-    pale = F.interpolate(pale, (size, size), mode="bilinear")[0] + torch.tensor([0.07, 0.28, 0.16]).view(3, 1, 1)
+    pale = torch.from_numpy(
+        draw.normal(0, 0.03, (1, 3, size // 32 + 2, size // 32 + 2)).astype("float32")
+    )
+    pale = F.interpolate(pale, (size, size), mode="bilinear")[0] + torch.tensor(
+        [0.07, 0.28, 0.16]
+    ).view(3, 1, 1)
     stain = pale + cells * (torch.tensor([0.60, 0.75, 0.45]).view(3, 1, 1) - pale)
     return stain.clamp(0, 1), label
 
@@ -59,18 +67,35 @@ def margins(edges, kernel, stride, padding):
         (begin - first * stride + padding, (end - 1) * stride - padding + kernel - stop)
         for (begin, stop), (first, end) in zip(pairwise(edges), pairwise(out), strict=True)
     ]
-    if min(b - a for a, b in pairwise(out)) < 1 or max(map(max, lacks)) > min(b - a for a, b in pairwise(edges)):
-        raise ValueError(f"{edges[-1]} rows on {len(lacks)} ranks: a strip is thinner than its halo. Take fewer ranks.")
+    if min(b - a for a, b in pairwise(out)) < 1 or max(map(max, lacks)) > min(
+        b - a for a, b in pairwise(edges)
+    ):
+        raise ValueError(
+            f"{edges[-1]} rows on {len(lacks)} ranks: a strip is thinner than its halo. Take fewer ranks."
+        )
     return lacks, out
 
 
 def swap(give, like, line):
     """Two tensors to the ranks above and below; two, like `like`, from them."""
-    give, came = [part.contiguous() for part in give], [part.clone(memory_format=torch.contiguous_format) for part in like]
-    there = [rank if rank is not None and part.numel() else None for rank, part in zip(line.neighbours, came, strict=True)]
-    waits = [dist.irecv(part, rank) for part, rank in zip(came, there, strict=True) if rank is not None]
-    to = [rank if rank is not None and part.numel() else None for rank, part in zip(line.neighbours, give, strict=True)]
-    waits += [dist.isend(part, rank) for part, rank in zip(give, to, strict=True) if rank is not None]
+    give, came = (
+        [part.contiguous() for part in give],
+        [part.clone(memory_format=torch.contiguous_format) for part in like],
+    )
+    there = [
+        rank if rank is not None and part.numel() else None
+        for rank, part in zip(line.neighbours, came, strict=True)
+    ]
+    waits = [
+        dist.irecv(part, rank) for part, rank in zip(came, there, strict=True) if rank is not None
+    ]
+    to = [
+        rank if rank is not None and part.numel() else None
+        for rank, part in zip(line.neighbours, give, strict=True)
+    ]
+    waits += [
+        dist.isend(part, rank) for part, rank in zip(give, to, strict=True) if rank is not None
+    ]
     for wait in waits:
         wait.wait()
     return came
@@ -99,7 +124,9 @@ class Halo(torch.autograd.Function):
         above, below = ctx.mine
         mine = F.pad(gradient, [0, 0, -above, -below])
         asked = ends(mine, *ctx.wanted)
-        for part, came in zip(asked, swap(ends(gradient, above, below), asked, ctx.line), strict=True):
+        for part, came in zip(
+            asked, swap(ends(gradient, above, below), asked, ctx.line), strict=True
+        ):
             part.add_(came)
         return mine, None, None
 
@@ -145,7 +172,12 @@ class Block(Stem):
 
     def __init__(self, channels, out, stride):
         nn.Module.__init__(self)
-        self.first, self.second, self.out, self.shape = conv(channels, out, 3, stride), conv(out, out, 3, 1), out, (3, stride, 1)
+        self.first, self.second, self.out, self.shape = (
+            conv(channels, out, 3, stride),
+            conv(out, out, 3, 1),
+            out,
+            (3, stride, 1),
+        )
         self.short = conv(channels, out, 1, stride) if stride > 1 else None
         with torch.no_grad():
             self.second.weight.mul_(0.5)
@@ -168,7 +200,9 @@ class Head(nn.Module):
 
     def forward(self, x, edges, line):
         x = F.relu(x)
-        sums = Sum.apply(torch.cat([x.sum((2, 3)), (x * x).sum((2, 3))], 1), line)  # over all strips
+        sums = Sum.apply(
+            torch.cat([x.sum((2, 3)), (x * x).sum((2, 3))], 1), line
+        )  # over all strips
         mean, square = (sums / (edges[-1] * x.shape[3])).chunk(2, 1)
         spread = (square - mean * mean).clamp(min=1e-6).sqrt()
         return self.linear(torch.cat([mean, spread], 1)), edges
@@ -177,7 +211,10 @@ class Head(nn.Module):
 def network(width=8, seed=0):
     """The ResNet-10 v2: a convolution, four blocks of two, one linear layer."""
     torch.manual_seed(seed)
-    blocks = [Block(width * k, width * k * stride, stride) for k, stride in ((1, 1), (1, 2), (2, 2), (4, 2))]
+    blocks = [
+        Block(width * k, width * k * stride, stride)
+        for k, stride in ((1, 1), (1, 2), (2, 2), (4, 2))
+    ]
     return [Stem(width), *blocks, Head(8 * width)]
 
 

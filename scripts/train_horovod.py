@@ -1,22 +1,20 @@
 #!/usr/bin/env python
-"""Train a small network to read scikit-learn's handwritten digits (8 x 8 pixels), on several ranks with Horovod.  # NEW
+"""Train a small network to read handwritten digits (8 x 8 pixels), with Horovod.  # NEW
 
 mpirun -n 2 python scripts/train_horovod.py --epochs 5  # NEW
-horovodrun --gloo -np 2 python scripts/train_horovod.py --checkpoint digits.pt --resume  # NEW (goes on where a run stopped)
+horovodrun --gloo -np 2 python scripts/train_horovod.py --checkpoint digits.pt --resume  # NEW
 """
 
-import argparse
-import hashlib
-import json
-import zipfile
-from pathlib import Path
+import common
+
+parser = common.options(__doc__)
+parser.add_argument("--fp16", action="store_true", help="send gradients as 16-bit numbers")  # NEW
+args = common.parse(parser)  # before torch is imported, which takes seconds
 
 import torch
 import torch.nn.functional as F
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 from torch import nn
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset  # NEW
+from torch.utils.data import DataLoader, DistributedSampler  # NEW
 
 try:  # NEW
     import horovod.torch as hvd  # NEW
@@ -27,35 +25,30 @@ from pi2zero.ranks import gpus  # NEW
 
 
 def main():
-    args = parse()
     hvd.init()  # NEW
     rank, ranks = hvd.rank(), hvd.size()  # NEW
-    check(args.batch_size % ranks == 0, f"--batch-size {args.batch_size} is not a multiple of the {ranks} ranks")  # NEW
+    share = common.batch_share(args, ranks)  # NEW
     torch.manual_seed(args.seed)
-    device = torch.device(gpus.for_horovod(hvd))  # NEW (a GPU of its own, or the CPU; says aloud if GPUs lie idle)
+    device = torch.device(gpus.for_horovod(hvd))  # NEW (a GPU of its own, or the CPU)
     if device.type == "cuda":  # NEW
         torch.cuda.set_device(device)  # NEW
 
-    train, test = digits()
-    check(args.batch_size <= len(train), f"--batch-size {args.batch_size} is too large: there are {len(train)} training images")
-    sampler = DistributedSampler(train, num_replicas=ranks, rank=rank, seed=args.seed, drop_last=True)  # NEW
-    loader = DataLoader(train, batch_size=args.batch_size // ranks, sampler=sampler, drop_last=True)  # NEW
+    train, test = common.digits()
+    sampler = DistributedSampler(train, ranks, rank, seed=args.seed, drop_last=True)  # NEW
+    loader = DataLoader(train, batch_size=share, sampler=sampler, drop_last=True)  # NEW
 
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=args.momentum)
-    order = f"--seed {args.seed} --batch-size {args.batch_size}"  # decides which images a step takes: a resumed run keeps it
-    compression = hvd.Compression.fp16 if args.fp16 else hvd.Compression.none  # NEW
-    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters(), compression=compression)  # NEW
-    done = load(args.checkpoint, order, model, optimizer) if args.resume and rank == 0 else 0  # NEW (wrapping loses the momentum)
-    optimizer.param_groups[0].update(lr=args.lr, momentum=args.momentum)  # of this call, not the checkpoint's
-    if not args.momentum:  # NEW
-        optimizer.state.clear()  # NEW (the other ranks make none, and rank 0 would wait for them)
-    done = hvd.broadcast_object(done, root_rank=0)  # NEW (all start from what rank 0 has)
+    numbers = hvd.Compression.fp16 if args.fp16 else hvd.Compression.none  # NEW
+    more = {"named_parameters": model.named_parameters(), "compression": numbers}  # NEW
+    optimizer = hvd.DistributedOptimizer(optimizer, **more)  # NEW
+    epochs_done = common.resume(args, model, optimizer) if rank == 0 else 0  # NEW
+    epochs_done = hvd.broadcast_object(epochs_done, root_rank=0)  # NEW (of rank 0)
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)  # NEW
-    if done:  # NEW (on a fresh optimizer it would take a step, and Adam counts its steps)
+    if epochs_done:  # NEW (with a fresh optimizer it would take a step, and Adam counts its steps)
         hvd.broadcast_optimizer_state(optimizer, root_rank=0)  # NEW
 
-    for epoch in range(done, args.epochs):
+    for epoch in range(epochs_done, args.epochs):
         sampler.set_epoch(epoch)  # NEW (a resumed run draws the same batches)
         total = torch.zeros((), device=device)
         for images, labels in loader:
@@ -67,92 +60,15 @@ def main():
         total = hvd.allreduce(total)  # NEW (the mean over the ranks)
         if rank > 0:  # NEW
             continue  # NEW (one rank writes)
-        tell(args, epoch=epoch + 1, loss=total.item() / len(loader), accuracy=accuracy(model, test, device))
-        if args.checkpoint:
-            save(args.checkpoint, epoch + 1, order, model, optimizer)
-    same = len(set(hvd.allgather_object(fingerprint(model)))) == 1  # NEW
-    check(same, f"The parameters of rank {rank} differ from another rank's")  # NEW
+        mean = total.item() / len(loader)
+        correct = common.accuracy(model, test, device)
+        common.report(args, epoch=epoch + 1, loss=mean, accuracy=correct)
+        common.save(args, epoch + 1, model, optimizer)
+    same = len(set(hvd.allgather_object(common.fingerprint(model)))) == 1  # NEW
+    common.check(same, f"The parameters of rank {rank} differ from another rank's")  # NEW
     if rank == 0:  # NEW
-        tell(args, parameters=fingerprint(model))  # NEW
+        common.report(args, parameters=common.fingerprint(model))  # NEW
     hvd.shutdown()  # NEW
-
-
-def digits():
-    """1,437 training and 360 test images: float32 in 0..1, shape (n, 64), and their labels 0..9."""
-    images, labels = load_digits(return_X_y=True)
-    parts = train_test_split((images / 16).astype("float32"), labels, test_size=360, random_state=0)
-    train_x, test_x, train_y, test_y = map(torch.from_numpy, parts)
-    return TensorDataset(train_x, train_y), TensorDataset(test_x, test_y)
-
-
-@torch.no_grad()
-def accuracy(model, data, device):
-    """The share of images that the model reads correctly."""
-    images, labels = data.tensors
-    return (model(images.to(device)).argmax(dim=1) == labels.to(device)).float().mean().item()
-
-
-def save(path, epochs, order, model, optimizer):
-    """Write the checkpoint beside its place, then rename: a kill at any moment leaves the former one whole."""
-    state = {"epochs": epochs, "order": order, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
-    torch.save(state, f"{path}.part")
-    Path(f"{path}.part").replace(path)
-
-
-def load(path, order, model, optimizer):
-    """Fill model and optimizer from the checkpoint; returns the epochs that are done (0 without a file)."""
-    if not Path(path).exists():
-        return 0
-    try:
-        with zipfile.ZipFile(path) as archive:  # torch.save writes a zip file; torch.load does not compare its checksums
-            check(archive.testzip() is None, "wrong checksum")
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        model.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
-        epochs, former = state["epochs"], state.get("order", order)  # earlier versions kept no order
-    except (Exception, SystemExit) as error:  # what a damaged file raises depends on where the damage is
-        what = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise SystemExit(f"Cannot resume: {path} is damaged, or of another network ({what}). Delete it to start anew.") from None
-    check(former == order, f"Cannot resume: {path} was made with {former}, not with {order}")
-    return epochs
-
-
-def fingerprint(model):
-    """16 hex digits that differ if one bit of one parameter differs."""
-    digest = hashlib.sha256()
-    for parameter in model.parameters():
-        digest.update(parameter.detach().cpu().numpy().tobytes())
-    return digest.hexdigest()[:16]
-
-
-def tell(args, **what):
-    """Print one line: JSON with --json, else words."""
-    words = ", ".join(f"{name} {value:.4f}" if isinstance(value, float) else f"{name} {value}" for name, value in what.items())
-    print(json.dumps(what) if args.json else words, flush=True)
-
-
-def check(true, message):
-    """End the program with the message unless it is true."""
-    if not true:
-        raise SystemExit(message)
-
-
-def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=5, help="times through the training images (default: 5)")
-    parser.add_argument("--batch-size", type=int, default=64, help="images in a step, over all ranks (default: 64)")
-    parser.add_argument("--lr", type=float, default=0.1, help="learning rate (default: 0.1)")
-    parser.add_argument("--momentum", type=float, default=0.9, help="of SGD, 0 for none (default: 0.9)")
-    parser.add_argument("--seed", type=int, default=0, help="of the first weights and of the order of the images (default: 0)")
-    parser.add_argument("--checkpoint", metavar="FILE", help="write the state to FILE after each epoch")
-    parser.add_argument("--resume", action="store_true", help="go on from --checkpoint if the file is there")
-    parser.add_argument("--fp16", action="store_true", help="send gradients as 16-bit numbers")  # NEW
-    parser.add_argument("--json", action="store_true", help="print JSON, one object a line")
-    args = parser.parse_args()
-    check(args.epochs >= 0 and args.batch_size >= 1, "--epochs must be at least 0 and --batch-size at least 1")
-    check(args.lr > 0 and 0 <= args.momentum < 1, "--lr must be above 0 and --momentum in 0..1, without 1")
-    check(args.checkpoint or not args.resume, "--resume needs --checkpoint FILE: where to go on from")
-    return args
 
 
 if __name__ == "__main__":

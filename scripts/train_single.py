@@ -1,42 +1,35 @@
 #!/usr/bin/env python
-"""Train a small network to read scikit-learn's handwritten digits (8 x 8 pixels), in one process.
+"""Train a small network to read handwritten digits (8 x 8 pixels), in one process.
 
 python scripts/train_single.py --epochs 5
-python scripts/train_single.py --epochs 9 --checkpoint digits.pt --resume     (goes on where a former run stopped)
+python scripts/train_single.py --epochs 9 --checkpoint digits.pt --resume     (goes on from it)
 """
 
-import argparse
-import hashlib
-import json
-import zipfile
-from pathlib import Path
+import common
+
+parser = common.options(__doc__)
+args = common.parse(parser)  # before torch is imported, which takes seconds
 
 import torch
 import torch.nn.functional as F
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 from torch import nn
-from torch.utils.data import DataLoader, RandomSampler, TensorDataset
+from torch.utils.data import DataLoader, RandomSampler
 
 
 def main():
-    args = parse()
     torch.manual_seed(args.seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
-    train, test = digits()
-    check(args.batch_size <= len(train), f"--batch-size {args.batch_size} is too large: there are {len(train)} training images")
+    train, test = common.digits()
     shuffle = torch.Generator()
     sampler = RandomSampler(train, generator=shuffle)
     loader = DataLoader(train, batch_size=args.batch_size, sampler=sampler, drop_last=True)
 
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=args.momentum)
-    order = f"--seed {args.seed} --batch-size {args.batch_size}"  # decides which images a step takes: a resumed run keeps it
-    done = load(args.checkpoint, order, model, optimizer) if args.resume else 0
-    optimizer.param_groups[0].update(lr=args.lr, momentum=args.momentum)  # of this call, not the checkpoint's
+    epochs_done = common.resume(args, model, optimizer)
 
-    for epoch in range(done, args.epochs):
+    for epoch in range(epochs_done, args.epochs):
         shuffle.manual_seed(args.seed + epoch)  # a resumed run draws the same batches
         total = torch.zeros((), device=device)
         for images, labels in loader:
@@ -45,87 +38,11 @@ def main():
             loss.backward()
             optimizer.step()
             total += loss.detach()
-        tell(args, epoch=epoch + 1, loss=total.item() / len(loader), accuracy=accuracy(model, test, device))
-        if args.checkpoint:
-            save(args.checkpoint, epoch + 1, order, model, optimizer)
-    tell(args, parameters=fingerprint(model))
-
-
-def digits():
-    """1,437 training and 360 test images: float32 in 0..1, shape (n, 64), and their labels 0..9."""
-    images, labels = load_digits(return_X_y=True)
-    parts = train_test_split((images / 16).astype("float32"), labels, test_size=360, random_state=0)
-    train_x, test_x, train_y, test_y = map(torch.from_numpy, parts)
-    return TensorDataset(train_x, train_y), TensorDataset(test_x, test_y)
-
-
-@torch.no_grad()
-def accuracy(model, data, device):
-    """The share of images that the model reads correctly."""
-    images, labels = data.tensors
-    return (model(images.to(device)).argmax(dim=1) == labels.to(device)).float().mean().item()
-
-
-def save(path, epochs, order, model, optimizer):
-    """Write the checkpoint beside its place, then rename: a kill at any moment leaves the former one whole."""
-    state = {"epochs": epochs, "order": order, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
-    torch.save(state, f"{path}.part")
-    Path(f"{path}.part").replace(path)
-
-
-def load(path, order, model, optimizer):
-    """Fill model and optimizer from the checkpoint; returns the epochs that are done (0 without a file)."""
-    if not Path(path).exists():
-        return 0
-    try:
-        with zipfile.ZipFile(path) as archive:  # torch.save writes a zip file; torch.load does not compare its checksums
-            check(archive.testzip() is None, "wrong checksum")
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        model.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
-        epochs, former = state["epochs"], state.get("order", order)  # earlier versions kept no order
-    except (Exception, SystemExit) as error:  # what a damaged file raises depends on where the damage is
-        what = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise SystemExit(f"Cannot resume: {path} is damaged, or of another network ({what}). Delete it to start anew.") from None
-    check(former == order, f"Cannot resume: {path} was made with {former}, not with {order}")
-    return epochs
-
-
-def fingerprint(model):
-    """16 hex digits that differ if one bit of one parameter differs."""
-    digest = hashlib.sha256()
-    for parameter in model.parameters():
-        digest.update(parameter.detach().cpu().numpy().tobytes())
-    return digest.hexdigest()[:16]
-
-
-def tell(args, **what):
-    """Print one line: JSON with --json, else words."""
-    words = ", ".join(f"{name} {value:.4f}" if isinstance(value, float) else f"{name} {value}" for name, value in what.items())
-    print(json.dumps(what) if args.json else words, flush=True)
-
-
-def check(true, message):
-    """End the program with the message unless it is true."""
-    if not true:
-        raise SystemExit(message)
-
-
-def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=5, help="times through the training images (default: 5)")
-    parser.add_argument("--batch-size", type=int, default=64, help="images in a step, over all ranks (default: 64)")
-    parser.add_argument("--lr", type=float, default=0.1, help="learning rate (default: 0.1)")
-    parser.add_argument("--momentum", type=float, default=0.9, help="of SGD, 0 for none (default: 0.9)")
-    parser.add_argument("--seed", type=int, default=0, help="of the first weights and of the order of the images (default: 0)")
-    parser.add_argument("--checkpoint", metavar="FILE", help="write the state to FILE after each epoch")
-    parser.add_argument("--resume", action="store_true", help="go on from --checkpoint if the file is there")
-    parser.add_argument("--json", action="store_true", help="print JSON, one object a line")
-    args = parser.parse_args()
-    check(args.epochs >= 0 and args.batch_size >= 1, "--epochs must be at least 0 and --batch-size at least 1")
-    check(args.lr > 0 and 0 <= args.momentum < 1, "--lr must be above 0 and --momentum in 0..1, without 1")
-    check(args.checkpoint or not args.resume, "--resume needs --checkpoint FILE: where to go on from")
-    return args
+        mean = total.item() / len(loader)
+        correct = common.accuracy(model, test, device)
+        common.report(args, epoch=epoch + 1, loss=mean, accuracy=correct)
+        common.save(args, epoch + 1, model, optimizer)
+    common.report(args, parameters=common.fingerprint(model))
 
 
 if __name__ == "__main__":

@@ -14,23 +14,32 @@ import time
 import numpy as np
 import torch
 import torch.distributed as dist
-from tissue import Head, Line, margins, network, slide, strips_of
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn import functional as F
 
 from pi2zero import ranks
 from pi2zero.meters import Memory
+from tissue import Head, Line, margins, network, slide, strips_of
 
-CUTS = {1: [0, 6], 2: [0, 2, 6], 4: [0, 1, 2, 3, 6]}  # stages: which of the six parts of the network each has
+CUTS = {
+    1: [0, 6],
+    2: [0, 2, 6],
+    4: [0, 1, 2, 3, 6],
+}  # stages: which of the six parts of the network each has
 SCHEDULES = ("layers", "gpipe", "1f1b", "gems")
 
 
 def row_of(schedule, row, stages, count):
     """What the ranks in this row of the mesh do, in order: (stage, F or B, image). Notebook 11."""
-    if schedule in ("layers", "gems"):  # one image after the other; gems: every second one up the ranks
+    if schedule in (
+        "layers",
+        "gems",
+    ):  # one image after the other; gems: every second one up the ranks
         up = [schedule == "gems" and i % 2 == 1 for i in range(count)]
-        return [(stages - 1 - row if up[i] else row, kind, i) for i in range(count) for kind in "FB"]
+        return [
+            (stages - 1 - row if up[i] else row, kind, i) for i in range(count) for kind in "FB"
+        ]
     ahead = count if schedule == "gpipe" else min(stages - 1 - row, count)
     found = [(row, "F", i) for i in range(ahead)]
     for i in range(count - ahead):
@@ -42,9 +51,13 @@ class Trainer:
     """This rank's part of the network. The ranks' mesh: stages x copies x strips; neighbours in space are the nearest ranks."""
 
     def __init__(self, data=1, stages=1, space=1, schedule="layers", width=8, lr=1e-3):
-        self.mesh = init_device_mesh("cpu", (stages, data, space), mesh_dim_names=("stages", "data", "space"))
+        self.mesh = init_device_mesh(
+            "cpu", (stages, data, space), mesh_dim_names=("stages", "data", "space")
+        )
         self.stages, self.schedule, self.look = stages, schedule, lambda moment: None
-        self.row, self.copy, strip = (self.mesh.get_local_rank(name) for name in self.mesh.mesh_dim_names)
+        self.row, self.copy, strip = (
+            self.mesh.get_local_rank(name) for name in self.mesh.mesh_dim_names
+        )
         self.line = Line(self.mesh["space"].mesh.tolist(), strip, self.mesh["space"].get_group())
         self.two_ways = schedule == "gems" and stages > 1
         self.whole, cut = network(width), CUTS[stages]
@@ -53,7 +66,9 @@ class Trainer:
         self.model = nn.ModuleList(part for s in mine for part in self.parts[s])
         self.mirror = None
         if self.two_ways:
-            for line in self.mesh.mesh.flatten(1).T.tolist():  # the ranks of one copy and strip, by stage
+            for line in self.mesh.mesh.flatten(
+                1
+            ).T.tolist():  # the ranks of one copy and strip, by stage
                 for pair in zip(line, line[::-1][: stages // 2], strict=False):
                     group = dist.new_group(list(pair))
                     self.mirror = group if dist.get_rank() in pair else self.mirror
@@ -71,11 +86,19 @@ class Trainer:
         edges, channels, columns = strips_of(size, len(self.line.members)), 3, size
         for part in self.whole[: CUTS[self.stages][stage]]:
             kernel, stride, padding = part.shape
-            edges, channels, columns = margins(edges, *part.shape)[1], part.out, (columns + 2 * padding - kernel) // stride + 1
+            edges, channels, columns = (
+                margins(edges, *part.shape)[1],
+                part.out,
+                (columns + 2 * padding - kernel) // stride + 1,
+            )
         return edges, (1, channels, edges[self.line.place + 1] - edges[self.line.place], columns)
 
     def forward(self, stage, i, image, size):
-        (edges, shape), before, after = self.entry(stage, size), self.owner(stage - 1, i), self.owner(stage + 1, i)
+        (edges, shape), before, after = (
+            self.entry(stage, size),
+            self.owner(stage - 1, i),
+            self.owner(stage + 1, i),
+        )
         x = image
         if before is not None:
             dist.recv(x := torch.empty(shape), before, tag=i)
@@ -95,7 +118,9 @@ class Trainer:
             loss.backward()
         else:
             dist.recv(gradient := torch.empty_like(y), after, tag=i)
-            self.sent.pop(("F", i)).wait()  # it has arrived, for its gradient is here: its memory is free
+            self.sent.pop(
+                ("F", i)
+            ).wait()  # it has arrived, for its gradient is here: its memory is free
             y.backward(gradient)
         if before is not None:
             if last := self.sent.pop("B", None):
@@ -121,7 +146,9 @@ class Trainer:
     def sum_gradients(self):
         """Over the strips all but the head's, which is complete on each; over the copies and the two directions all."""
         for parts in self.parts.values():
-            features = [p for part in parts if not isinstance(part, Head) for p in part.parameters()]
+            features = [
+                p for part in parts if not isinstance(part, Head) for p in part.parameters()
+            ]
             every = [p for part in parts for p in part.parameters()]
             for group, parameters in (
                 (len(self.line.members) > 1 and self.line.group, features),
@@ -131,7 +158,9 @@ class Trainer:
                 if group and parameters:
                     flat = torch.cat([p.grad.flatten() for p in parameters])
                     dist.all_reduce(flat, group=group)
-                    for p, grad in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
+                    for p, grad in zip(
+                        parameters, flat.split([p.numel() for p in parameters]), strict=True
+                    ):
                         p.grad.copy_(grad.view_as(p))
 
     def mine(self, images):
@@ -147,7 +176,11 @@ class Trainer:
     def beside(self, whole):
         """(a part of mine, the same part of the whole network), for all of mine."""
         cut = CUTS[self.stages]
-        return [pair for s, parts in self.parts.items() for pair in zip(parts, whole[cut[s] : cut[s + 1]], strict=True)]
+        return [
+            pair
+            for s, parts in self.parts.items()
+            for pair in zip(parts, whole[cut[s] : cut[s + 1]], strict=True)
+        ]
 
     def step(self, strips, labels, size):
         loss = self.gradients(strips, labels, size)
@@ -161,7 +194,10 @@ class Trainer:
         with memory.activations():
             self.gradients(strips, labels, size)
         self.look = lambda moment: None
-        return max(sum(sample[part] for part in ("parameters", "gradients", "activations")) for sample in memory.samples.values())
+        return max(
+            sum(sample[part] for part in ("parameters", "gradients", "activations"))
+            for sample in memory.samples.values()
+        )
 
 
 def main():
@@ -169,11 +205,20 @@ def main():
     torch.set_num_threads(1)
     me = ranks.join(on_cpu=True)
     ways = args.data, args.stages, args.space
-    check(me.world_size == np.prod(ways), f"{me.world_size} ranks, but data x stages x space = {np.prod(ways)}")
-    check(args.images % args.data == 0, f"--images {args.images} has to be a multiple of --data {args.data}")
+    check(
+        me.world_size == np.prod(ways),
+        f"{me.world_size} ranks, but data x stages x space = {np.prod(ways)}",
+    )
+    check(
+        args.images % args.data == 0,
+        f"--images {args.images} has to be a multiple of --data {args.data}",
+    )
     count = args.images // args.data
     even = args.stages % 2 == 0 == count % 2
-    check(args.schedule != "gems" or even, "gems needs an even number of stages, and of images for each copy")
+    check(
+        args.schedule != "gems" or even,
+        "gems needs an even number of stages, and of images for each copy",
+    )
     trainer = Trainer(*ways, args.schedule, args.width, args.lr)
     batches = [dealt(trainer, args, args.seed + batch * args.images) for batch in range(4)]
     held = torch.tensor(float(trainer.held(*batches[0], args.size)))
@@ -185,7 +230,13 @@ def main():
         dist.all_reduce(loss)  # over the ranks of last stages
         if me.rank == 0:
             rate = args.images / (time.perf_counter() - start)
-            tell(args, step=step + 1, loss=loss.item(), images_per_second=rate, fullest_rank_MB=held.item() / 1e6)
+            tell(
+                args,
+                step=step + 1,
+                loss=loss.item(),
+                images_per_second=rate,
+                fullest_rank_MB=held.item() / 1e6,
+            )
     ranks.leave()
 
 
@@ -212,22 +263,39 @@ def check(true, message):
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=int, default=1, help="copies of the network (default: 1)")
-    parser.add_argument("--stages", type=int, default=1, choices=CUTS, help="parts of its layers (default: 1)")
+    parser.add_argument(
+        "--stages", type=int, default=1, choices=CUTS, help="parts of its layers (default: 1)"
+    )
     parser.add_argument("--space", type=int, default=1, help="strips of each image (default: 1)")
-    parser.add_argument("--schedule", default="layers", choices=SCHEDULES, help="of the stages (default: layers)")
-    parser.add_argument("--size", type=int, default=1024, help="pixels along a side of a slide (default: 1024)")
-    parser.add_argument("--images", type=int, default=4, help="in a step, over all copies (default: 4)")
+    parser.add_argument(
+        "--schedule", default="layers", choices=SCHEDULES, help="of the stages (default: layers)"
+    )
+    parser.add_argument(
+        "--size", type=int, default=1024, help="pixels along a side of a slide (default: 1024)"
+    )
+    parser.add_argument(
+        "--images", type=int, default=4, help="in a step, over all copies (default: 4)"
+    )
     parser.add_argument("--steps", type=int, default=4, help="(default: 4)")
-    parser.add_argument("--width", type=int, default=8, help="channels of the first convolution (default: 8)")
-    parser.add_argument("--lr", type=float, default=1e-3, help="learning rate of Adam (default: 0.001)")
+    parser.add_argument(
+        "--width", type=int, default=8, help="channels of the first convolution (default: 8)"
+    )
+    parser.add_argument(
+        "--lr", type=float, default=1e-3, help="learning rate of Adam (default: 0.001)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the slides (default: 0)")
     parser.add_argument("--json", action="store_true", help="print JSON, one object a line")
     args = parser.parse_args()
     check(args.images >= 1 and args.steps >= 1, "--images and --steps have to be 1 or more")
     check(args.size >= 64, "--size has to be at least 64")
-    check(min(args.data, args.space, args.width) >= 1, "--data, --space and --width have to be 1 or more")
+    check(
+        min(args.data, args.space, args.width) >= 1,
+        "--data, --space and --width have to be 1 or more",
+    )
     return args
 
 

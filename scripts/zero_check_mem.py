@@ -48,11 +48,17 @@ def measure(me, stage, args):
 
     torch.manual_seed(0)
     memory = Memory()
-    net = nn.Sequential(*(nn.Linear(args.width, args.width, bias=False) for _ in range(args.layers)))
+    net = nn.Sequential(
+        *(nn.Linear(args.width, args.width, bias=False) for _ in range(args.layers))
+    )
     parameters = sum(p.numel() for p in net.parameters())
     # The first layer's gradient is the last to appear: then stage 1 still holds all of them.
-    peak = net[0].weight.register_post_accumulate_grad_hook(lambda p: memory.note("backward", engine))
-    engine, *_ = deepspeed.initialize(model=net, config=config(stage, args), model_parameters=net.parameters())
+    peak = net[0].weight.register_post_accumulate_grad_hook(
+        lambda p: memory.note("backward", engine)
+    )
+    engine, *_ = deepspeed.initialize(
+        model=net, config=config(stage, args), model_parameters=net.parameters()
+    )
     adam = getattr(engine.optimizer, "optimizer", engine.optimizer)
     update = adam.register_step_pre_hook(lambda *_: memory.note("update", engine))
     memory.note("initialize", engine)
@@ -98,39 +104,73 @@ def report(everybody, as_json):
     if as_json:
         return print(*map(json.dumps, everybody), sep="\n", flush=True)
     one = everybody[0]
-    print(f"\nstage {one['stage']}, {one['ranks']} ranks, {one['parameters']:,} parameters; MB on each rank")
-    columns = [*SHOWN, "resident", *(name for name in ON_A_GPU if name in next(iter(one["samples"].values())))]
+    print(
+        f"\nstage {one['stage']}, {one['ranks']} ranks, {one['parameters']:,} parameters; MB on each rank"
+    )
+    columns = [
+        *SHOWN,
+        "resident",
+        *(name for name in ON_A_GPU if name in next(iter(one["samples"].values()))),
+    ]
     print(f"{'rank':>4} {'moment':>10} " + " ".join(f"{name:>11}" for name in columns))
     for result in everybody:
         for moment, sample in result["samples"].items():
             values = " ".join(f"{sample[name] / 1e6:11.2f}" for name in columns)
             print(f"{result['rank']:4} {moment:>10} {values}")
-    print(f"{'':4} {'predicted':>10} " + " ".join(f"{one['predicted'].get(name, 0) / 1e6:11.2f}" for name in SHOWN), flush=True)
+    print(
+        f"{'':4} {'predicted':>10} "
+        + " ".join(f"{one['predicted'].get(name, 0) / 1e6:11.2f}" for name in SHOWN),
+        flush=True,
+    )
 
 
 def count(text):
     """'25M' -> 25,000,000."""
-    number, scale = (text[:-1], SUFFIXES[text[-1].upper()]) if text[-1:].upper() in SUFFIXES else (text, 1)
+    number, scale = (
+        (text[:-1], SUFFIXES[text[-1].upper()]) if text[-1:].upper() in SUFFIXES else (text, 1)
+    )
     try:
         return round(float(number) * scale)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}: a number such as 25M (K, M and B stand for 1e3, 1e6 and 1e9)") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: a number such as 25M (K, M and B stand for 1e3, 1e6 and 1e9)"
+        ) from None
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--stage", type=int, nargs="+", default=[0, 1, 2, 3], choices=range(4), help="default: all four")
-    parser.add_argument("--params", type=count, default=8_388_608, help="parameters, e.g. 25M (default: 8.4M)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--stage",
+        type=int,
+        nargs="+",
+        default=[0, 1, 2, 3],
+        choices=range(4),
+        help="default: all four",
+    )
+    parser.add_argument(
+        "--params", type=count, default=8_388_608, help="parameters, e.g. 25M (default: 8.4M)"
+    )
     parser.add_argument("--layers", type=int, default=32, help="linear layers (default: 32)")
-    parser.add_argument("--batch", type=int, default=4, help="samples in a step on each rank (default: 4)")
-    parser.add_argument("--bucket", type=count, default=0, help="values in a bucket (default: one layer; DeepSpeed's: 500M)")
+    parser.add_argument(
+        "--batch", type=int, default=4, help="samples in a step on each rank (default: 4)"
+    )
+    parser.add_argument(
+        "--bucket",
+        type=count,
+        default=0,
+        help="values in a bucket (default: one layer; DeepSpeed's: 500M)",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON, one object a line")
     args = parser.parse_args()
     if args.layers < 1 or args.batch < 1 or args.bucket < 0:
         parser.error("--layers and --batch must be at least 1, --bucket not negative")
     args.width = math.isqrt(max(0, args.params // args.layers))
     if args.width < 16:
-        parser.error(f"--params {args.params} in {args.layers} layers: give 256 parameters to each layer at least")
+        parser.error(
+            f"--params {args.params} in {args.layers} layers: give 256 parameters to each layer at least"
+        )
     args.bucket = args.bucket or args.width**2
     return args
 
