@@ -141,7 +141,7 @@ class Schedules:
     """Notebook 11: stages that sleep. seconds(): {schedule: s from the first action of all ranks to the last}."""
 
     def __init__(self, me):
-        from train_single import digits
+        from common import digits
 
         self.book = book = notebook(
             "11_model_parallel", me=me, train=digits()[0], layer_seconds=0, WIDTH=64
@@ -214,7 +214,7 @@ class Pairs:
         self.mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("pair", "tensor"))[
             "tensor"
         ]  # ranks 0, 1; ranks 2, 3
-        from train_single import digits
+        from common import digits
 
         world = _World(self.group)
         self.pipes = notebook("11_model_parallel", me=two, train=digits()[0], WIDTH=WIDE)

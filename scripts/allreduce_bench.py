@@ -4,12 +4,13 @@
   mpirun -n 2 python scripts/allreduce_bench.py                     what is there, 1 KiB to 64 MiB
   mpirun -n 4 python scripts/allreduce_bench.py --algorithms ring mpi --sizes 4K 16M --json
 
-algorithms: ring (notebook 03's, with Sendrecv), naive (gather to rank 0, add, broadcast), mpi (MPI.Allreduce), gloo and nccl
-(torch.distributed), horovod. Each time is the median of the repeats on the slowest rank. The repeats of ring, naive and mpi
-take turns, so that a machine that slows down slows all of them. Then come Horovod, then torch, which start threads that would
-slow the short messages of the others several times. --json has the smallest time, too:
-other work only adds time, so alpha and beta are fitted to that. algbw = size / time; busbw = algbw x 2 (p-1)/p on p ranks
-(nccl-tests). Arrays are float32. A size that takes longer than --longest ends the run, and each rank says where it stands.
+algorithms: ring (notebook 03's, with Sendrecv), naive (gather to rank 0, add, broadcast), mpi
+(MPI.Allreduce), gloo and nccl (torch.distributed), horovod. Each time is the median of the repeats
+on the slowest rank. The repeats of ring, naive and mpi take turns, so that a machine that slows
+down slows all of them. Then come Horovod and torch, whose threads would slow the short messages of
+the others. --json has the minimum, too: other work only adds time, so alpha and beta are fitted to
+that. algbw = size / time; busbw = algbw x 2 (p-1)/p on p ranks (nccl-tests). Arrays are float32. A
+size that takes longer than --longest ends the run, and each rank prints its stack.
 """
 
 import argparse
@@ -66,9 +67,8 @@ def torch_allreduce(backend):
 
     here = ranks.join()
     if backend == "nccl" != here.backend:
-        raise RuntimeError(
-            f"nccl wants a GPU for each rank; rank {here.rank}'s device is {here.device}, over {here.backend}"
-        )
+        found = f"rank {here.rank}'s device is {here.device}, over {here.backend}"
+        raise RuntimeError(f"nccl wants a GPU for each rank; {found}")
     device = (
         here.device if backend == "nccl" else "cpu"
     )  # the world has gloo for tensors on the CPU
@@ -121,7 +121,7 @@ TOGETHER = (
 
 
 def available(wanted, required):
-    """{name: prepare} of the algorithms that every rank has. required: say which rank lacks one, and end."""
+    """{name: prepare} of the algorithms that every rank has. required: end if one is missing."""
     comm, found = MPI.COMM_WORLD, {}
     for name in wanted:
         try:
@@ -168,7 +168,7 @@ def measure(prepared, nbytes, warmups, repeats):
 
 
 def rows(options, prepared):
-    """One dict for each size and algorithm: size in bytes, median and smallest time in s, bandwidths in bytes per s."""
+    """One dict per size and algorithm: bytes, median and minimum in s, bandwidths in bytes/s."""
     p = MPI.COMM_WORLD.size
     for nbytes in options.sizes:
         faulthandler.dump_traceback_later(
@@ -187,7 +187,7 @@ def rows(options, prepared):
 
 
 def every_row(options, wanted):
-    """The rows of all wanted algorithms: first of those that share this process with nobody's threads."""
+    """The rows of all wanted algorithms: first of those without threads of their own."""
     for some in TOGETHER:
         faulthandler.dump_traceback_later(options.longest, exit=True)
         with contextlib.redirect_stdout(sys.stderr):  # what libraries say on import is no result
@@ -230,7 +230,7 @@ def count_argument(smallest):
 
 
 def stop(message):
-    """All ranks end; rank 0 says why. The barrier: mpirun ends all ranks as soon as the first has ended with an error."""
+    """End all ranks; rank 0 says why. Without the barrier mpirun could end rank 0 before that."""
     if MPI.COMM_WORLD.rank == 0:
         print(f"allreduce_bench.py: error: {message}", file=sys.stderr, flush=True)
     MPI.COMM_WORLD.Barrier()
@@ -238,7 +238,10 @@ def stop(message):
 
 
 def check_memory(sizes, algorithms):
-    """Stop before a host's memory is full: a rank has an array for each algorithm, rank 0 of naive one for each rank."""
+    """Stop before a host's memory is full.
+
+    A rank has an array per algorithm; rank 0 has one per rank more, for naive.
+    """
     comm = MPI.COMM_WORLD
     _, here = mpi.local_rank(comm)
     needed = max(sizes) * (here * (len(algorithms) + 1) + (comm.size if comm.rank == 0 else 0))
@@ -247,8 +250,8 @@ def check_memory(sizes, algorithms):
         comm.allgather((needed - free, needed, free, platform.node()))
     )
     if lacking > 0:
-        told = f"{needed / 1e9:.1f} GB on the ranks of {host}, and {free / 1e9:.1f} GB are free. Give less."
-        stop(f"--sizes: {max(sizes):,} bytes need {told}")
+        problem = f"{needed / 1e9:.1f} GB on the ranks of {host}, and {free / 1e9:.1f} GB are free"
+        stop(f"--sizes: {max(sizes):,} bytes need {problem}. Give less.")
 
 
 def parse(rank):
@@ -303,18 +306,15 @@ def main():
     check_memory(options.sizes, wanted)
     table = not options.json and comm.rank == 0
     if table:
-        print(
-            f"{comm.size} ranks\n{'bytes':>12} {'algorithm':>10} {'time, us':>12} {'algbw, GB/s':>12} {'busbw, GB/s':>12}"
-        )
+        units = f"{'time, us':>12} {'algbw, GB/s':>12} {'busbw, GB/s':>12}"
+        print(f"{comm.size} ranks\n{'bytes':>12} {'algorithm':>10} {units}")
     results = []
     for row in every_row(options, wanted):
         results.append(row)
         if table:
             bandwidths = f"{row['algbw'] / 1e9:12.3f} {row['busbw'] / 1e9:12.3f}"
-            print(
-                f"{row['bytes']:12,} {row['algorithm']:>10} {row['seconds'] * 1e6:12.1f} {bandwidths}",
-                flush=True,
-            )
+            time_us = f"{row['seconds'] * 1e6:12.1f}"
+            print(f"{row['bytes']:12,} {row['algorithm']:>10} {time_us} {bandwidths}", flush=True)
     results.sort(
         key=lambda row: (options.sizes.index(row["bytes"]), wanted.index(row["algorithm"]))
     )

@@ -31,18 +31,29 @@ def number(kind, lowest, highest=math.inf):
     return convert
 
 
+def parser_of(description):
+    """A parser that keeps the lines of the description."""
+    formatter = argparse.RawDescriptionHelpFormatter
+    return argparse.ArgumentParser(description=description, formatter_class=formatter)
+
+
+def option(parser, name, kind, default, text, **more):
+    """Add an option whose help states its default."""
+    default_text = "no limit" if default == math.inf else default
+    text = f"{text} (default: {default_text})".strip()
+    parser.add_argument(name, type=kind, default=default, help=text, **more)
+
+
 def options(description, checkpoint=True):
     """A parser with the options that all training scripts have."""
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    batch, momentum = number(int, 1, TRAINING_IMAGES), number(float, 0, 0.9999)
+    parser = parser_of(description)
+    option(parser, "--epochs", number(int, 0), 5, "passes over the images")
+    batch = number(int, 1, TRAINING_IMAGES)
+    option(parser, "--batch-size", batch, 64, "images per step, over all ranks")
+    option(parser, "--lr", number(float, 0), 0.1, "learning rate")
+    option(parser, "--momentum", number(float, 0, 0.9999), 0.9, "of SGD, 0 for none")
+    option(parser, "--seed", int, 0, "of the first weights and the order of the images")
     add = parser.add_argument
-    add("--epochs", type=number(int, 0), default=5, help="passes over the images (default: 5)")
-    add("--batch-size", type=batch, default=64, help="images per step on all ranks (default: 64)")
-    add("--lr", type=number(float, 0), default=0.1, help="learning rate (default: 0.1)")
-    add("--momentum", type=momentum, default=0.9, help="of SGD, 0 for none (default: 0.9)")
-    add("--seed", type=int, default=0, help="of first weights and order of images (default: 0)")
     add("--json", action="store_true", help="print JSON, one object per line")
     if checkpoint:
         add("--checkpoint", metavar="PATH", help="write the state to PATH after each epoch")
@@ -209,7 +220,11 @@ def check_zip(path):
 
 def refuse(args, problem, error):
     """End the program: this checkpoint cannot be used."""
+    import torch.distributed as dist
+
     cause = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if dist.is_initialized() and dist.get_world_size() > 1:
+        cause = f"rank {dist.get_rank()}: {cause}"
     advice = "Delete it to start anew."
     raise SystemExit(f"Cannot resume: {args.checkpoint} {problem} ({cause}). {advice}") from None
 

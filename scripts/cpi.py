@@ -4,7 +4,7 @@
 Two ways to run it:
   mpirun -n 4 python scripts/cpi.py --n 1000000      a program of its own
   MPI.COMM_SELF.Spawn(sys.executable, args=["scripts/cpi.py"], maxprocs=4)
-      as the children of another program, which broadcasts n to them and gets the reduced sum (notebook 02)
+      as the children of another program, which broadcasts n and gets the reduced sum (notebook 02)
 """
 
 import argparse
@@ -45,7 +45,7 @@ def child(parent, rank, size):
 
 
 def program(n, comm, part=partial_pi):
-    """The whole computation on a communicator; rank 0 prints. part: what computes a rank's share."""
+    """The whole computation on a communicator; rank 0 prints. part: computes a rank's share."""
     comm.Barrier()  # all ranks have started: from here on it is computing
     start = time.perf_counter()
     share = np.array([part(n, comm.rank, comm.size)])
@@ -54,9 +54,8 @@ def program(n, comm, part=partial_pi):
     seconds = time.perf_counter() - start
     if comm.rank == 0:
         ranks = f"{comm.size} rank{'s' * (comm.size > 1)}"
-        print(
-            f"pi = {pi[0]:.12f}, error {abs(pi[0] - np.pi):.1e}, n = {n:,}, {ranks}, {seconds:.3f} s"
-        )
+        error = f"error {abs(pi[0] - np.pi):.1e}"
+        print(f"pi = {pi[0]:.12f}, {error}, n = {n:,}, {ranks}, {seconds:.3f} s")
 
 
 def slices_argument(text):
@@ -75,7 +74,7 @@ def slices_argument(text):
 
 
 def parse(rank, text=__doc__):
-    """The options. All ranks read them; only rank 0 says so if they are wrong. text: what the program says of itself."""
+    """The options. All ranks read them; only rank 0 reports wrong ones. text: the description."""
     description, ways = text.split("\n\n", 1)
     formatter = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(

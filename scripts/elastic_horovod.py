@@ -8,16 +8,11 @@ horovodrun --gloo --network-interface lo -np 1 --min-np 1 --max-np 2 \
 echo "localhost:2" > hosts.txt          (in another terminal, while it runs: a second worker joins)
 """
 
-import argparse
+from common import digits, number, option, parser_of
 
-from common import digits, number
-
-formatter = argparse.RawDescriptionHelpFormatter
-parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter)
-parser.add_argument("--steps", type=number(int, 1), default=60, help="of training (default: 60)")
-parser.add_argument(
-    "--pause", type=number(float, 0), default=0.2, help="s to wait after a step (default: 0.2)"
-)
+parser = parser_of(__doc__)
+option(parser, "--steps", number(int, 1), 60, "of training")
+option(parser, "--pause", number(float, 0), 0.2, "s to wait after a step")
 args = parser.parse_args()  # before torch is imported, which takes seconds
 
 import time

@@ -1,14 +1,14 @@
 #!/usr/bin/env python
-"""Train, judge and use a summarizer: a T5 on CNN/DailyMail or on what has its form, with DeepSpeed's ZeRO on several ranks.
+"""Train, judge and use a summarizer: a T5 on CNN/DailyMail or the like, with DeepSpeed's ZeRO.
 
-mpirun -n 2 python scripts/summarize.py train news --minutes 3      from scratch on the stories that the kit writes itself
-mpirun -n 2 python scripts/summarize.py evaluate news               ROUGE beside lead-3, and the names and numbers
+mpirun -n 2 python scripts/summarize.py train news --minutes 3      from scratch, on generated news
+mpirun -n 2 python scripts/summarize.py evaluate news               ROUGE compared with lead-3
 python scripts/summarize.py generate news article.txt               a summary of your own text
 
-torchrun and deepspeed start it as well. Killed? The same train command with --resume goes on, on any number of ranks.
+torchrun and deepspeed start it as well. Killed? The same train command with --resume goes on, on
+any number of ranks.
 """
 
-import argparse
 import contextlib
 import json
 import math
@@ -17,7 +17,56 @@ import sys
 import time
 from pathlib import Path
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # one rank, one thread: ranks do not fight for cores
+from common import check, number, option, parser_of
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # one thread per rank
+# A resumed run must have these options of the first one.
+KEPT = ["data", "stories", "start", "batch_size", "lr", "steps", "minutes", "seed"]
+KEPT += ["article_tokens", "summary_tokens", "prefix"]
+SILENCE_S = 5  # s of tokenizing without a line
+IGNORED = -100  # a label that cross_entropy leaves out
+
+
+def parse():
+    parser = parser_of(__doc__)
+    parser.add_argument("--local_rank", help="passed by the deepspeed launcher")
+    commands = parser.add_subparsers(dest="command", required=True)
+    count = number(int, 1)
+    train = commands.add_parser("train", help="train and write checkpoints")
+    evaluate = commands.add_parser("evaluate", help="summarize a split, score it and lead-3")
+    generate = commands.add_parser("generate", help="print a summary of each file")
+    for command in (train, evaluate, generate):
+        command.add_argument("folder", help="of the checkpoint")
+        command.add_argument("--json", action="store_true", help="print JSON, one object per line")
+        option(command, "--article-tokens", count, 512, "an article is cut there")
+        option(command, "--prefix", str, "", "before each article; t5-small wants 'summarize: '")
+    for command in (train, evaluate):
+        option(command, "--data", str, "auto", "auto, embedded, real, or a path")
+    for command in (evaluate, generate):
+        option(command, "--length", count, 60, "tokens of a summary at most")
+        option(command, "--beams", count, 1, "of beam search, 1: greedy")
+    option(evaluate, "--split", str, "test", "of the stories", choices=["validation", "test"])
+    option(evaluate, "--limit", count, 500, "stories at most")
+    generate.add_argument("files", nargs="+", help="texts in UTF-8; - is the standard input")
+    above_0 = number(float, 1e-300)
+    option(train, "--start", str, "scratch", "scratch, a checkpoint, or a model like t5-small")
+    option(train, "--minutes", above_0, math.inf, "of training at most")
+    option(train, "--steps", count, 2000, "at most")
+    option(train, "--stories", count, None, "training stories at most")
+    option(train, "--batch-size", count, 64, "stories per step, over all ranks")
+    option(train, "--stage", int, 1, "of ZeRO", choices=range(4))
+    train.add_argument("--bf16", action="store_true", help="compute in bfloat16")
+    option(train, "--lr", above_0, 3e-3, "highest learning rate; for t5-small 3e-4")
+    option(train, "--summary-tokens", count, 128, "highlights are cut there")
+    option(train, "--save-every", count, 200, "steps between checkpoints")
+    option(train, "--every", count, 20, "steps between lines")
+    option(train, "--seed", int, 0, "of the first weights and the order of the stories")
+    train.add_argument("--resume", action="store_true", help="go on from the checkpoint")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    args = parse()  # before torch is imported, which takes seconds
 
 import psutil
 import torch
@@ -31,17 +80,15 @@ from pi2zero_course.summarization import data
 from pi2zero_course.summarization.data import dailymail, on_ranks
 from pi2zero_course.summarization.scores import scores, sentences
 
-KEPT = "data stories start batch_size lr steps minutes seed article_tokens summary_tokens prefix".split()  # noqa: SIM905 (as it began)
-ABOVE_0 = "article_tokens summary_tokens length beams limit steps minutes stories batch_size lr save_every every".split()  # noqa: SIM905
-SILENCE_S = 5  # s of tokenizing without a line
-IGNORED = -100  # a label that cross_entropy leaves out
 
-
-def main():
-    args = parse()
+def main(args):
+    if args.command != "train":
+        model = Path(args.folder) / "model.safetensors"
+        found = checkpoints.find(args.folder) or model.exists()
+        check(found, f"{args.folder} holds no checkpoint: run `summarize.py train` first")
     try:
-        args.run(args)
-    except (SystemExit, checkpoints.Unreadable) as error:  # on every rank: all see the same options and files
+        {"train": train, "evaluate": evaluate, "generate": generate}[args.command](args)
+    except (SystemExit, checkpoints.Unreadable) as error:  # all ranks see the same options, files
         ranks.leave()
         raise SystemExit(str(error)) from None
 
@@ -49,14 +96,22 @@ def main():
 def train(args):
     """Train on several ranks; writes a checkpoint every --save-every steps and at the end."""
     me = join()
-    check(args.stage or not args.bf16, "--bf16 needs --stage 1, 2 or 3: at stage 0 DeepSpeed has no way to save the fp32 state")
+    possible = args.stage or not args.bf16  # at stage 0 DeepSpeed cannot save the fp32 state
+    check(possible, "--bf16 needs --stage 1, 2 or 3")
     same({**vars(args), "local_rank": None}, "options")
-    check(args.batch_size % me.world_size == 0, f"--batch-size {args.batch_size} is not a multiple of the {me.world_size} ranks")
+    check(
+        args.batch_size % me.world_size == 0,
+        f"--batch-size {args.batch_size} is not a multiple of the {me.world_size} ranks",
+    )
     latest = checkpoints.find(args.folder)
-    same(latest and latest.name, f"checkpoint in {args.folder}: share it")  # to read it and to begin anew are other collectives
-    check(args.resume or not latest, f"{args.folder} has a checkpoint: add --resume, or choose another folder")
+    same(
+        latest and latest.name, f"checkpoint in {args.folder}: share it"
+    )  # to read it and to begin anew are other collectives
+    problem = f"{args.folder} has a checkpoint: add --resume, or choose another folder"
+    check(args.resume or not latest, problem)
     stories = load(args, me, {"train": args.stories} if args.stories else None).splits["train"]
-    check(len(stories) >= args.batch_size, f"--batch-size {args.batch_size} is too large: there are {len(stories)} stories")
+    problem = f"--batch-size {args.batch_size} is too large: there are {len(stories)} stories"
+    check(len(stories) >= args.batch_size, problem)
     torch.manual_seed(args.seed)
     tokenizer, model = opened(latest or args.start, stories)
     rows = tokenized(stories, tokenizer, args, me)
@@ -65,99 +120,121 @@ def train(args):
     engine.train()  # from_pretrained gives a model without dropout
     start = time.monotonic() - spent
     last, tokens = time.monotonic(), 0
-    # Rank 0's clock: all ranks end after the same step.
-    while (left := 1 - max(done / args.steps, from_first(me, lambda: time.monotonic() - start) / (60 * args.minutes))) > 0:
-        # Another dropout on each rank and in each step, and in a resumed run the one that an unbroken run has there.
+
+    def clock():
+        """Rank 0's, so that all ranks end after the same step."""
+        return from_first(me, lambda: time.monotonic() - start)
+
+    while (left := 1 - max(done / args.steps, clock() / (60 * args.minutes))) > 0:
+        # Other dropout per rank and step; a resumed run has that of an unbroken one.
         torch.manual_seed((args.seed * 1_000_003 + done) * me.world_size + me.rank)
         loss, count = loss_of(engine, pick(rows, done, args, me), me)
-        checkpoints.set_rate(engine, args.lr * min(left / 0.95, (1 - left) / 0.05 + 0.01))  # up for 5 % of the run, then down
+        warmup = (1 - left) / 0.05 + 0.01  # up for 5 % of the run, then down
+        checkpoints.set_rate(engine, args.lr * min(left / 0.95, warmup))
         engine.backward(loss)
         engine.step()
         done, tokens = done + 1, tokens + count
         if done % args.every == 0:
             mean, speed = averaged(loss, tokens / (time.monotonic() - last))
-            tell(args, me, step=done, loss=mean, tokens_per_s=speed, **memory(me))
+            report(args, me, step=done, loss=mean, tokens_per_s=speed, **memory(me))
             last, tokens = time.monotonic(), 0
         if done % args.save_every == 0:
             save(engine, tokenizer, args, done, time.monotonic() - start)
     save(engine, tokenizer, args, done, time.monotonic() - start)
-    tell(args, me, steps=done, seconds=time.monotonic() - start, folder=args.folder)
+    report(args, me, steps=done, seconds=time.monotonic() - start, folder=args.folder)
     ranks.leave()
 
 
 def join():
-    """Enter the world of torchrun or deepspeed, else of MPI (alone: a world of one), and start DeepSpeed."""
+    """Enter the world of torchrun or deepspeed, else of MPI, and start DeepSpeed."""
     transformers.utils.logging.disable_progress_bar()  # no bar for a model that loads in a blink
     return ranks.join(deepspeed=True)
 
 
 def memory(me):
-    """What this process holds: of the host's memory, and on a GPU the most that torch has given out there so far."""
-    held = {"gib_resident": psutil.Process().memory_info().rss / 2**30}
-    return held if me.device == "cpu" else held | {"gib_gpu": torch.cuda.max_memory_allocated() / 2**30}
+    """The memory of this process on the host, and on a GPU the maximum that torch has allocated."""
+    used = {"gib_resident": psutil.Process().memory_info().rss / 2**30}
+    if me.device != "cpu":
+        used["gib_gpu"] = torch.cuda.max_memory_allocated() / 2**30
+    return used
 
 
 def load(args, me, limits):
-    """The stories, one copy on a host. Rank 0 chooses the source (and fetches it, the first time); the others take the same."""
-    return or_end(lambda: on_ranks.load(me, args.data, counts=limits, say=lambda text: tell(args, me, data=text)))
+    """The stories, one copy per host. Rank 0 chooses the source, and fetches it the first time."""
+
+    def say(text):
+        report(args, me, data=text)
+
+    return or_end(lambda: on_ranks.load(me, args.data, counts=limits, say=say))
 
 
 def opened(start, stories=None):
-    """Tokenizer and model: from scratch, of a checkpoint or a run's folder, or of a name at the hub, which is asked for 3 s."""
+    """Tokenizer and model: from scratch, of a checkpoint or a run's folder, or of the hub."""
     if start == "scratch":
         return checkpoints.fresh(stories)
     start = checkpoints.find(start) or start
-    is_lost = not Path(start).is_dir() and not isinstance(start, Path) and dailymail.unreachable()  # then from the cache, at once
-    with dailymail.offline() if is_lost else contextlib.nullcontext():
+    from_hub = not Path(start).is_dir() and not isinstance(start, Path)
+    cached = from_hub and dailymail.unreachable()
+    with dailymail.offline() if cached else contextlib.nullcontext():
         return checkpoints.load(start)
 
 
 def tokenized(stories, tokenizer, args, me):
-    """(article, highlights) of every story as numbers, in files of the host. Each of its ranks tokenizes a part."""
+    """(article, highlights) of every story as numbers, in files of the host, made by its ranks."""
 
     def encode(some):
         flat = [" ".join(text.split("\n")) for text in some["highlights"]]
-        articles = tokenizer([args.prefix + text for text in some["article"]], max_length=args.article_tokens, truncation=True)
+        articles = tokenizer(
+            [args.prefix + text for text in some["article"]],
+            max_length=args.article_tokens,
+            truncation=True,
+        )
         highlights = tokenizer(flat, max_length=args.summary_tokens, truncation=True)
         return zip(articles["input_ids"], highlights["input_ids"], strict=True)
 
     begin, last = time.monotonic(), [time.monotonic()]
 
-    def told(share):
+    def progress(share):
         if time.monotonic() - last[0] > SILENCE_S:
             last[0] = time.monotonic()
-            tell(args, me, tokenized=share, seconds_left=(last[0] - begin) * (1 / share - 1))
+            report(args, me, tokenized=share, seconds_left=(last[0] - begin) * (1 / share - 1))
 
-    return or_end(lambda: on_ranks.tokenized(stories, encode, tell=told))
+    return or_end(lambda: on_ranks.tokenized(stories, encode, tell=progress))
 
 
 def pick(rows, step, args, me):
-    """This rank's part of a step's batch. The batch is the same for any number of ranks, and for a resumed run."""
-    epoch, at = divmod(step, len(rows) // args.batch_size)
-    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(1000 * args.seed + epoch))
-    mine = order[at * args.batch_size :][: args.batch_size][me.rank :: me.world_size]
-    articles, highlights = ([torch.from_numpy(rows[row][part]).long() for row in mine] for part in (0, 1))
+    """This rank's part of a step's batch: the same batch on any number of ranks, or resumed."""
+    epoch, number = divmod(step, len(rows) // args.batch_size)
+    shuffle = torch.Generator().manual_seed(1000 * args.seed + epoch)
+    batch = torch.randperm(len(rows), generator=shuffle)[number * args.batch_size :]
+    own = [rows[row] for row in batch[: args.batch_size][me.rank :: me.world_size]]
+    articles, highlights = ([torch.from_numpy(row[i]).long() for row in own] for i in (0, 1))
     inputs = pad_sequence(articles, batch_first=True)
     labels = pad_sequence(highlights, batch_first=True, padding_value=IGNORED)
-    return {"input_ids": inputs.to(me.device), "attention_mask": (inputs != 0).to(me.device), "labels": labels.to(me.device)}
+    tensors = {"input_ids": inputs, "attention_mask": inputs != 0, "labels": labels}
+    return {name: tensor.to(me.device) for name, tensor in tensors.items()}
 
 
 def loss_of(engine, batch, me):
-    """The loss whose mean over the ranks is the mean over all tokens of the batch, and this rank's tokens.
+    """The loss whose mean over the ranks is the mean over all tokens, and this rank's tokens.
 
-    The model's own loss is the mean over this rank's tokens; ranks have more or fewer, and the mean of means is another.
+    The model's own loss is the mean over this rank's tokens, and ranks have more or fewer.
     """
-    mine = (batch["labels"] != IGNORED).sum()
-    dist.all_reduce(total := mine.float())
-    loss = engine(**batch).loss.float() * mine * me.world_size / total
-    return loss, int(mine + batch["attention_mask"].sum())
+    own = (batch["labels"] != IGNORED).sum()
+    dist.all_reduce(total := own.float())
+    loss = engine(**batch).loss.float() * own * me.world_size / total
+    return loss, int(own + batch["attention_mask"].sum())
 
 
 def start_engine(model, args):
     import deepspeed
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.0)
-    config = {"train_batch_size": args.batch_size, "gradient_clipping": 1.0, "bf16": {"enabled": args.bf16}}
+    config = {
+        "train_batch_size": args.batch_size,
+        "gradient_clipping": 1.0,
+        "bf16": {"enabled": args.bf16},
+    }
     zero = {"stage": args.stage, "reduce_bucket_size": 2**22, "allgather_bucket_size": 2**22}
     config |= {"zero_optimization": zero, "zero_allow_untested_optimizer": True}
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
@@ -165,14 +242,16 @@ def start_engine(model, args):
 
 
 def averaged(loss, speed):
-    """The mean of the ranks' losses (loss_of scaled them: it is the mean over tokens), and the sum of their tokens/s."""
-    dist.all_gather_object(every := [None] * dist.get_world_size(), (loss.item(), speed))
-    return sum(one[0] for one in every) / len(every), sum(one[1] for one in every)
+    """The mean of the ranks' losses, which is that over tokens, and the sum of their tokens/s."""
+    dist.all_gather_object(pairs := [None] * dist.get_world_size(), (loss.item(), speed))
+    losses, speeds = zip(*pairs, strict=True)
+    return sum(losses) / len(losses), sum(speeds)
 
 
 def save(engine, tokenizer, args, step, seconds):
     options = {name: getattr(args, name) for name in KEPT}
-    problem = checkpoints.save(engine, tokenizer, args.folder, {"step": step, "seconds": seconds, "options": options})
+    progress = {"step": step, "seconds": seconds, "options": options}
+    problem = checkpoints.save(engine, tokenizer, args.folder, progress)
     check(problem is None, f"{problem} Make room and go on with --resume.")
 
 
@@ -180,21 +259,25 @@ def resumed(engine, latest, rows, args, me):
     """Steps and seconds that are done."""
     progress = checkpoints.restore(engine, latest, pick(rows, 0, args, me))
     now = {name: getattr(args, name) for name in KEPT}
-    check(progress["options"] == now, f"{latest} was made with the options {progress['options']}, not with {now}: give the same")
+    former = progress["options"]
+    check(former == now, f"{latest} was made with the options {former}, not with {now}")
     return progress["step"], progress["seconds"]
 
 
 def evaluate(args):
-    """Summarize a split, each rank its shard, and score it beside lead-3."""
+    """Summarize a split, each rank its shard, and score it and lead-3."""
     me = join()
-    stories = load(args, me, {split: args.limit if split == args.split else 1 for split in data.SPLITS}).splits[args.split]
-    texts = summaries(stories.select(range(me.rank, len(stories), me.world_size))["article"], args, me)
-    dist.all_gather_object(every := [None] * me.world_size, texts)
+    limits = dict.fromkeys(data.SPLITS, 1) | {args.split: args.limit}
+    stories = load(args, me, limits).splits[args.split]
+    shard = stories.select(range(me.rank, len(stories), me.world_size))
+    texts = summaries(shard["article"], args, me)
+    dist.all_gather_object(shards := [None] * me.world_size, texts)
     if me.rank == 0:
-        ours = [every[index % me.world_size][index // me.world_size] for index in range(len(stories))]
+        ours = [shards[i % me.world_size][i // me.world_size] for i in range(len(stories))]
         lead = ["\n".join(sentences(article)[:3]) for article in stories["article"]]
         for name, texts in (("lead-3", lead), ("model", ours)):
-            tell(args, me, summaries=name, stories=len(stories), **scores(texts, stories["highlights"]))
+            found = scores(texts, stories["highlights"])
+            report(args, me, summaries=name, stories=len(stories), **found)
     ranks.leave()
 
 
@@ -203,7 +286,7 @@ def generate(args):
     me = join()
     articles = from_first(me, lambda: [article(name) for name in args.files])
     for text in summaries(articles, args, me):
-        tell(args, me, summary=text)
+        report(args, me, summary=text)
     ranks.leave()
 
 
@@ -224,16 +307,19 @@ def summaries(articles, args, me, batch=50):
     tokenizer, model = opened(Path(args.folder))
     model, texts = model.to(me.device).eval(), []
     for at in range(0, len(articles), batch):
-        form = {"max_length": args.article_tokens, "truncation": True, "padding": True, "return_tensors": "pt"}
-        some = tokenizer([args.prefix + text for text in articles[at : at + batch]], **form)
-        inputs = {name: some[name].to(me.device) for name in ("input_ids", "attention_mask")}
-        made = model.generate(**inputs, max_new_tokens=args.length, num_beams=args.beams, do_sample=False)
-        texts += ["\n".join(sentences(text)) for text in tokenizer.batch_decode(made, skip_special_tokens=True)]
+        form = {"max_length": args.article_tokens, "truncation": True, "padding": True}
+        prefixed = [args.prefix + text for text in articles[at : at + batch]]
+        tokens = tokenizer(prefixed, return_tensors="pt", **form)
+        inputs = {name: tokens[name].to(me.device) for name in ("input_ids", "attention_mask")}
+        search = {"max_new_tokens": args.length, "num_beams": args.beams, "do_sample": False}
+        output = model.generate(**inputs, **search)
+        decoded = tokenizer.batch_decode(output, skip_special_tokens=True)
+        texts += ["\n".join(sentences(text)) for text in decoded]
     return texts
 
 
 def from_first(me, make):
-    """What make() gives on rank 0, on all ranks. What is wrong with a file there ends all of them, with its message."""
+    """What make() gives on rank 0, on all ranks. Its error with a file ends all of them."""
     box = [None, None]
     if me.rank == 0:
         try:
@@ -246,77 +332,28 @@ def from_first(me, make):
 
 
 def or_end(make):
-    """What make() gives; what is wrong with files there, on all ranks, ends the program with its message."""
+    """What make() gives. Its error with a file, on all ranks, ends the program."""
     try:
         return make()
     except (OSError, ValueError) as error:
         raise SystemExit(str(error)) from None
 
 
-def same(mine, what):
-    dist.all_gather_object(every := [None] * dist.get_world_size(), mine)
-    check(all(theirs == every[0] for theirs in every), f"The ranks do not have the same {what}")
+def same(value, what):
+    """End all ranks if one has another value."""
+    dist.all_gather_object(values := [None] * dist.get_world_size(), value)
+    check(all(other == value for other in values), f"The ranks do not have the same {what}")
 
 
-def tell(args, me, **what):
+def report(args, me, **values):
     """Print one line on rank 0: JSON with --json, else words."""
     if me.rank == 0:
-        words = ", ".join(f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}" for key, value in what.items())
-        print(json.dumps(what) if args.json else words, flush=True)
-
-
-def check(true, message):
-    """End the program with the message unless it is true."""
-    if not true:
-        raise SystemExit(message)
-
-
-def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--local_rank", help=argparse.SUPPRESS)  # deepspeed passes it; LOCAL_RANK says the same
-    commands = parser.add_subparsers(dest="command", required=True)
-    for run in (train, evaluate, generate):
-        one = commands.add_parser(run.__name__, help=run.__doc__, description=run.__doc__)
-        one.set_defaults(run=run)
-        one.add_argument("folder", help="of the checkpoint: model, tokenizer, and what is needed to go on")
-        one.add_argument("--json", action="store_true", help="print JSON, one object a line")
-        one.add_argument("--article-tokens", type=int, default=512, help="an article is cut there (default: 512)")
-        one.add_argument("--prefix", default="", help="before each article; t5-small wants 'summarize: ' (default: none)")
-        if run is not generate:
-            one.add_argument(
-                "--data", default="auto", help="auto, embedded, real, or a path (default: auto; see pi2zero_course.summarization.data)"
-            )
-        if run is not train:
-            one.add_argument("--length", type=int, default=60, help="tokens of a summary at most (default: 60)")
-            one.add_argument("--beams", type=int, default=1, help="of beam search, 1: greedy (default: 1)")
-    options(commands.choices["train"])
-    one = commands.choices["evaluate"]
-    one.add_argument("--split", choices=["validation", "test"], default="test", help="(default: test)")
-    one.add_argument("--limit", type=int, default=500, help="stories at most (default: 500)")
-    commands.choices["generate"].add_argument("files", nargs="+", help="texts in UTF-8; - is the standard input")
-    args = parser.parse_args()
-    for name, value in vars(args).items():
-        check(name not in ABOVE_0 or value is None or value > 0, f"--{name.replace('_', '-')} must be above 0, not {value}")
-    there = args.run is train or checkpoints.find(args.folder) or (Path(args.folder) / "model.safetensors").exists()
-    check(there, f"{args.folder} holds no checkpoint: run `summarize.py train` first")
-    return args
-
-
-def options(one):
-    one.add_argument("--start", default="scratch", help="scratch, a checkpoint's folder, or a model like google-t5/t5-small")
-    one.add_argument("--minutes", type=float, default=math.inf, help="of training at most (default: no limit)")
-    one.add_argument("--steps", type=int, default=2000, help="at most (default: 2000)")
-    one.add_argument("--stories", type=int, help="training stories at most (default: 20000 embedded, else all)")
-    one.add_argument("--batch-size", type=int, default=64, help="stories in a step, over all ranks (default: 64)")
-    one.add_argument("--stage", type=int, choices=range(4), default=1, help="of ZeRO (default: 1)")
-    one.add_argument("--bf16", action="store_true", help="compute in bfloat16")
-    one.add_argument("--lr", type=float, default=3e-3, help="highest learning rate (default: 0.003; t5-small: 3e-4)")
-    one.add_argument("--summary-tokens", type=int, default=128, help="highlights are cut there (default: 128)")
-    one.add_argument("--save-every", type=int, default=200, help="steps between checkpoints (default: 200)")
-    one.add_argument("--every", type=int, default=20, help="steps between lines (default: 20)")
-    one.add_argument("--seed", type=int, default=0, help="of the first weights and of the order of the stories (default: 0)")
-    one.add_argument("--resume", action="store_true", help="go on from the folder's checkpoint if there is one")
+        words = (
+            f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}"
+            for key, value in values.items()
+        )
+        print(json.dumps(values) if args.json else ", ".join(words), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    main(args)

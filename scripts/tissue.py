@@ -1,4 +1,7 @@
-"""Slides of tissue, and a ResNet-10 v2 whose images may lie on several ranks, in strips. For train_tissue.py and notebook 11c."""
+"""Slides of tissue, and a ResNet-10 v2 whose images are split into strips over ranks.
+
+For train_tissue.py and notebook 11c.
+"""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,10 +14,11 @@ from torch.nn import functional as F
 
 
 def slide(seed, size=1024, island=96):
-    """A slide of tissue and its label: dark cells in islands of about that many pixels (0), or evenly all over (1), many or few.
+    """A slide of tissue and its label: dark cells in islands (0), or everywhere (1).
 
-    Returns (3, size, size), float32 in 0..1: how much stain there is in each colour, so that glass is 0. As many cells lie in an
-    island as in a slide that has many all over, and as few between islands: a small part of a slide does not tell its label.
+    Returns (3, size, size), float32 in 0..1: the stain in each colour, so that glass is 0.
+    An island is as dense as an even slide with many cells, and the space between islands as one
+    with few: a small part of a slide does not tell its label.
     """
     draw, label = np.random.default_rng(seed), seed % 2
     count = size // island + 3
@@ -43,7 +47,7 @@ def slide(seed, size=1024, island=96):
 
 @dataclass
 class Line:
-    """The ranks that have the strips of one image, from top to bottom; which of them I am; their group."""
+    """The ranks with the strips of one image, from top to bottom; my place; their group."""
 
     members: list
     place: int
@@ -60,7 +64,7 @@ def strips_of(size, parts):
 
 
 def margins(edges, kernel, stride, padding):
-    """(rows that each strip lacks above and below, the edges of the layer's output): notebook 11b."""
+    """(rows that each strip lacks above and below, edges of the layer's output): notebook 11b."""
     size = (edges[-1] + 2 * padding - kernel) // stride + 1
     out = [*(min(-(-edge // stride), size) for edge in edges[:-1]), size]
     lacks = [
@@ -70,9 +74,8 @@ def margins(edges, kernel, stride, padding):
     if min(b - a for a, b in pairwise(out)) < 1 or max(map(max, lacks)) > min(
         b - a for a, b in pairwise(edges)
     ):
-        raise ValueError(
-            f"{edges[-1]} rows on {len(lacks)} ranks: a strip is thinner than its halo. Take fewer ranks."
-        )
+        problem = f"{edges[-1]} rows on {len(lacks)} ranks: a strip is thinner than its halo."
+        raise ValueError(f"{problem} Take fewer ranks.")
     return lacks, out
 
 
@@ -107,7 +110,10 @@ def ends(x, first, last):
 
 
 class Halo(torch.autograd.Function):
-    """The strip with its neighbours' rows around it; zeros outside the image. Backward, their gradient goes home and is added."""
+    """The strip with its neighbours' rows around it; zeros outside the image.
+
+    Backward, the gradient of those rows is sent back and added.
+    """
 
     @staticmethod
     def forward(ctx, x, lacks, line):
@@ -168,7 +174,7 @@ class Stem(nn.Module):
 
 
 class Block(Stem):
-    """Of a ResNet v2: ReLU comes before each convolution. No batch normalization: its statistics would be a strip's."""
+    """Of a ResNet v2: ReLU before each convolution. Batch normalization would need all strips."""
 
     def __init__(self, channels, out, stride):
         nn.Module.__init__(self)

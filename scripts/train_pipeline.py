@@ -11,7 +11,7 @@ import common
 
 parser = common.options(__doc__)
 for name, default in {"--micro-batches": 4, "--layers": 2}.items():  # NEW
-    parser.add_argument(name, type=common.number(int, 1), default=default, help=str(default))  # NEW
+    common.option(parser, name, common.number(int, 1), default, "")  # NEW
 args = common.parse(parser)  # before torch is imported, which takes seconds
 
 import torch
@@ -63,7 +63,7 @@ def main():
 
 
 def forward(stage, images, wait=False):  # NEW
-    """Run a micro-batch through this stage. Returns input, output and the message sent."""  # NEW
+    """Run a micro-batch through this stage. Returns both ends, and the message."""  # NEW
     rank, x, message = dist.get_rank(), images, None  # NEW
     if rank > 0:  # NEW
         dist.recv(x := torch.empty(len(images), 128), rank - 1)  # NEW
@@ -75,7 +75,7 @@ def forward(stage, images, wait=False):  # NEW
 
 
 def one_f_one_b(stage, images, labels, micro):  # NEW
-    """Forward and backward of a batch, by 1F1B. Returns its loss on the last rank, else 0."""  # NEW
+    """A batch forward and backward, by 1F1B. Returns the loss on the last rank, else 0."""  # NEW
     rank, last = dist.get_rank(), dist.get_world_size() - 1  # NEW
     inputs, targets = (iter(part.tensor_split(micro)) for part in (images, labels))  # NEW
     waiting, messages, total = [], [], 0.0  # NEW

@@ -1,17 +1,42 @@
 #!/usr/bin/env python
-"""Train a ResNet-10 v2 on generated slides of tissue that are too large for a rank: cut by data, by layers, by space, or by all.
+"""Train a ResNet-10 v2 on generated slides of tissue, split by data, layers, space, or by all.
 
 mpirun -n 4 python scripts/train_tissue.py --space 4 --size 2048
 mpirun -n 4 python scripts/train_tissue.py --stages 2 --space 2 --schedule gems
 
-Notebooks 11 and 11b explain the parts: schedules, two directions, halos. Notebook 11c runs this beside one process.
+Notebooks 11 and 11b explain the parts: schedules, two directions, halos. Notebook 11c compares this
+with one process.
 """
 
-import argparse
-import json
+import math
 import time
 
-import numpy as np
+from common import check, number, option, parser_of, report
+
+# stages: the first and the end of the parts of the network that each has
+CUTS = {1: [0, 6], 2: [0, 2, 6], 4: [0, 1, 2, 3, 6]}
+SCHEDULES = ("layers", "gpipe", "1f1b", "gems")
+
+
+def parse():
+    parser, count = parser_of(__doc__), number(int, 1)
+    option(parser, "--data", count, 1, "replicas of the network")
+    option(parser, "--stages", int, 1, "parts of its layers", choices=CUTS)
+    option(parser, "--space", count, 1, "strips of each image")
+    option(parser, "--schedule", str, "layers", "of the stages", choices=SCHEDULES)
+    option(parser, "--size", number(int, 64), 1024, "pixels along a side of a slide")
+    option(parser, "--images", count, 4, "per step, over all replicas")
+    option(parser, "--steps", count, 4, "of training")
+    option(parser, "--width", count, 8, "channels of the first convolution")
+    option(parser, "--lr", float, 1e-3, "learning rate of Adam")
+    option(parser, "--seed", int, 0, "of the slides")
+    parser.add_argument("--json", action="store_true", help="print JSON, one object per line")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    args = parse()  # before torch is imported, which takes seconds
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -22,20 +47,10 @@ from pi2zero import ranks
 from pi2zero.meters import Memory
 from tissue import Head, Line, margins, network, slide, strips_of
 
-CUTS = {
-    1: [0, 6],
-    2: [0, 2, 6],
-    4: [0, 1, 2, 3, 6],
-}  # stages: which of the six parts of the network each has
-SCHEDULES = ("layers", "gpipe", "1f1b", "gems")
-
 
 def row_of(schedule, row, stages, count):
     """What the ranks in this row of the mesh do, in order: (stage, F or B, image). Notebook 11."""
-    if schedule in (
-        "layers",
-        "gems",
-    ):  # one image after the other; gems: every second one up the ranks
+    if schedule in ("layers", "gems"):  # one image after the other; gems: every second one upwards
         up = [schedule == "gems" and i % 2 == 1 for i in range(count)]
         return [
             (stages - 1 - row if up[i] else row, kind, i) for i in range(count) for kind in "FB"
@@ -48,7 +63,7 @@ def row_of(schedule, row, stages, count):
 
 
 class Trainer:
-    """This rank's part of the network. The ranks' mesh: stages x copies x strips; neighbours in space are the nearest ranks."""
+    """This rank's part of the network, on a mesh of stages x replicas x strips."""
 
     def __init__(self, data=1, stages=1, space=1, schedule="layers", width=8, lr=1e-3):
         self.mesh = init_device_mesh(
@@ -75,7 +90,7 @@ class Trainer:
         self.adam = torch.optim.Adam(self.model.parameters(), lr=lr)
 
     def owner(self, stage, image):
-        """The rank that has this stage for this image, of my copy and strip; None before the first and after the last."""
+        """The rank with this stage for this image, in this replica and strip, or None."""
         if not 0 <= stage < self.stages:
             return None
         row = self.stages - 1 - stage if self.two_ways and image % 2 else stage
@@ -128,7 +143,10 @@ class Trainer:
             self.sent["B"] = dist.isend(x.grad, before, tag=i)
 
     def gradients(self, strips, labels, size):
-        """Of all images of all copies together. strips: mine of each image of my copy. Returns the loss of my copy's images."""
+        """Of all images of all replicas. strips: this rank's of each image of its replica.
+
+        Returns the loss of this replica's images.
+        """
         held, self.sent, self.loss = {}, {}, 0.0
         self.model.zero_grad()
         total = len(strips) * self.mesh["data"].size()
@@ -144,7 +162,7 @@ class Trainer:
         return self.loss
 
     def sum_gradients(self):
-        """Over the strips all but the head's, which is complete on each; over the copies and the two directions all."""
+        """Over strips (the head's are complete on each), replicas and the two directions."""
         for parts in self.parts.values():
             features = [
                 p for part in parts if not isinstance(part, Head) for p in part.parameters()
@@ -200,14 +218,13 @@ class Trainer:
         )
 
 
-def main():
-    args = parse()
+def main(args):
     torch.set_num_threads(1)
     me = ranks.join(on_cpu=True)
     ways = args.data, args.stages, args.space
     check(
-        me.world_size == np.prod(ways),
-        f"{me.world_size} ranks, but data x stages x space = {np.prod(ways)}",
+        me.world_size == math.prod(ways),
+        f"{me.world_size} ranks, but data x stages x space = {math.prod(ways)}",
     )
     check(
         args.images % args.data == 0,
@@ -220,7 +237,9 @@ def main():
         "gems needs an even number of stages, and of images for each copy",
     )
     trainer = Trainer(*ways, args.schedule, args.width, args.lr)
-    batches = [dealt(trainer, args, args.seed + batch * args.images) for batch in range(4)]
+    batches = [
+        strips_of_batch(trainer, args, args.seed + batch * args.images) for batch in range(4)
+    ]
     held = torch.tensor(float(trainer.held(*batches[0], args.size)))
     dist.all_reduce(held, op=dist.ReduceOp.MAX)
     for step in range(args.steps):
@@ -230,18 +249,19 @@ def main():
         dist.all_reduce(loss)  # over the ranks of last stages
         if me.rank == 0:
             rate = args.images / (time.perf_counter() - start)
-            tell(
+            fullest = held.item() / 1e6
+            report(
                 args,
                 step=step + 1,
                 loss=loss.item(),
                 images_per_second=rate,
-                fullest_rank_MB=held.item() / 1e6,
+                fullest_rank_MB=fullest,
             )
     ranks.leave()
 
 
-def dealt(trainer, args, first):
-    """(my strips of my copy's slides, their labels) of a batch, one slide at a time: a rank has no room for all, whole."""
+def strips_of_batch(trainer, args, first):
+    """(this rank's strips, their labels) of a batch, one slide at a time to save memory."""
     strips, labels = [], []
     for i in range(args.images)[trainer.copy :: args.data]:
         image, label = slide(first + i, args.size)
@@ -250,54 +270,5 @@ def dealt(trainer, args, first):
     return strips, torch.tensor(labels)
 
 
-def tell(args, **what):
-    """Print one line: JSON with --json, else words."""
-    words = ", ".join(f"{name} {value:.4g}" for name, value in what.items())
-    print(json.dumps(what) if args.json else words, flush=True)
-
-
-def check(true, message):
-    """End the program with the message unless it is true."""
-    if not true:
-        raise SystemExit(message)
-
-
-def parse():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=int, default=1, help="copies of the network (default: 1)")
-    parser.add_argument(
-        "--stages", type=int, default=1, choices=CUTS, help="parts of its layers (default: 1)"
-    )
-    parser.add_argument("--space", type=int, default=1, help="strips of each image (default: 1)")
-    parser.add_argument(
-        "--schedule", default="layers", choices=SCHEDULES, help="of the stages (default: layers)"
-    )
-    parser.add_argument(
-        "--size", type=int, default=1024, help="pixels along a side of a slide (default: 1024)"
-    )
-    parser.add_argument(
-        "--images", type=int, default=4, help="in a step, over all copies (default: 4)"
-    )
-    parser.add_argument("--steps", type=int, default=4, help="(default: 4)")
-    parser.add_argument(
-        "--width", type=int, default=8, help="channels of the first convolution (default: 8)"
-    )
-    parser.add_argument(
-        "--lr", type=float, default=1e-3, help="learning rate of Adam (default: 0.001)"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="of the slides (default: 0)")
-    parser.add_argument("--json", action="store_true", help="print JSON, one object a line")
-    args = parser.parse_args()
-    check(args.images >= 1 and args.steps >= 1, "--images and --steps have to be 1 or more")
-    check(args.size >= 64, "--size has to be at least 64")
-    check(
-        min(args.data, args.space, args.width) >= 1,
-        "--data, --space and --width have to be 1 or more",
-    )
-    return args
-
-
 if __name__ == "__main__":
-    main()
+    main(args)

@@ -1,14 +1,15 @@
 #!/usr/bin/env python
-"""Which bytes each rank holds at a ZeRO stage, by component and moment, beside the prediction. No GPU needed.
+"""Which bytes each rank holds at a ZeRO stage, by component and moment, and the prediction. No GPU.
 
-  mpirun -n 2 python scripts/zero_check_mem.py                          stages 0 to 3, 8 million parameters in 32 layers
+  mpirun -n 2 python scripts/zero_check_mem.py            stages 0 to 3, 8 million parameters
   mpirun -n 4 python scripts/zero_check_mem.py --stage 2 --params 25M --layers 6 --json
 
-The model is a chain of square linear layers in bf16, trained for two steps by DeepSpeed with Adam. Moments: after `initialize`;
-after `forward`; `backward`, when its last gradient appears; `update`, as Adam begins; after the `step`. Bytes are those of
-live tensors (pi2zero.meters.Memory); `resident` is the whole process's, which keeps freed memory: the stages share one
-process, so compare it between runs of one --stage each. Predicted: ZeRO's formula (pi2zero.costs.zero_bytes), without
-activations and buffers.
+The model is a chain of square linear layers in bf16, trained for two steps by DeepSpeed with Adam.
+Moments: after `initialize`; after `forward`; `backward`, when its last gradient appears; `update`,
+as Adam begins; after the `step`. Bytes are those of live tensors (pi2zero.meters.Memory).
+`resident` is the whole process's, which keeps freed memory; the stages share one process, so
+compare it between runs of one --stage each. Predicted: ZeRO's formula (pi2zero.costs.zero_bytes),
+without activations and buffers.
 """
 
 import argparse
@@ -16,7 +17,43 @@ import json
 import math
 import os
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # one rank, one thread: ranks do not fight for cores
+from common import number, option, parser_of
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # one thread per rank
+SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9}
+SHOWN = ("parameters", "gradients", "master", "moments", "activations", "in flight")
+ON_A_GPU = ("on the host", "allocated", "reserved", "peak")
+
+
+def count(text):
+    """'25M' -> 25,000,000."""
+    scale = SUFFIXES.get(text[-1:].upper())
+    try:
+        return round(float(text[:-1] if scale else text) * (scale or 1))
+    except ValueError:
+        suffixes = "K, M and B stand for 1e3, 1e6 and 1e9"
+        raise argparse.ArgumentTypeError(f"{text!r}: a number such as 25M ({suffixes})") from None
+
+
+def parse():
+    parser, stages = parser_of(__doc__), {"nargs": "+", "choices": range(4)}
+    option(parser, "--stage", int, [0, 1, 2, 3], "of ZeRO", **stages)
+    option(parser, "--params", count, 8_388_608, "parameters, e.g. 25M")
+    option(parser, "--layers", number(int, 1), 32, "linear layers")
+    option(parser, "--batch", number(int, 1), 4, "samples per step on each rank")
+    option(parser, "--bucket", count, 0, "values in a bucket, 0 for one layer (DeepSpeed's: 500M)")
+    parser.add_argument("--json", action="store_true", help="print JSON, one object per line")
+    args = parser.parse_args()
+    args.width = math.isqrt(max(0, args.params // args.layers))
+    if args.width < 16:
+        wanted = "give 256 parameters to each layer at least"
+        parser.error(f"--params {args.params} in {args.layers} layers: {wanted}")
+    args.bucket = args.bucket or args.width**2
+    return args
+
+
+if __name__ == "__main__":
+    args = parse()  # before torch is imported, which takes seconds
 
 import torch
 import torch.distributed as dist
@@ -25,13 +62,8 @@ from torch import nn
 from pi2zero import costs, ranks
 from pi2zero.meters import Memory
 
-SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9}
-SHOWN = ("parameters", "gradients", "master", "moments", "activations", "in flight")
-ON_A_GPU = ("on the host", "allocated", "reserved", "peak")
 
-
-def main():
-    args = parse()
+def main(args):
     me = ranks.join(deepspeed=True)
     for stage in args.stage:
         result = measure(me, stage, args)
@@ -85,7 +117,7 @@ def measure(me, stage, args):
 
 
 def config(stage, args):
-    """DeepSpeed's configuration. Its buckets, made for billions of parameters, are cut to `--bucket`."""
+    """DeepSpeed's configuration, with buckets of `--bucket` values instead of 500 million."""
     zero = {"stage": stage, "overlap_comm": False, "contiguous_gradients": True}
     zero |= {"reduce_bucket_size": args.bucket, "allgather_bucket_size": args.bucket}
     zero |= {"stage3_prefetch_bucket_size": args.bucket, "stage3_max_live_parameters": args.bucket}
@@ -100,80 +132,22 @@ def config(stage, args):
 
 
 def report(everybody, as_json):
-    """Print what each rank held: JSON, one object for each rank; or a table in MB."""
+    """Print what each rank held: one JSON object per rank, or a table in MB."""
     if as_json:
         return print(*map(json.dumps, everybody), sep="\n", flush=True)
-    one = everybody[0]
-    print(
-        f"\nstage {one['stage']}, {one['ranks']} ranks, {one['parameters']:,} parameters; MB on each rank"
-    )
-    columns = [
-        *SHOWN,
-        "resident",
-        *(name for name in ON_A_GPU if name in next(iter(one["samples"].values()))),
-    ]
+    first = everybody[0]
+    print(f"\nstage {first['stage']}, {first['ranks']} ranks, ", end="")
+    print(f"{first['parameters']:,} parameters; MB on each rank")
+    measured = next(iter(first["samples"].values()))
+    columns = [*SHOWN, "resident", *(name for name in ON_A_GPU if name in measured)]
     print(f"{'rank':>4} {'moment':>10} " + " ".join(f"{name:>11}" for name in columns))
     for result in everybody:
         for moment, sample in result["samples"].items():
             values = " ".join(f"{sample[name] / 1e6:11.2f}" for name in columns)
             print(f"{result['rank']:4} {moment:>10} {values}")
-    print(
-        f"{'':4} {'predicted':>10} "
-        + " ".join(f"{one['predicted'].get(name, 0) / 1e6:11.2f}" for name in SHOWN),
-        flush=True,
-    )
-
-
-def count(text):
-    """'25M' -> 25,000,000."""
-    number, scale = (
-        (text[:-1], SUFFIXES[text[-1].upper()]) if text[-1:].upper() in SUFFIXES else (text, 1)
-    )
-    try:
-        return round(float(number) * scale)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r}: a number such as 25M (K, M and B stand for 1e3, 1e6 and 1e9)"
-        ) from None
-
-
-def parse():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--stage",
-        type=int,
-        nargs="+",
-        default=[0, 1, 2, 3],
-        choices=range(4),
-        help="default: all four",
-    )
-    parser.add_argument(
-        "--params", type=count, default=8_388_608, help="parameters, e.g. 25M (default: 8.4M)"
-    )
-    parser.add_argument("--layers", type=int, default=32, help="linear layers (default: 32)")
-    parser.add_argument(
-        "--batch", type=int, default=4, help="samples in a step on each rank (default: 4)"
-    )
-    parser.add_argument(
-        "--bucket",
-        type=count,
-        default=0,
-        help="values in a bucket (default: one layer; DeepSpeed's: 500M)",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON, one object a line")
-    args = parser.parse_args()
-    if args.layers < 1 or args.batch < 1 or args.bucket < 0:
-        parser.error("--layers and --batch must be at least 1, --bucket not negative")
-    args.width = math.isqrt(max(0, args.params // args.layers))
-    if args.width < 16:
-        parser.error(
-            f"--params {args.params} in {args.layers} layers: give 256 parameters to each layer at least"
-        )
-    args.bucket = args.bucket or args.width**2
-    return args
+    predicted = " ".join(f"{first['predicted'].get(name, 0) / 1e6:11.2f}" for name in SHOWN)
+    print(f"{'':4} {'predicted':>10} {predicted}", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    main(args)

@@ -62,7 +62,7 @@ def run(name, *words, stdin=b""):
     sys.stdin = io.TextIOWrapper(io.BytesIO(stdin if os.environ.get("OMPI_COMM_WORLD_RANK", "0") == "0" else b""))
     with contextlib.redirect_stdout(shown):
         try:
-            summarize.main()
+            summarize.main(summarize.parse())
         except SystemExit as stop:
             said = str(stop)
     every = [None] * dist.get_world_size()
@@ -97,8 +97,6 @@ for stage in (1, 3):
     resume(f"killed, one rank, {stage}", "killed", "--stage", stage)
 use("evaluated by one", "evaluate", summarizer, "--data", "embedded", "--limit", 12)
 use("generated", "generate", summarizer, base / "story.txt")
-for option, value in bad_values:
-    train(f"{option} {value}", option, value)
 """
 
 TWO = """
@@ -152,14 +150,6 @@ use("from stdin", "generate", summarizer, "--length", "60", "-", stdin=(base / "
 use("evaluated by two", "evaluate", summarizer, "--data", "embedded", "--limit", 12)
 """
 
-BAD_VALUES = [
-    ("--steps", "0"),
-    ("--lr", "0"),
-    ("--lr", "nan"),
-    ("--minutes", "-1"),
-    ("--batch-size", "0"),
-    ("--save-every", "0"),
-]
 BAD_OPTIONS = {  # in a run of two ranks
     "not shared evenly": (
         ["--batch-size", "17"],
@@ -169,10 +159,7 @@ BAD_OPTIONS = {  # in a run of two ranks
         ["--batch-size", "302"],
         "--batch-size 302 is too large: there are 300 stories",
     ),
-    "bf16 at 0": (
-        ["--bf16", "--stage", "0"],
-        "--bf16 needs --stage 1, 2 or 3: at stage 0 DeepSpeed",
-    ),
+    "bf16 at 0": (["--bf16", "--stage", "0"], "--bf16 needs --stage 1, 2 or 3"),
     "no such start": (["--start", "no/such/folder"], "There is no model no/such/folder ("),
     "no such data": (["--data", "no/such/file"], "no/such/file"),
 }
@@ -264,7 +251,7 @@ def train_and_kill(base):
 
 def on_one(base):
     """The commands of ONE, after train_and_kill."""
-    return commands(base, 1, ONE, bad_values=BAD_VALUES)
+    return commands(base, 1, ONE)
 
 
 def on_two(base):

@@ -99,7 +99,7 @@ def test_bad_options_say_what_is_expected(monkeypatch, capsys, options, words):
 
     monkeypatch.setattr(sys, "argv", [SCRIPT.name, *options])
     with pytest.raises(SystemExit) as ended:
-        zero_check_mem.main()
+        zero_check_mem.parse()
     assert ended.value.code == 2 and words in capsys.readouterr().err
 
 

@@ -228,7 +228,7 @@ if n == 2:
 
 @pytest.fixture(scope="module")
 def by_size(tmp_path_factory):
-    names = "from train_single import digits\ntrain, expected = digits()[0], {}"
+    names = "from common import digits\ntrain, expected = digits()[0], {}"
     right = definitions(BOOK, "px-backward-tagged") + "\n\n\n" + definitions(BOOK, "px-run")
     assert all(was in right for was, _ in WRONG.values())
     loops = {"right": right} | {

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import runpy
 import socket
 import subprocess
 import sys
@@ -102,11 +103,9 @@ def test_a_port_that_is_taken_is_said():
 def resumed(monkeypatch, path):
     """How train_single.py ends with that checkpoint."""
     monkeypatch.syspath_prepend(str(SCRIPTS))
-    import train_single
-
     monkeypatch.setattr(sys, "argv", ["train_single.py", "--checkpoint", str(path), "--resume"])
     with pytest.raises(SystemExit, match="Cannot resume: ") as end:
-        train_single.main()
+        runpy.run_path(str(SCRIPTS / "train_single.py"), run_name="__main__")
     return str(end.value)
 
 
@@ -123,10 +122,10 @@ def test_a_checkpoint_with_a_pickle_runs_nothing(monkeypatch, tmp_path):
 EXPLODES = """
 import resource, sys
 sys.path.insert(0, {scripts!r})
-import psutil, train_single
+import psutil, runpy, torch
 most = psutil.Process().memory_info().vms + (200 << 20)  # bytes
 resource.setrlimit(resource.RLIMIT_AS, (most, most))
-train_single.main()
+runpy.run_path({scripts!r} + "/train_single.py", run_name="__main__")
 """
 
 

@@ -59,8 +59,8 @@ METHODS = ["single", "ddp", "hand", "horovod"]
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """Each method on two ranks of one mpirun."""
-    body = "import synthetic_benchmark\n" + "".join(
-        f"train({method!r}, synthetic_benchmark, '--method', {method!r}, *{SMALL!r})\n"
+    body = "".join(
+        f"train({method!r}, 'synthetic_benchmark.py', '--method', {method!r}, *{SMALL!r})\n"
         for method in METHODS
     )
     with mock.patch.dict(os.environ):
@@ -73,7 +73,7 @@ def runs(tmp_path_factory):
 def test_two_mpi_ranks(runs, method):
     if method == "horovod" and importlib.util.find_spec("horovod") is None:
         pytest.skip("Horovod is not built")
-    assert runs[method]["said"] == [None, None]
+    assert runs[method]["messages"] == [None, None]
     (report,) = runs[method]["records"]
     check_report(report, method, 2)
 
@@ -105,7 +105,7 @@ def test_independent_runs_wait_for_nobody(monkeypatch, capsys):
         monkeypatch.setattr(
             sys, "argv", [str(SCRIPT), "--method", method, "--batch-size", "4", "--json"]
         )
-        synthetic_benchmark.tell(
+        synthetic_benchmark.report(
             synthetic_benchmark.parse(), seconds[:, [0, 1, 3]], 1000, torch.device("cpu")
         )
         report = json.loads(capsys.readouterr().out)
@@ -124,10 +124,10 @@ def test_alone_in_words():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--batch-size", "0"], "--batch-size has to be 1 or more; got 0"),
-        (["--image-size", "8"], "--image-size has to be 32 or more"),
+        (["--batch-size", "0"], "must be at least 1"),
+        (["--image-size", "8"], "must be at least 32"),
         (["--threads", "1000"], "of the cores: mpirun --bind-to none"),
-        (["--iterations", "0"], "--iterations has to be 1 or more"),
+        (["--iterations", "0"], "must be at least 1"),
         (["--method", "magic"], "invalid choice: 'magic'"),
     ],
 )

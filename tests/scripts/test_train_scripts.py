@@ -59,6 +59,7 @@ def test_single_learns(alone):
     assert alone[-2]["accuracy"] > 0.9
 
 
+NO_PROGRAMS = ("common", "tissue")
 NO_TORCH = """
 import runpy, sys
 sys.modules["torch"] = sys.modules["tensorflow"] = sys.modules["transformers"] = None
@@ -66,16 +67,7 @@ sys.argv = {argv!r}
 sys.path.insert(0, {folder!r})
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
-WITH_OPTIONS = sorted(
-    path.name for path in SCRIPTS.glob("*.py") if "add_argument" in path.read_text()
-)
-WITH_OPTIONS = [
-    *(name for name in WITH_OPTIONS if name != "common.py"),
-    "train_single.py",
-    "train_ddp.py",
-    "train_keras.py",
-    "train_tensorflow.py",
-]
+WITH_OPTIONS = sorted(path.name for path in SCRIPTS.glob("*.py") if path.stem not in NO_PROGRAMS)
 
 
 def without_torch(script, *options):
@@ -102,6 +94,9 @@ def test_help_and_a_wrong_option_need_no_torch(script):
         ("train_deepspeed.py", ["--stage", "4"], "invalid choice: 4"),
         ("train_pipeline.py", ["--layers", "0"], "must be at least 1"),
         ("train_tensor.py", ["--tensor", "129"], "must be in 1..128"),
+        ("summarize.py", ["train", "run", "--steps", "0"], "must be at least 1"),
+        ("summarize.py", ["train", "run", "--lr", "nan"], "must be at least"),
+        ("summarize.py", ["train", "run", "--minutes", "-1"], "must be at least"),
     ],
 )
 def test_bad_options_are_named(script, given, message):
@@ -214,6 +209,7 @@ def two_hosts(folder, first, second):
 def test_damaged_checkpoint_is_refused_by_the_rank_that_has_it(tmp_path, saved):
     message = two_hosts(tmp_path, saved[1], damaged(saved[1], "one bit"))
     assert message.count("Cannot resume: c.pt is damaged") == 2, "rank 0 ends, too"
+    assert "(rank 1: " in message and "(rank 0: " not in message
 
 
 @pytest.mark.long

@@ -72,7 +72,7 @@ def test_every_way_gives_one_process_s_gradients(by_size, n, ways):
 def test_a_wrong_sum_is_told_from_the_right_one(tmp_path):
     text = f"""
 source = open({str(SCRIPTS / "tissue.py")!r}).read() + open({str(SCRIPT)!r}).read().replace("from tissue import", "#")
-source = source.partition("def main()")[0]
+source = source.partition("def main(")[0]
 torch.set_default_dtype(torch.float64)
 images = [torch.rand(3, 64, 64, generator=torch.Generator().manual_seed(k)) for k in range(4)]
 labels = torch.tensor([0, 1, 1, 0])
@@ -135,8 +135,8 @@ def test_the_script_trains_alike_on_one_rank_and_on_four_and_holds_less():
     [
         (["--help"], "--schedule"),
         (["--space", "3"], "1 ranks, but data x stages x space = 3"),
-        (["--images", "0"], "--images and --steps have to be 1 or more"),
-        (["--size", "60"], "--size has to be at least 64"),
+        (["--images", "0"], "must be at least 1"),
+        (["--size", "60"], "must be at least 64"),
         (["--schedule", "zero"], "invalid choice"),
     ],
 )

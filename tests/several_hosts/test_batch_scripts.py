@@ -132,16 +132,16 @@ def test_a_job_whose_time_is_nearly_over_goes_on():
 WARNED = "Start 1: the time is nearly over. The job goes back into the queue.\n"
 UNDISTURBED = [("1", "1.7697"), ("2", "0.4417"), ("3", "0.2186"), ("4", "0.1434")]
 # In its first job the third epoch would take too long
-LONG = """import os, sys, time
+LONG = """import os, runpy, sys, time
 sys.path.insert(0, "scripts")
-import train_ddp
-save = train_ddp.save
-def save_and_wait(path, epochs, *state):
-    save(path, epochs, *state)
+import common
+save = common.save
+def save_and_wait(args, epochs, *state):
+    save(args, epochs, *state)
     if epochs == 2 and "SLURM_RESTART_COUNT" not in os.environ:
         time.sleep(600)
-train_ddp.save = save_and_wait
-train_ddp.main()
+common.save = save_and_wait
+runpy.run_path("scripts/train_ddp.py", run_name="__main__")
 """
 
 
