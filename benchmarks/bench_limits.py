@@ -22,8 +22,9 @@ from pi2zero import plots
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "scripts"))
-import cpi  # noqa: E402
 import cpi_compiled  # noqa: E402
+
+import cpi  # noqa: E402
 
 N = 10**8
 ROUNDS = 5
