@@ -255,14 +255,16 @@ def test_a_private_folder_is_not_taken_on_trust(tmp_path, monkeypatch):
 
     usual = tmp_path / f"jupyter-{os.getuid()}"
     assert (
-        lab.short_folder(None, tmp_path) == str(usual) == lab.short_folder("/nonexistent", tmp_path)
+        lab.make_short_dir(None, tmp_path)
+        == str(usual)
+        == lab.make_short_dir("/nonexistent", tmp_path)
     )
     assert lab.is_private(usual)
     usual.chmod(0o755)  # others can look into it
-    assert lab.is_private(Path(lab.short_folder(None, tmp_path))) and not lab.is_private(usual)
+    assert lab.is_private(Path(lab.make_short_dir(None, tmp_path))) and not lab.is_private(usual)
     usual.rmdir()
     usual.symlink_to(tmp_path)  # laid by somebody else
-    assert lab.short_folder(None, tmp_path) != str(usual)
+    assert lab.make_short_dir(None, tmp_path) != str(usual)
 
 
 def test_what_is_compiled_begins_when_jupyterlab_answers_and_the_doctor_has_looked(monkeypatch):
@@ -275,5 +277,5 @@ def test_what_is_compiled_begins_when_jupyterlab_answers_and_the_doctor_has_look
     monkeypatch.setattr(lab.os, "nice", lambda by: done.append(by))
     monkeypatch.setattr(lab, "answers", lambda server: done.append("asked") or next(answers))
     monkeypatch.setattr(lab.subprocess, "run", lambda words, **options: done.append(words[3]))
-    lab.beside(os.getpid())
+    lab.run_in_background(os.getpid())
     assert done == [19, "asked", "asked", "asked", "doctor", "built"]
