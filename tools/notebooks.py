@@ -2,10 +2,10 @@
 """Run notebooks top to bottom on a fresh kernel each, and write their outputs in place.
 
   python tools/notebooks.py                             all of notebooks/
-  python tools/notebooks.py notebooks/02_mpi_pi.ipynb   this one; with --only-run the file stays as it is
+  python tools/notebooks.py notebooks/02_mpi_pi.ipynb   this one; --only-run writes nothing
 
-What changes from run to run without meaning (times of execution, versions in the metadata) is left out, so that a
-diff shows what changed. If a cell fails, the file stays as it was, and the message names the notebook and the cell.
+What changes with every run without meaning (times of execution, versions) is left out, so that a
+diff shows what changed. If a cell fails, the file stays as it was, and the message names the cell.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
 ROOT = Path(__file__).resolve().parent.parent
-# By the kernel's name, as JupyterLab would write it: so a notebook that is only opened is not changed.
+# As JupyterLab would write it, by the kernel's name: opening a notebook does not change it.
 METADATA = {
     "python3": {
         "kernelspec": {
@@ -50,7 +50,7 @@ METADATA = {
 
 
 SVG = "image/svg+xml"
-# Said to a kernel before the first cell: draw pictures as vectors, too. (Text stays text: a deck sets it in its own typeface.)
+# Sent to a kernel before the first cell: draw pictures as vectors, too. Text in them stays text.
 VECTORS = {
     "python3": "get_ipython().config.InlineBackend.update(figure_formats={'png', 'svg'}, "
     "rc={'svg.fonttype': 'none', 'svg.hashsalt': 'pi2zero'})",
@@ -58,19 +58,19 @@ VECTORS = {
 }
 PREDICT = re.compile(
     r"(?<!see )\*\*Predict"
-)  # notebook 00 tells what is meant where you "see **Predict**"
+)  # notebook 00 explains what to do where you "see **Predict**"
 SOLUTION = "blank-solution"  # the tag of the kit's answer to a blank
 THIS_HOST = "this-host"  # what this machine is called in stored outputs
-LONG = 40  # lines of text, beyond which JupyterLab shows an output in a box of its own, and the site folded
+MAX_LINES = 40  # of text; JupyterLab and the site fold longer outputs
 OF_LEARNERS = {"blank", "blank-check", SOLUTION, "guess"}
 
 
-class NotebookFailed(Exception):
+class NotebookError(Exception):
     """A notebook did not run to its end. The message names the notebook, the cell and the error."""
 
 
 def run(path, timeout, store=True):
-    """Execute one notebook in its own folder. timeout: s for one cell. store: write it back. Returns what to say of it."""
+    """Run one notebook in its own folder; what came of it. timeout: s for one cell."""
     book = nbformat.read(path, as_version=4)
     if why := needs.why_not(book):
         return f"skipped: {why}"
@@ -88,7 +88,7 @@ def run(path, timeout, store=True):
         try:
             client.execute()
         except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
-            raise NotebookFailed(account(path, client, error)) from None
+            raise NotebookError(describe_failure(path, client, error)) from None
     if store:
         keep_vectors(book, in_decks(path))
         clean(book)
@@ -97,7 +97,7 @@ def run(path, timeout, store=True):
 
 
 class Client(NotebookClient):
-    """Remembers which cell runs, and talks to its kernel through sockets in a private folder, not through TCP ports."""
+    """Remembers which cell runs. Its sockets are in a private folder: ports are open to all."""
 
     current = 0
     sockets = ""
@@ -109,8 +109,8 @@ class Client(NotebookClient):
 
     async def async_start_new_kernel_client(self, **options):
         client = await super().async_start_new_kernel_client(**options)
-        if asked := VECTORS.get(self.kernel_name):
-            await client.execute(asked, silent=True, reply=True, timeout=60)
+        if code := VECTORS.get(self.kernel_name):
+            await client.execute(code, silent=True, reply=True, timeout=60)
         return client
 
     async def async_execute_cell(self, cell, cell_index, **options):
@@ -118,8 +118,7 @@ class Client(NotebookClient):
         return await super().async_execute_cell(cell, cell_index, **options)
 
 
-def account(path, client, error):
-    """What failed, and where."""
+def describe_failure(path, client, error):
     where = f"{path.name}: cell {client.current + 1} of {len(client.nb.cells)} failed"
     if isinstance(error, CellExecutionError):
         return f"{where}: {error.ename}: {error.evalue}\n{error.traceback}"
@@ -143,20 +142,20 @@ def in_decks(path):
 
 
 def keep_vectors(book, shown):
-    """Keep the SVG beside the PNG where a deck shows the picture; elsewhere it would only make the notebook larger."""
+    """Keep the SVG of pictures that a deck shows; others would only make the notebook larger."""
     for cell in book.cells:
         wanted = shown & {cell.get("id"), *cell.metadata.get("tags", [])}
         for output in cell.get("outputs", []):
             if SVG in output.get("data", {}):
                 svg = output.data.pop(SVG)
-                if wanted:  # without the hour at which it was drawn
+                if wanted:  # without the time at which it was drawn
                     output.data[SVG] = re.sub(
                         r"\s*<metadata>.*?</metadata>", "", svg, flags=re.DOTALL
                     )
 
 
 def clean(book):
-    """Remove what is different on every machine and at every run: also where this clone lies and what this host is called."""
+    """Remove what differs on every machine and at every run: paths, host names, times."""
     kept = {key: book.metadata[key] for key in ("needs",) if key in book.metadata}
     book.metadata = nbformat.from_dict(METADATA[kernel_of(book)] | kept)
     for cell in book.cells:
@@ -173,7 +172,7 @@ def clean(book):
 
 
 def nameless(output, host=None):
-    """An output in whose text this machine is called THIS_HOST, and the home "~"."""
+    """An output whose text calls this machine THIS_HOST, and the home "~"."""
     name = re.compile(named(host or socket.gethostname()))
     output = json.loads(json.dumps(output).replace(f"{Path.home()}/", "~/"))
     for holder, key in ((output, "text"), (output.get("data", {}), "text/plain")):
@@ -188,7 +187,7 @@ def named(host):
 
 
 def fold(book):
-    """Mark in the metadata which outputs are shown only when the learner has run their cells, and which are long."""
+    """Mark outputs that are shown only when the learner has run their cells, and long ones."""
     for cell in book.cells:
         cell.metadata.pop("scrolled", None)
         if is_long(cell):
@@ -201,18 +200,18 @@ def fold(book):
 
 
 def is_long(cell) -> bool:
-    """Whether its output has more lines of text than one wants to scroll past."""
+    """Whether its output has more than MAX_LINES lines of text."""
     texts = [
         output.get("text", "") or "\n".join(output.get("traceback", []))
         for output in cell.get("outputs", [])
     ]
-    return sum(len(text.splitlines()) for text in texts) > LONG
+    return sum(len(text.splitlines()) for text in texts) > MAX_LINES
 
 
 def to_fold(book):
-    """The code cells whose output answers a **Predict**: JupyterLab unfolds it when the learner has run the cell.
+    """The code cells whose output answers a **Predict**, until the next text.
 
-    From the Predict on, the first run of code cells with an output, up to the next text. Blanks and guesses are not of it.
+    JupyterLab unfolds it when the learner has run the cell. Blanks and guesses are not folded.
     """
     asked, found = False, []
     for cell in book.cells:
@@ -225,11 +224,11 @@ def to_fold(book):
 
 
 def notebooks(given):
-    """The paths to run, in order. Raises NotebookFailed for one that is not there."""
+    """The paths to run, in order. Raises NotebookError for one that is not there."""
     paths = [Path(name).resolve() for name in given] or sorted((ROOT / "notebooks").glob("*.ipynb"))
     for path in paths:
         if path.suffix != ".ipynb" or not path.is_file():
-            raise NotebookFailed(
+            raise NotebookError(
                 f"{path}: no such notebook. Give the path of an .ipynb file, or nothing to run all."
             )
     return paths
@@ -264,7 +263,7 @@ def main():
                 continue
             print(f"{path.name} ...", end=" ", flush=True)
             print(run(path, options.timeout, not options.only_run), flush=True)
-    except NotebookFailed as error:
+    except NotebookError as error:
         print(error, file=sys.stderr)
         sys.exit(1)
 

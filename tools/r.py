@@ -1,10 +1,10 @@
 #!/usr/bin/env python
-"""R beside Python: `make r` installs R, Rmpi and IRkernel (Debian, as root), and tells JupyterLab of the kernel.
+"""`make r`: install R, Rmpi and IRkernel (Debian, as root), and register R's kernel in JupyterLab.
 
-  python tools/r.py                  install what is missing, register the kernel in this environment, try it
+  python tools/r.py                  install what is missing, register the kernel, test it
   python tools/r.py --kernel FILE    what JupyterLab starts: becomes R
 
-Rmpi is made for the system's MPI, the kit's Python packages for the wheel's: R runs in an environment without the latter.
+Rmpi uses the system's MPI, not the one of the kit's environment.
 """
 
 import argparse
@@ -19,16 +19,12 @@ import sys
 from pathlib import Path
 
 SPEC = Path(sys.prefix) / "share" / "jupyter" / "kernels" / "ir" / "kernel.json"
-DEBIAN = [
-    "r-base-core",
-    "r-cran-rmpi",
-    "r-cran-irkernel",
-    "libopenmpi-dev",
-]  # Rmpi opens libmpi.so, which is in the last
+# Rmpi opens libmpi.so, which is in libopenmpi-dev.
+DEBIAN = ["r-base-core", "r-cran-rmpi", "r-cran-irkernel", "libopenmpi-dev"]
 PACKAGES = ["Rmpi", "IRkernel"]
 PR_SET_PDEATHSIG = 1  # prctl(2): a signal for this process when its parent ends
 OTHER_MPI = re.compile(r"(OMPI|OPAL|ORTE|PRTE|PMIX|PMI|MPI4PY|MPICH|HYDRA)_")
-# Open MPI 4, Debian's: root may start ranks, and more than there are cores; their messages stay on this host.
+# For Debian's Open MPI 4: root may start ranks, more than cores; messages stay on this host.
 SETTINGS = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -36,7 +32,7 @@ SETTINGS = {
     "OMPI_MCA_oob_tcp_if_include": "lo",
     "OMPI_MCA_btl_tcp_if_include": "lo",
 }
-TRY = """
+PROGRAM = """
 library(Rmpi)
 mpi.spawn.Rslaves(nslaves = 2, needlog = FALSE, quiet = TRUE)
 mpi.bcast.cmd(mpi.reduce(mpi.comm.rank(), type = 1))
@@ -49,25 +45,17 @@ mpi.quit()
 
 
 def environment():
-    """This process's variables without those of another MPI and the environment's own programs, and with SETTINGS."""
+    """This process's variables, but for those of another MPI and this environment's folders."""
     env = {name: value for name, value in os.environ.items() if not OTHER_MPI.match(name)}
     for name in ("PATH", "LD_LIBRARY_PATH"):
-        folders = [
-            folder
-            for folder in env.pop(name, "").split(os.pathsep)
-            if folder and not inside(folder)
-        ]
-        if folders:
-            env[name] = os.pathsep.join(folders)
+        folders = filter(None, env.pop(name, "").split(os.pathsep))
+        if kept := [path for path in folders if not Path(path).is_relative_to(sys.prefix)]:
+            env[name] = os.pathsep.join(kept)
     return env | SETTINGS
 
 
-def inside(folder):
-    return Path(folder).is_relative_to(sys.prefix)
-
-
 def why_not(book):
-    """Why a notebook cannot run here: its kernel is R, which is not registered. Empty if it can. book: nbformat's."""
+    """Why a notebook (nbformat's) cannot run: R's kernel is not registered. Empty if it can."""
     if book.metadata.get("kernelspec", {}).get("name") != SPEC.parent.name or SPEC.exists():
         return ""
     return "its kernel is R, which JupyterLab does not know here. To have it: make r"
@@ -106,13 +94,11 @@ def install():
         )
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        sys.exit(
-            f"apt-get could not install them: {last}\nWhat to do: mend what it says, then run make r again."
-        )
+        sys.exit(f"apt-get could not install them: {last}\nFix that, then run make r again.")
 
 
 def register():
-    """Where JupyterLab of this environment looks first. Debian's own entry, of the same name, would not find its MPI."""
+    """Write the kernel's entry into this environment: Debian's own would not find its MPI."""
     SPEC.parent.mkdir(parents=True, exist_ok=True)
     argv = [sys.executable, str(Path(__file__).resolve()), "--kernel", "{connection_file}"]
     SPEC.write_text(
@@ -120,25 +106,19 @@ def register():
     )
 
 
-def try_it():
+def spawn_two():
     """Two children of R, a broadcast and a reduce. Returns what R says of itself."""
     done = subprocess.run(
-        ["Rscript", "-e", TRY], env=environment(), capture_output=True, text=True, timeout=120
+        ["Rscript", "-e", PROGRAM], env=environment(), capture_output=True, text=True, timeout=120
     )
     if done.returncode or not done.stdout.startswith("Rmpi"):
         last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-5:])
-        sys.exit(
-            f"R cannot start two children by Rmpi:\n{last}\nWhat to do: mend what it says, then run make r again."
-        )
+        sys.exit(f"R cannot start two children by Rmpi:\n{last}\nFix that, then run make r again.")
     return done.stdout
 
 
 def main():
-    description, ways = __doc__.split("\n\n", 1)
-    formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(
-        description=description, epilog=ways, formatter_class=formatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--kernel", metavar="FILE", help="Jupyter's connection file")
     options = parser.parse_args()
     if options.kernel:
@@ -148,12 +128,13 @@ def main():
     if lacks := missing():
         sys.exit(
             f"Missing here: {', '.join(lacks)}.\n"
-            f"What to do: on Debian or Ubuntu, as root: apt-get install --no-install-recommends {' '.join(DEBIAN)}\n"
-            'Elsewhere: install R (on a cluster often: module load R), and in it: install.packages(c("Rmpi", "IRkernel")), '
-            "with the MPI that the machine has.\nThen run make r again."
+            "On Debian or Ubuntu, as root: apt-get install --no-install-recommends "
+            f"{' '.join(DEBIAN)}\nElsewhere install R (on a cluster often: module load R), and "
+            'in it, with the machine\'s MPI: install.packages(c("Rmpi", "IRkernel")).\n'
+            "Then run make r again."
         )
     register()
-    print(f"{try_it()}: two children spawned, their sum right.")
+    print(f"{spawn_two()}: two children spawned, their sum right.")
     print("JupyterLab has the kernel R now (reload its page). Open notebooks/A1_mpi_in_r.ipynb.")
 
 

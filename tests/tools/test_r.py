@@ -1,13 +1,11 @@
 """R beside Python: `make r`, its kernel in a clean environment, notebook A1 beside the Python that it quotes."""
 
 import os
-import re
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-import nbformat
 import psutil
 import pytest
 
@@ -15,7 +13,6 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 import r  # noqa: E402
 
-BOOK = nbformat.read(ROOT / "notebooks" / "A1_mpi_in_r.ipynb", as_version=4)
 # A kernel whose four children wait for a reduce that never comes; then Jupyter dies.
 STUCK = """
 import os, signal, sys
@@ -109,26 +106,6 @@ def test_the_notebook_is_skipped_where_its_kernel_is_not():
     assert done.returncode == 0, done.stdout + done.stderr
     assert "A1_mpi_in_r.ipynb: its kernel is R" in done.stdout and "make r" in done.stdout
     assert "passed" not in done.stdout
-
-
-def test_the_notebook_quotes_the_python_of_notebook_02():
-    second = nbformat.read(ROOT / "notebooks" / "02_mpi_pi.ipynb", as_version=4)
-    python = (
-        "\n".join(cell.source for cell in second.cells) + (ROOT / "scripts" / "cpi.py").read_text()
-    )
-    there = {code_of(line) for line in python.splitlines()}
-    text = "\n".join(cell.source for cell in BOOK.cells if cell.cell_type == "markdown")
-    quoted = [
-        code_of(line)
-        for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-        for line in block.splitlines()
-    ]
-    assert len(quoted) > 12
-    assert not [line for line in quoted if line and line not in there]
-
-
-def code_of(line):
-    return line.partition("#")[0].strip()
 
 
 @pytest.mark.long
