@@ -328,16 +328,27 @@ def test_accelerators(tmp_path, monkeypatch):
 
 def test_another_python_and_another_package(monkeypatch, tmp_path):
     assert "the kit needs 3.99" in sick(checks.check_python(wanted=((3, 99),))).detail
-    monkeypatch.setattr(checks, "ROOT", tmp_path)
-    assert checks.check_python().status == "ok"  # outside a clone: the ranges
+    monkeypatch.setattr(checks, "is_workshop", lambda: False)
+    assert checks.check_python().status == "ok"
     ranges = ["numpy>=99", "torch>=99; extra == 'train'"]
     monkeypatch.setattr(checks.metadata, "requires", lambda name: ranges)
     detail = sick(checks.check_python(), "warning").detail
     assert "numpy" in detail and "torch" not in detail
+    monkeypatch.setattr(checks, "is_workshop", lambda: True)
+    monkeypatch.setattr(checks, "ROOT", tmp_path)
     (tmp_path / "requirements.lock").write_text(
         "numpy==0.1 \\\n    --hash=sha256:0\nno-such-package==1\n"
     )
     assert "no-such-package 0" in sick(checks.check_python(), "warning").detail
+
+
+def test_what_a_stranger_has_not_installed_is_no_failure(monkeypatch, probe):
+    monkeypatch.setattr(checks, "is_workshop", lambda: False)
+    monkeypatch.setattr(checks, "find_spec", lambda package: None)
+    (torch,) = checks.check_torch(probe)
+    for result in (torch, checks.check_horovod(probe), checks.check_deepspeed(probe)):
+        assert "not installed" in sick(result, "warning").detail
+        assert "pip install 'pi2zero[" in result.remedy
 
 
 def test_too_little_of_the_machine():

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -97,12 +98,25 @@ def check_python(wanted: tuple[tuple[int, int], ...] = PYTHONS) -> Result:
 
 
 def wanted_packages() -> list[Requirement]:
-    """The versions of requirements.lock in the workshop's clone; elsewhere the ranges that the package asks for."""
-    lock = ROOT / "requirements.lock"
-    if lock.exists():
-        return [Requirement(pin) for pin in re.findall(r"(?m)^[\w.-]+==[^\s;]+", lock.read_text())]
+    """The versions of requirements.lock in the workshop's environment; elsewhere the ranges that the package asks for."""
+    if is_workshop():
+        lock = (ROOT / "requirements.lock").read_text()
+        return [Requirement(pin) for pin in re.findall(r"(?m)^[\w.-]+==[^\s;]+", lock)]
     ranges = map(Requirement, metadata.requires("pi2zero") or [])
     return [want for want in ranges if not want.marker or want.marker.evaluate({"extra": ""})]
+
+
+def is_workshop() -> bool:
+    """Whether the workshop's set-up made this environment; else it is a stranger's own."""
+    return (Path(sys.prefix) / "pi2zero-set-up").exists()
+
+
+def missing(title: str, package: str, extra: str, needed_by: str) -> Result | None:
+    """What to say of an optional package that a stranger has not installed; None in the workshop or if it is there."""
+    if is_workshop() or find_spec(package):
+        return None
+    detail = f"not installed; only {needed_by} need it"
+    return Result(title, "warning", detail, f"Run: pip install 'pi2zero[{extra}]'")
 
 
 def version_of(package: str) -> str:
@@ -205,6 +219,8 @@ def started(name: str, probe: str, seen: dict | None, wanted: dict, why: str, go
 
 def check_torch(probe: Probe) -> list[Result]:
     """torch, and the accelerator that it sees."""
+    if absent := missing("torch", "torch", "train", "notebooks and labs that train"):
+        return [absent]
     seen, why = probe("torch")
     again = f"Install it again: {sys.executable} -m pip install --force-reinstall --no-deps torch=={version_of('torch')}"
     if not seen:
@@ -260,6 +276,8 @@ def check_accelerator(seen: dict) -> Result:
 
 def check_horovod(probe: Probe) -> Result:
     """Horovod, which is compiled in the background."""
+    if absent := missing("Horovod", "horovod", "horovod", "notebook 05 and one task of lab 03"):
+        return absent
     if early := unfinished("Horovod", "horovod"):
         return early
     seen, why = probe("horovod")
@@ -277,6 +295,8 @@ def check_horovod(probe: Probe) -> Result:
 
 def check_deepspeed(probe: Probe) -> Result:
     """DeepSpeed; on CPUs its compiled operators, too."""
+    if absent := missing("DeepSpeed", "deepspeed", "deepspeed", "notebooks 08 to 09c and lab 04"):
+        return absent
     if early := unfinished("DeepSpeed", "deepspeed"):
         return early
     seen, why = probe("deepspeed")
