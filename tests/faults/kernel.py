@@ -32,10 +32,12 @@ class Notebook:
 
     patience = 1  # how many times longer a report may take than beside ranks on this host
 
-    def __init__(self, **options):
+    def __init__(self, kernel_name="python3", **options):
         """options: of KernelManager.start_kernel, such as cwd and env."""
         self.sockets = tempfile.TemporaryDirectory()
-        self.manager = KernelManager(transport="ipc", ip=f"{self.sockets.name}/kernel")
+        self.manager = KernelManager(
+            kernel_name=kernel_name, transport="ipc", ip=f"{self.sockets.name}/kernel"
+        )
         self.manager.start_kernel(**options)
         self._connect()
 
