@@ -15,7 +15,7 @@ USER learner
 WORKDIR /srv/pi2zero
 RUN make set-up \
     && .venv/bin/python -m pip install -q --no-deps --require-hashes -r hub/requirements.lock \
-    && .venv/bin/python -m pi2zero built --wait \
+    && .venv/bin/python -m pi2zero build --wait \
     && rm -rf ~/.cache
 EXPOSE 8888
 CMD [".venv/bin/python", "tools/lab.py", "--own-copy", "--ServerApp.ip=0.0.0.0"]

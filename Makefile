@@ -32,7 +32,7 @@ reset: set-up   ## end what the kit has started from this clone on this host, an
 	@$(PY) -m pi2zero reset
 
 horovod: set-up ## compile Horovod and DeepSpeed's operators again, if that failed during `make lab`
-	@$(PY) -m pi2zero built --again --wait
+	@$(PY) -m pi2zero build --again --wait
 
 r: set-up       ## optional: R, Rmpi and R's kernel for notebook A1 (Debian as root; half a minute)
 	@$(PY) tools/r.py
@@ -57,19 +57,11 @@ site: set-up    ## build the site: notebooks, labs and slides as pages that need
 hub: set-up     ## a JupyterHub for a room of people on this node (root); CONFIG=slurm: each in a Slurm job
 	@$(PY) tools/hub.py $(or $(CONFIG),one_node) $(ARGS)
 
-handout:        ## the kit as one file for attendees, without the labs' solutions: build/pi2zero-handout.zip
-	@mkdir -p build
-	@git archive --worktree-attributes --prefix=pi2zero/ --output=build/pi2zero-handout.zip HEAD
-	@echo "build/pi2zero-handout.zip: the last commit without solutions. Unpack it, then: make lab"
-
-stick: set-up   ## all that a room without a network needs, for a USB stick: build/stick (or FOLDER=...)
-	@$(PY) tools/stick.py $(if $(FOLDER),"$(FOLDER)")
-
-tensorflow:     ## optional: .venv-tensorflow, for scripts/train_tensorflow.py (about ten minutes, once)
-	@$(call with_python,tools/setup_tensorflow.py)
+handout: set-up ## the kit as one file for attendees, without the labs' solutions: build/pi2zero-handout.zip
+	@$(PY) tools/handout.py
 
 clean:          ## remove what can be made again: .venv, built slides, caches
-	@if $(PY) -c 'import pi2zero' 2>/dev/null; then $(PY) -m pi2zero reset; $(PY) -m pi2zero built --stop; fi
+	@if $(PY) -c 'import pi2zero' 2>/dev/null; then $(PY) -m pi2zero reset; $(PY) -m pi2zero build --stop; fi
 	@rm -rf .venv .venv-tensorflow .venv-mpich .venv-openmpi4 .venv-site slides/build site/build .pytest_cache .ruff_cache src/*.egg-info course/src/*.egg-info course/build
 	@if [ -d build ]; then find build -mindepth 1 -maxdepth 1 ! -name before_update -exec rm -rf {} +; fi
 	@find . -name __pycache__ -prune -exec rm -rf {} +
@@ -124,23 +116,8 @@ bench-room: set-up ## ten simulated attendees at once in notebook 02, by the hub
 	@$(PY) tools/hub.py install
 	@$(PY) benchmarks/bench_room.py
 
-containers: set-up ## run the containers' recipes in a bare Debian 12 (root, mmdebstrap, 25 minutes)
-	@for recipe in docker apptainer devcontainer binder; do $(PY) tools/bare_tree.py $$recipe || exit 1; done
-
 lock: set-up    ## write requirements.lock, the pins of requirements.txt with their hashes
 	@$(PY) tools/lock.py
-
-coverage: set-up ## lines and branches that the tests run, also in ranks (an hour): build/coverage/report.txt
-	@$(PY) tools/covered.py
-
-audit: set-up   ## licences, a bill of materials, known vulnerabilities (network)
-	@$(PY) tools/audit.py
-
-compatibility: set-up ## the Pythons and platforms for which the pins have wheels (network)
-	@$(PY) tools/compatibility.py
-
-canary: set-up  ## what breaks with the newest versions on PyPI, in a clone (ten minutes, network)
-	@$(PY) tools/canary.py
 
 mpi-libraries: set-up ## notebooks 02, 03, 05 under Open MPI 4 and MPICH, for docs/mpi_libraries.md (an hour)
 	@$(PY) tools/mpi_libraries.py

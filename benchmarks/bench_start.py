@@ -191,7 +191,7 @@ def measure(name, build, without_uv=False):
             )
             if build:
                 start = time.monotonic()
-                person.python(clone, "-m", "pi2zero", "built", "--wait")
+                person.python(clone, "-m", "pi2zero", "build", "--wait")
                 found["compiled"] = time.monotonic() - start
         with person.lab(clone) as (found["again"], found["processor, again"], _):
             pass
@@ -202,7 +202,7 @@ def measure(name, build, without_uv=False):
             with person.lab(second) as (seconds, *_):
                 found["second clone"] = cloning + seconds
                 start = time.monotonic()
-                person.python(second, "-m", "pi2zero", "built", "--wait")
+                person.python(second, "-m", "pi2zero", "build", "--wait")
                 found["compiled, second clone"] = time.monotonic() - start
         found["doctor, quick"] = clocked(person, clone, "-m", "pi2zero", "doctor", "--quick")
         found["Python alone"] = clocked(person, clone, "-c", "pass")

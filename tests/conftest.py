@@ -41,7 +41,13 @@ CORE = (
 # worker, for what they share.
 FIRST = (
     *("test_notebooks", "test_summarize", "test_checks_summarization", "test_horovod"),
-    *("test_train_scripts", "test_train_deepspeed", "test_built", "test_setup", "test_checks_pi"),
+    *(
+        "test_train_scripts",
+        "test_train_deepspeed",
+        "test_native_build",
+        "test_setup",
+        "test_checks_pi",
+    ),
     *("test_memory", "test_doctor", "test_labs", "test_cells", "test_slides", "test_site"),
 )
 TIMING = os.environ.get("PI2ZERO_TIMING") != "0"  # "0": other work may run on this machine

@@ -136,12 +136,12 @@ def run_pytest(name: str, command: list[str], shown: bool = True) -> tuple[int, 
 def run_step(name: str, tier: str) -> Result:
     marks, books = TIERS[tier]
     if name == "bytecode":  # otherwise each of a thousand processes may compile torch for itself
-        return Result(run("pi2zero.built.bytecode"))
+        return Result(run("tools/bytecode.py"))
     if name == "lint":
         passed = [run(*command) for command in LINT] + [run("tools/labs.py", "--check")]
         return Result(all(passed))
     if name == "built":  # tests that need what could not be built are skipped
-        run("pi2zero", "built", "--wait")
+        run("pi2zero", "build", "--wait")
         return Result(True)
     if name == "tests":
         selected = [*PYTEST, "-m", marks]

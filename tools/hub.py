@@ -63,9 +63,9 @@ def install():
         [*python, "pip", "install", *pip_options],
         ["npm", "ci", *npm_options, f"--prefix={HUB}"],
         # People may not write here: their Python could not store bytecode.
-        [*python, "pi2zero.built.bytecode"],
+        [sys.executable, ROOT / "tools" / "bytecode.py"],
         [*python, "compileall", "-q", ROOT / "src", ROOT / "course"],
-        [*python, "pi2zero", "built"],  # continues in the background
+        [*python, "pi2zero", "build"],  # continues in the background
     ]
     for command in commands:
         if subprocess.run(command, cwd=HUB).returncode:

@@ -73,7 +73,8 @@ def run_in_background(server: int) -> None:
             return
         time.sleep(0.3)
     subprocess.run([sys.executable, "-m", "pi2zero", "doctor", "--beside"], cwd=ROOT)
-    subprocess.run([sys.executable, "-m", "pi2zero", "built"], cwd=ROOT, stdout=subprocess.DEVNULL)
+    subprocess.run([sys.executable, ROOT / "tools" / "bytecode.py"])
+    subprocess.run([sys.executable, "-m", "pi2zero", "build"], cwd=ROOT, stdout=subprocess.DEVNULL)
 
 
 def answers(server: int) -> bool:

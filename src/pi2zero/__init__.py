@@ -6,24 +6,24 @@ from typing import TYPE_CHECKING
 from pi2zero.requirements import require_linux
 
 __version__ = "0.1.0"
-__all__ = ["ClusterError", "NotBuilt", "RankError", "mpi_env", "reset", "start", "wait_for"]
+__all__ = ["ClusterError", "NotBuiltError", "RankError", "mpi_env", "reset", "start", "wait_for"]
 
 if TYPE_CHECKING:
-    from pi2zero.built import NotBuilt, wait_for
     from pi2zero.cluster.api import reset, start
     from pi2zero.cluster.engines import ClusterError
     from pi2zero.cluster.report import RankError
     from pi2zero.mpi import mpi_env
+    from pi2zero.native_build import NotBuiltError, wait_for
 
 # Where each name is defined. It is imported at its first use, so that ranks start quickly.
 _MODULES = {
     "ClusterError": "pi2zero.cluster.engines",
-    "NotBuilt": "pi2zero.built",
+    "NotBuiltError": "pi2zero.native_build",
     "RankError": "pi2zero.cluster.report",
     "mpi_env": "pi2zero.mpi",
     "reset": "pi2zero.cluster.api",
     "start": "pi2zero.cluster.api",
-    "wait_for": "pi2zero.built",
+    "wait_for": "pi2zero.native_build",
 }
 
 

@@ -1,8 +1,7 @@
-"""`python -m pi2zero doctor [--json] [--short] [--seats FOLDER]`, `... built [--wait]`,
+"""`python -m pi2zero doctor [--json] [--short] [--seats FOLDER]`, `... build [--wait]`,
 `... site [--write]`, `... plan FILE` and `... reset`."""
 
 import argparse
-import contextlib
 import json
 import sys
 import time
@@ -41,23 +40,21 @@ def main() -> int:
     commands.add_parser(
         "reset", help="end what the kit has started from this clone on this host, and nothing else"
     )
-    built = commands.add_parser(
-        "built", help="how far what is compiled in the background is: Horovod, operators"
+    build = commands.add_parser(
+        "build", help="compile Horovod and DeepSpeed's operators in the background"
     )
-    built.add_argument("names", nargs="*", help="horovod, deepspeed; none: all", metavar="NAME")
-    built.add_argument(
+    build.add_argument("names", nargs="*", help="horovod, deepspeed; none: all", metavar="NAME")
+    build.add_argument(
         "--wait",
         action="store_true",
-        help="until they are there; exit status 1 if one cannot be built",
+        help="wait until they are ready; exit status 1 if one cannot be compiled",
     )
-    built.add_argument(
+    build.add_argument(
         "--again",
         action="store_true",
-        help="try again what has failed, or was built with other options",
+        help="try again what has failed; with HOROVOD_... options, compile Horovod anew",
     )
-    built.add_argument(
-        "--stop", action="store_true", help="end the building; it goes on when it is next asked for"
-    )
+    build.add_argument("--stop", action="store_true", help="end the compiling")
     where = commands.add_parser(
         "site", help="where ranks run when nobody says it: check the site file, and try it"
     )
@@ -87,16 +84,16 @@ def main() -> int:
         sys.exit(str(error))
     if options.command == "site":
         return try_site(options)
-    if options.command == "built":
-        return build(options)
+    if options.command == "build":
+        return build_parts(options)
     return look(options) if options.command == "doctor" else reset()
 
 
 def look(options) -> int:
     """Exit status 1 if something failed, else 0."""
     from pi2zero import doctor
-    from pi2zero.built import builder
     from pi2zero.doctor import seats
+    from pi2zero.native_build import builder
 
     if options.seats:
         try:
@@ -174,27 +171,24 @@ def make_plan(options) -> int:
     return int(not plan.fitting)
 
 
-def build(options) -> int:
-    """Exit status 1 if something could not be built."""
-    from pi2zero.built import NotBuilt, builder, states, wait_for
-    from pi2zero.built.parts import folder
+def build_parts(options) -> int:
+    """Exit status 1 if something could not be compiled."""
+    from pi2zero.native_build import NotBuiltError, builder, statuses, wait_for
 
     if options.stop:
         builder.stop()
         return 0
-    with contextlib.suppress(OSError):
-        folder().mkdir(exist_ok=True)  # from now on it may build here
     builder.start(again=options.again)
     try:
         if options.wait:
             wait_for(*options.names)
-    except NotBuilt as error:
+    except NotBuiltError as error:
         print(error)
     except KeyboardInterrupt:
         print("It goes on in the background.")
-    told = [state for state in states() if not options.names or state.part.name in options.names]
-    print(*told, sep="\n")
-    return int(any(state.state == "failed" for state in told))
+    shown = [each for each in statuses() if not options.names or each.part.NAME in options.names]
+    print(*shown, sep="\n")
+    return int(any(each.state == "failed" for each in shown))
 
 
 def reset() -> int:

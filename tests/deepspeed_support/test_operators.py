@@ -1,22 +1,15 @@
 """DeepSpeed's operators are compiled before somebody needs them; a killed compiler's lock is taken away, a living one's stays."""
 
-import multiprocessing
 import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 import pi2zero
-from pi2zero.built import operators as compiled
 from pi2zero.deepspeed_support import operators
 
-TINY = """#include <Python.h>
-static struct PyModuleDef def = {PyModuleDef_HEAD_INIT, "tiny_op", 0, -1, 0};
-PyMODINIT_FUNC PyInit_tiny_op(void) { return PyModule_Create(&def); }
-"""
 PLAIN_ADAM = """
 import deepspeed, torch
 net = torch.nn.Linear(4, 4)
@@ -87,38 +80,6 @@ def test_torch_keeps_its_lock_open_while_it_compiles(tmp_path):
     assert not (tmp_path / "lock").exists()
 
 
-def apart(function, *arguments):
-    """Call it in a process of its own, as the builder does: torch remembers what it has compiled in this one."""
-    process = multiprocessing.get_context("fork").Process(target=function, args=arguments)
-    process.start()
-    process.join(60)
-    assert process.exitcode == 0
-
-
-@pytest.mark.long
-def test_compiling_goes_on_after_a_kill(tmp_path):
-    """The lock of a killed compiler does not stop it, and what is compiled is not compiled again."""
-    (tmp_path / "tiny.cpp").write_text(TINY)
-    builder = SimpleNamespace(
-        absolute_name=lambda: "deepspeed.ops.tiny_op",
-        sources=lambda: [str(tmp_path / "tiny.cpp")],
-        include_paths=list,
-        cxx_args=lambda: ["-O1"],
-        extra_ldflags=list,
-        strip_empty_entries=list,
-        deepspeed_src_path=lambda path: path,
-    )
-    work = tmp_path / "work"
-    (work / "tiny_op").mkdir(parents=True)
-    (work / "tiny_op" / "lock").touch()
-    apart(compiled.compile_one, builder, work)
-    (made,) = work.glob("*/*.o")
-    first = made.stat().st_mtime_ns
-    (work / "tiny_op" / "tiny_op.so").unlink()
-    apart(compiled.compile_one, builder, work)
-    assert made.stat().st_mtime_ns == first and (work / "tiny_op" / "tiny_op.so").exists()
-
-
 def run(program, tmp_path, **env):
     """Run a program whose DeepSpeed would compile into an empty folder, in which it would find no compiler."""
     env = (
@@ -154,7 +115,7 @@ def test_a_plain_adam_compiles_nothing(tmp_path):
     )
     assert not list(tmp_path.rglob("*.so"))
     untold = "import deepspeed.git_version_info as told; told.installed_ops = {}\n"
-    untold += "from pi2zero.built.operators import prove; prove()"
+    untold += "from pi2zero.native_build.parts import load_operators; load_operators()"
     assert "not callable" in run(untold, tmp_path).stderr, "the proof would tell"
 
 

@@ -10,14 +10,14 @@ import sys
 import sysconfig
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import psutil
 import pytest
 
-from pi2zero import built, doctor, ownership
+from pi2zero import doctor, native_build, ownership
 from pi2zero.doctor import checks, table
 from pi2zero.doctor.probes import Probe
+from pi2zero.native_build.parts import PARTS
 
 NAMES = [
     "Python",
@@ -201,13 +201,14 @@ def test_torch_that_cannot_be_imported(probe, tmp_path, monkeypatch):
 @pytest.fixture
 def ready(monkeypatch):
     """The background has built everything, whatever is true of this environment just now."""
-    monkeypatch.setattr(checks.built, "states", list)
+    monkeypatch.setattr(checks.native_build, "statuses", list)
 
 
-def as_built(monkeypatch, name, **how):
-    """Let the background be so far with a part."""
-    part = SimpleNamespace(name=name, title=name.title(), wants="notebook 05")
-    monkeypatch.setattr(checks.built, "states", lambda: [built.State(part, **how)])
+def as_compiled(monkeypatch, name, *status):
+    """Let the status of a part be this one."""
+    found = native_build.Status(PARTS[name], *status)
+    monkeypatch.setattr(checks.native_build, "statuses", lambda: [found])
+    monkeypatch.setattr(checks.native_build, "can_build", lambda: True)
 
 
 def test_horovod_that_is_broken(probe, tmp_path, monkeypatch, ready):
@@ -221,29 +222,19 @@ def test_horovod_that_is_broken(probe, tmp_path, monkeypatch, ready):
     assert "has not been built" in result.detail and result.remedy == "Run: make horovod"
 
 
-def test_what_is_being_built_is_not_tried_and_says_how_far_it_is(monkeypatch):
-    as_built(monkeypatch, "horovod", state="building", share=0.62, left=90)
+def test_what_is_being_compiled_is_not_tried(monkeypatch):
+    as_compiled(monkeypatch, "horovod", "pending")
     result = checks.check_horovod(None)
     assert (result.status, result.remedy) == ("ok", "")
-    assert result.detail == "is compiled in the background. Horovod: 62 %, about 90 s more"
-    as_built(monkeypatch, "deepspeed", state="waiting")
+    assert result.detail == "Horovod: is compiled in the background, about 4 min on two cores"
+    as_compiled(monkeypatch, "deepspeed", "pending")
     assert checks.check_deepspeed(None).status == "ok"
 
 
-def test_what_could_not_be_built_says_why(monkeypatch):
-    as_built(
-        monkeypatch,
-        "horovod",
-        state="failed",
-        why="there is no g++",
-        remedy="install it (apt-get install g++)",
-    )
+def test_what_could_not_be_compiled_says_why(monkeypatch):
+    as_compiled(monkeypatch, "horovod", "failed", "there is no g++ (apt-get install g++)")
     result = sick(checks.check_horovod(None), "warning")
-    assert (
-        "there is no g++" in result.detail
-        and result.remedy.startswith("Install it")
-        and "make horovod" in result.remedy
-    )
+    assert "there is no g++" in result.detail and "make horovod" in result.remedy
 
 
 def test_deepspeed_that_is_broken_or_steps_wrongly(probe, tmp_path, monkeypatch, ready):

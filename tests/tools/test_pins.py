@@ -8,6 +8,7 @@ from pathlib import Path
 import yaml
 
 from pi2zero.doctor import checks
+from pi2zero.native_build.parts import Horovod
 
 ROOT = Path(__file__).parents[2]
 PIN = re.compile(r"^[A-Za-z0-9._-]+==[A-Za-z0-9.+!_-]+$")
@@ -87,10 +88,8 @@ def test_the_lock_is_in_step_and_has_a_hash_for_every_pin():
 
 
 def test_horovod_is_pinned_where_pip_does_not_see_it_and_conda_users_are_told():
-    from pi2zero.built.horovod import Horovod
-
-    assert f"horovod=={Horovod().version}" in lock_entries()
-    assert "python -m pi2zero built --wait" in (ROOT / "environment.yml").read_text()
+    assert f"horovod=={Horovod.VERSION}" in lock_entries()
+    assert "python -m pi2zero build --wait" in (ROOT / "environment.yml").read_text()
 
 
 def test_this_environment_is_what_the_pins_say():

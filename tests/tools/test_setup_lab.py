@@ -276,6 +276,10 @@ def test_what_is_compiled_begins_when_jupyterlab_answers_and_the_doctor_has_look
     monkeypatch.setattr(lab.os, "fork", lambda: 0)
     monkeypatch.setattr(lab.os, "nice", lambda by: done.append(by))
     monkeypatch.setattr(lab, "answers", lambda server: done.append("asked") or next(answers))
-    monkeypatch.setattr(lab.subprocess, "run", lambda words, **options: done.append(words[3]))
+    monkeypatch.setattr(
+        lab.subprocess,
+        "run",
+        lambda words, **_: done.append(words[3] if len(words) > 3 else words[1].stem),
+    )
     lab.run_in_background(os.getpid())
-    assert done == [19, "asked", "asked", "asked", "doctor", "built"]
+    assert done == [19, "asked", "asked", "asked", "doctor", "bytecode", "build"]

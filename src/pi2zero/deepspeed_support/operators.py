@@ -1,6 +1,6 @@
 """What torch compiles when it is first loaded, without the wait that a killed compiler leaves behind.
 
-On CPUs DeepSpeed's operators are there already (`pi2zero.built`); with a GPU, offload compiles its Adam in the first cell that
+On CPUs DeepSpeed's operators are there already (`pi2zero.native_build`); with a GPU, offload compiles its Adam in the first cell that
 uses it.
 
 torch.utils.cpp_extension marks a build with a file `lock`, also when all is compiled already. Who is killed meanwhile leaves it,

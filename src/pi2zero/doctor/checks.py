@@ -18,7 +18,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from pi2zero import built, ownership
+from pi2zero import native_build, ownership
 from pi2zero.doctor.probes import Probe
 from pi2zero.hosts import limits as machine
 
@@ -316,20 +316,15 @@ def check_deepspeed(probe: Probe) -> Result:
 
 
 def unfinished(title: str, name: str) -> Result | None:
-    """How far something is that is compiled in the background; None if it is there."""
-    found = [state for state in built.states() if state.part.name == name]
-    if not found or found[0].state == "ready" or not built.can_be_built():
+    """What to say of a part that is being compiled, or could not be; None if it is ready."""
+    found = [status for status in native_build.statuses() if name == status.part.NAME]
+    if not found or found[0].state == "ready" or not native_build.can_build():
         return None
-    (state,) = found
-    if state.state == "failed":
-        detail = f"only {state.part.wants} need it: {state.why}"
-        return Result(
-            title,
-            "warning",
-            detail,
-            f"{state.remedy[0].upper()}{state.remedy[1:]}. Then run: make horovod",
-        )
-    return Result(title, "ok", f"is compiled in the background. {state}")
+    (status,) = found
+    if status.state == "failed":
+        detail = f"only {status.part.NEEDED_BY} need it: {status.why}"
+        return Result(title, "warning", detail, "Then run: make horovod")
+    return Result(title, "ok", str(status))
 
 
 def check_cores(limits: Limits) -> Result:

@@ -148,12 +148,12 @@ def deepspeed() -> dict:
     from deepspeed.accelerator import get_accelerator
     from deepspeed.ops.adam import DeepSpeedCPUAdam
 
-    from pi2zero.built import operators
+    from pi2zero.native_build.parts import load_operators
 
     found = {"version": deepspeed.__version__, "accelerator": get_accelerator().device_name()}
     if found["accelerator"] != "cpu":
         return found
-    operators.prove()
+    load_operators()
     steps = []
     for kind in (torch.optim.AdamW, DeepSpeedCPUAdam):
         weights = torch.nn.Parameter(torch.linspace(-1, 1, 1000))

@@ -14,11 +14,11 @@ def start(rank) -> None:
     """`deepspeed.init_distributed()`; what DeepSpeed prints meanwhile is dropped. rank: a Rank."""
     import torch.distributed as dist
 
-    from pi2zero import built
+    from pi2zero import native_build
     from pi2zero.deepspeed_support import operators
 
     first = rank.local_rank == 0
-    built.wait_for("deepspeed", show=first)
+    native_build.wait_for("deepspeed", show=first)
     kind, _, number = rank.device.partition(":")
     # Else DeepSpeed looks for an accelerator, and warns that there is none.
     os.environ.setdefault("DS_ACCELERATOR", kind)
