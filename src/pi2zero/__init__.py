@@ -1,4 +1,4 @@
-"""From π to ZeRO: the plumbing that the notebooks share. The ideas are in the notebooks' own cells."""
+"""From π to ZeRO: the plumbing that the notebooks share. The ideas are in their own cells."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""`python -m pi2zero doctor [--json] [--short] [--seats FOLDER]`, `... build [--wait]`,
+"""`python -m pi2zero doctor [--json] [--short] [--seats FOLDER] [--report]`, `... build [--wait]`,
 `... site [--write]`, `... plan FILE` and `... reset`."""
 
 import argparse
@@ -36,6 +36,14 @@ def main() -> int:
         "--seats",
         metavar="FOLDER",
         help="one table of what --json wrote at all seats of a room, FOLDER/SEAT.json",
+    )
+    doctor.add_argument(
+        "--report",
+        metavar="FILE.zip",
+        type=Path,
+        nargs="?",
+        const=Path(),
+        help="pack logs, versions and settings, without secrets, to attach to a report of a mistake",
     )
     commands.add_parser(
         "reset", help="end what the kit has started from this clone on this host, and nothing else"
@@ -92,9 +100,13 @@ def main() -> int:
 def look(options) -> int:
     """Exit status 1 if something failed, else 0."""
     from pi2zero import doctor
-    from pi2zero.doctor import seats
+    from pi2zero.doctor import report, seats
     from pi2zero.native_build import builder
 
+    if options.report:
+        path = report.write(None if options.report == Path() else options.report)
+        print(f"{path.resolve()}: its README.txt says what is inside. Read it before you send it.")
+        return 0
     if options.seats:
         try:
             return int(seats.show(Path(options.seats)) > 0)

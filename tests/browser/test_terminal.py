@@ -1,6 +1,5 @@
 """A terminal of JupyterLab's has the kit's programs, and MPI as the notebooks have it, also where the server writes to a file."""
 
-import asyncio
 import json
 import os
 import re
@@ -11,18 +10,22 @@ from pathlib import Path
 
 import pytest
 import requests
-from tornado.websocket import websocket_connect
+import websocket
 
 ROOT = Path(__file__).parents[2]
 
 
-async def typed(address, line, until):
-    """What a terminal says to a line, as far as `until`."""
-    socket, said = await websocket_connect(address), ""
-    await socket.write_message(json.dumps(["stdin", line + "\r"]))
+def typed(address, line, until):
+    """What a terminal says to a line, as far as `until`.
+
+    With a client that needs no event loop: the browser's tests leave Playwright's running.
+    """
+    said, socket = "", websocket.create_connection(address, timeout=60, suppress_origin=True)
+    socket.send(json.dumps(["stdin", line + "\r"]))
     while until not in said:
-        kind, *words = json.loads(await asyncio.wait_for(socket.read_message(), 60))
+        kind, *words = json.loads(socket.recv())
         said += words[0] if kind == "stdout" else ""
+    socket.close()
     return said
 
 
@@ -33,7 +36,7 @@ def test_python_and_mpirun_are_the_kits_and_four_ranks_start(lab):
     name = server.post(f"{base}/api/terminals", timeout=60).json()["name"]
     address = f"{base.replace('http', 'ws')}/terminals/websocket/{name}?token={token}"
     line = "command -v python; mpirun -n 4 python -c 'import mpi4py.MPI as m; print(m.COMM_WORLD.size)'; echo over | tr a-z A-Z"
-    said = asyncio.run(typed(address, line, "OVER"))
+    said = typed(address, line, "OVER")
     server.delete(f"{base}/api/terminals/{name}", timeout=60)
     assert str(Path(sys.executable)) in said and len(re.findall(r"^4\r?$", said, re.M)) == 4, said
 
