@@ -33,6 +33,7 @@ import check
 NODES = {"node1": "10.77.0.11", "node2": "10.77.0.12"}
 LOGIN = "10.77.0.1"
 USERS = {"alice": 20001, "bob": 20002}
+NEEDED = (Path(sys.base_prefix), Path(sys.prefix), Path(__file__).resolve().parents[1])
 INSIDE = "PI2ZERO_HOSTS"  # set for the command: the folder of the harness
 NEEDS = {
     "ip": "iproute2",
@@ -99,7 +100,7 @@ def inside(command) -> int:
     """On the host "login": make the others, then run the command. This is process 1: its end ends all."""
     folder = Path(os.environ[INSIDE])
     run("hostname", "login")
-    for path in (sys.base_prefix, sys.prefix, Path(__file__).resolve().parents[1]):
+    for path in NEEDED:
         for above in reversed(Path(path).parents):
             if not above.stat().st_mode & 0o001:
                 let_users_through(above, folder / "closed")
@@ -161,17 +162,22 @@ def private_mounts(folder: Path) -> None:
     Path("/etc/hosts").write_text(
         "".join(f"{address} {name}\n" for name, address in entries.items())
     )
+    own_temporary_folders(folder / "login")
+    ssh = place_for(Path.home() / ".ssh", folder / "home")
+    run("mount", "-t", "tmpfs", "-o", "mode=0700", "tmpfs", ssh)
+
+
+def own_temporary_folders(kept: Path) -> None:
+    """An empty /tmp and /dev/shm, in which this checkout and its Python stay if they lie there."""
+    inside = [path for path in NEEDED if path.is_relative_to("/tmp")]
+    for number, path in enumerate(inside):
+        (kept / str(number)).mkdir(parents=True)
+        run("mount", "--rbind", path, kept / str(number))
     for place in ("/tmp", "/dev/shm"):
         run("mount", "-t", "tmpfs", "-o", "mode=1777", "tmpfs", place)
-    run(
-        "mount",
-        "-t",
-        "tmpfs",
-        "-o",
-        "mode=0700",
-        "tmpfs",
-        place_for(Path.home() / ".ssh", folder / "home"),
-    )
+    for number, path in enumerate(inside):
+        path.mkdir(parents=True, exist_ok=True)
+        run("mount", "--rbind", kept / str(number), path)
 
 
 def place_for(path: Path, kept: Path) -> Path:
@@ -284,8 +290,7 @@ def node(name: str) -> None:
     folder = Path(os.environ[INSIDE])
     sys.stdin.readline()
     run("hostname", name)
-    for place in ("/tmp", "/dev/shm"):
-        run("mount", "-t", "tmpfs", "-o", "mode=1777", "tmpfs", place)
+    own_temporary_folders(folder / name)
     start_network()
     run("ip", "addr", "add", f"{NODES[name]}/24", "dev", "eth0")
     run("ip", "link", "set", "eth0", "up")

@@ -66,6 +66,8 @@ SUMS = "".join(f"[stdout:{rank}] node{1 + rank // 2} 6\n" for rank in range(4))
 # ssh's and Slurm's own, this check, and the kernel's daemons of namespaces: what every node has
 # Torch keeps its cache, torchrun an empty folder (elastic/multiprocessing/api.py of torch 2.13 makes it, nobody removes it).
 EVERYWHERE = ("/tmp:", "/dev/shm:", "torchinductor_root", "torchelastic_")
+if ROOT.is_relative_to("/tmp"):
+    EVERYWHERE += (ROOT.parts[2],)
 LOOK = "ps -eo pid=,args= | grep -v -e sshd -e 'ps -eo' -e slurm -e 'grep -v' ; ls -A /tmp /dev/shm"
 
 
