@@ -72,7 +72,7 @@ def run_in_background(server: int) -> None:
         if not psutil.pid_exists(server):
             return
         time.sleep(0.3)
-    subprocess.run([sys.executable, "-m", "pi2zero", "doctor", "--beside"], cwd=ROOT)
+    subprocess.run([sys.executable, "-m", "pi2zero", "doctor", "--background"], cwd=ROOT)
     subprocess.run([sys.executable, ROOT / "tools" / "bytecode.py"])
     subprocess.run([sys.executable, "-m", "pi2zero", "build"], cwd=ROOT, stdout=subprocess.DEVNULL)
 

@@ -26,9 +26,7 @@ def main() -> int:
         action="store_true",
         help="only what takes no time: starts no ranks, loads no torch",
     )
-    doctor.add_argument(
-        "--beside", action="store_true", help="patiently, beside other work; one line at the end"
-    )
+    doctor.add_argument("--background", action="store_true", help="patiently; one line at the end")
     doctor.add_argument(
         "--short", action="store_true", help="one line: GREEN, or RED and what failed"
     )
@@ -116,8 +114,8 @@ def look(options) -> int:
     start = time.monotonic()
     if options.quick:
         results = doctor.quick()
-    elif options.beside:
-        results = doctor.beside()
+    elif options.background:
+        results = doctor.run_in_background()
     else:
         builder.start()  # if it was interrupted
         results = doctor.run() if options.json or options.short else doctor.show()

@@ -48,7 +48,7 @@ def mpi_settings(env: MutableMapping[str, str] = os.environ) -> None:
     env.setdefault("PRTE_MCA_rmaps_default_mapping_policy", "slot:oversubscribe")
     env.setdefault("OMPI_MCA_rmaps_base_oversubscribe", "1")
     # A waiting rank gives its core away. After sched_yield Linux soon gives it back, and four ranks
-    # on two cores would spend most of their time so; nanosleep (some 60 us) leaves it to the others.
+    # on two cores would spend most of their time so; nanosleep (60 us) leaves it to the others.
     env.setdefault("OMPI_MCA_threads_pthreads_yield_strategy", "nanosleep")
     # Open MPI leaves loopback out, and a spawned process would have no way to its parent.
     if loopback := only_interface():

@@ -40,7 +40,7 @@ def loaded(whole, folder, name, text):
     """What `load` makes of a copy in which one file is `text`."""
     shutil.copytree(whole, folder, dirs_exist_ok=True)
     (folder / name).write_bytes(text)
-    found = read(lambda: checkpoints.load(folder), checkpoints.Unreadable)
+    found = read(lambda: checkpoints.load(folder), checkpoints.UnreadableError)
     if found:
         assert all(isinstance(value, torch.Tensor) for value in found[1].state_dict().values())
 

@@ -1,6 +1,7 @@
 """DeepSpeed's operators are compiled before somebody needs them; a killed compiler's lock is taken away, a living one's stays."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -21,25 +22,52 @@ print(type(optimizer).__name__)
 """
 
 
-def test_only_stale_locks_go(tmp_path, monkeypatch):
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
-    locks = {name: tmp_path / name / "lock" for name in ("stale", "held")}
-    for lock in locks.values():
-        lock.parent.mkdir()
+@pytest.fixture
+def locks(tmp_path, monkeypatch):
+    """Two locks in this host's own folder of operators: (stale, held by this process)."""
+    folder = tmp_path / socket.gethostname()
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(folder))
+    paths = [folder / name / "lock" for name in ("stale", "held")]
+    for lock in paths:
+        lock.parent.mkdir(parents=True)
         lock.touch()
-    with locks["held"].open():
-        assert operators.drop_stale_locks() == [locks["stale"]]
-        assert locks["held"].exists() and not locks["stale"].exists()
-    assert operators.drop_stale_locks() == [locks["held"]]
+    with paths[1].open():
+        yield paths
 
 
-def test_a_lock_that_is_a_link_leads_to_nothing(tmp_path, monkeypatch):
-    """Somebody else may have laid it, where the folder is open to them."""
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "folder"))
-    (tmp_path / "folder" / "operator").mkdir(parents=True)
-    (mine := tmp_path / "notebook.ipynb").write_text("mine")
-    (tmp_path / "folder" / "operator" / "lock").symlink_to(mine)
-    assert operators.drop_stale_locks() == [] and mine.exists()
+def test_only_stale_locks_go(locks):
+    stale, held = locks
+    assert operators.drop_stale_locks() == [stale]
+    assert held.exists() and not stale.exists()
+
+
+def test_a_lock_that_another_host_may_hold_stays_for_an_hour(locks, monkeypatch):
+    """In a folder of the user's that several hosts share, a compiler elsewhere is not seen."""
+    monkeypatch.setattr(operators.socket, "gethostname", lambda: "another-host")
+    assert operators.drop_stale_locks() == []
+    os.utime(locks[0], (1, 1))
+    assert operators.drop_stale_locks() == [locks[0]]
+
+
+def test_each_host_has_a_folder_of_its_own(monkeypatch):
+    monkeypatch.delenv("TORCH_EXTENSIONS_DIR", raising=False)
+    folders = set()
+    for host in ("login", "node1"):  # srun hands the login node's variable over to node1
+        monkeypatch.setattr(operators.socket, "gethostname", lambda host=host: host)
+        operators.use_folder()
+        folders.add(os.environ["TORCH_EXTENSIONS_DIR"])
+    assert {Path(folder).name for folder in folders} == {"login", "node1"}
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", "/somewhere")
+    operators.use_folder()
+    assert os.environ["TORCH_EXTENSIONS_DIR"] == "/somewhere"
+
+
+def test_a_lock_that_is_a_link_leads_to_nothing(locks, tmp_path):
+    """Somebody else may have made it, where the folder is open to them."""
+    (own := tmp_path / "notebook.ipynb").write_text("own")
+    locks[0].unlink()
+    locks[0].symlink_to(own)
+    assert operators.drop_stale_locks() == [] and own.exists()
 
 
 @pytest.mark.parametrize("name", ["JUPYTERHUB_API_TOKEN", "JUPYTER_TOKEN"])
@@ -121,9 +149,10 @@ def test_a_plain_adam_compiles_nothing(tmp_path):
 
 @pytest.mark.long
 def test_deepspeed_starts_after_a_killed_compiler(tmp_path):
-    lock = tmp_path / "some_op" / "lock"
-    lock.parent.mkdir()
+    lock = tmp_path / socket.gethostname() / "some_op" / "lock"
+    lock.parent.mkdir(parents=True)
     lock.touch()
-    done = run("from pi2zero import ranks; ranks.join(deepspeed=True); ranks.leave()", tmp_path)
+    program = "from pi2zero import ranks; ranks.join(deepspeed=True); ranks.leave()"
+    done = run(program, lock.parent.parent)
     assert done.returncode == 0 and not done.stdout, done.stderr
     assert not lock.exists()

@@ -274,7 +274,7 @@ def test_the_quick_part_tells_what_stops_the_notebooks(monkeypatch):
 @pytest.mark.long
 def test_beside_other_work_a_line_in_the_terminal_is_enough():
     done = subprocess.run(
-        [sys.executable, "-m", "pi2zero", "doctor", "--beside"], capture_output=True, text=True
+        [sys.executable, "-m", "pi2zero", "doctor", "--background"], capture_output=True, text=True
     )
     assert done.returncode == 0 and done.stdout.startswith(
         "The doctor has looked at this machine: "
@@ -345,10 +345,10 @@ def test_what_a_stranger_has_not_installed_is_no_failure(monkeypatch, probe):
 def test_too_little_of_the_machine():
     assert (
         "GB free"
-        in sick(checks.check_disk(checks.Limits(disk_low=math.inf, disk_none=math.inf))).detail
+        in sick(checks.check_disk(checks.Limits(disk_low=math.inf, disk_required=math.inf))).detail
     )
     sick(checks.check_disk(checks.Limits(disk_low=math.inf)), "warning")
-    sick(checks.check_memory(checks.Limits(memory_low=math.inf, memory_none=math.inf)))
+    sick(checks.check_memory(checks.Limits(memory_low=math.inf, memory_required=math.inf)))
     sick(checks.check_cores(checks.Limits(cores_low=math.inf)), "warning")
 
 

@@ -48,7 +48,7 @@ def test_a_room_in_one_table(tmp_path):
 
 
 def test_a_seat_cannot_keep_the_table_or_write_on_the_terminal(tmp_path, monkeypatch):
-    monkeypatch.setattr(seats, "LONGEST", 1000)
+    monkeypatch.setattr(seats, "MAX_BYTES", 1000)
     answers = {
         "good": [Result("MPI\x1b[2J", "failed", "", "Run\x1b]0;x\x07 make lab.")],
         "long": ILL * 100,

@@ -128,20 +128,20 @@ for name, options in bad_options.items():
     train(name, *options)
 train("half of one")
 resume("resumed with another rate", "half of one", "--lr", 0.01)
-network, loss_of, seeds = checkpoints._network, summarize.loss_of, []
+network, loss_of, seeds = checkpoints._small_t5, summarize.loss_of, []
 def with_dropout(tokenizer):
     model = network(tokenizer)
     return type(model)(type(model.config).from_dict(model.config.to_dict() | {"dropout_rate": 0.1}))
 def noted(*arguments):
     seeds.append(torch.initial_seed())
     return loss_of(*arguments)
-checkpoints._network, summarize.loss_of = with_dropout, noted
+checkpoints._small_t5, summarize.loss_of = with_dropout, noted
 train("dropout")
 train("half of dropout", stop=10)
 resume("dropout, resumed", "half of dropout")
 dist.all_gather_object(every := [None] * dist.get_world_size(), seeds)
 found["seeds"] = every
-checkpoints._network, summarize.loss_of = network, loss_of
+checkpoints._small_t5, summarize.loss_of = network, loss_of
 use("nothing to evaluate", "evaluate", base / "nothing")
 use("nothing to generate", "generate", base / "nothing", base / "story.txt")
 for file in ("empty", "latin", "absent"):

@@ -82,7 +82,7 @@ def test_the_outcome_of_a_build(tmp_path, text):
 def test_progress_of_a_checkpoint(tmp_path, text):
     (tmp_path / "progress.json").write_bytes(text)
     errors = ValueError, UnicodeDecodeError, json.JSONDecodeError
-    found = read(lambda: checkpoints.progress_in(tmp_path / "progress.json"), *errors)
+    found = read(lambda: checkpoints.read_progress(tmp_path / "progress.json"), *errors)
     assert found is None or found["step"] >= 0
 
 

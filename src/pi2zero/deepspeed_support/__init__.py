@@ -1,1 +1,1 @@
-"""What DeepSpeed's notebooks and scripts share: its compiled operators, and checkpoints of whole tensors."""
+"""For DeepSpeed's notebooks and scripts: compiled operators, checkpoints of whole tensors."""

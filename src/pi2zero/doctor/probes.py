@@ -1,6 +1,7 @@
-"""What the doctor tries on real processes. `python -m pi2zero.doctor.probes NAME` prints one line of JSON, or its error.
+"""What the doctor tries on real processes.
 
-Each probe runs in a process of its own: it may hang or die without taking the doctor, or a learner's kernel, with it.
+`python -m pi2zero.doctor.probes NAME` prints one line of JSON, or its error. Each probe runs in a
+process of its own: it may hang or die without taking the doctor, or a learner's kernel, with it.
 """
 
 import json
@@ -13,7 +14,7 @@ import time
 
 
 def mpi() -> dict:
-    """Which MPI library mpi4py loads, and what the first mpirun on the PATH says it is. Starts no MPI."""
+    """Which MPI library mpi4py loads, and the first mpirun on the PATH. Starts no MPI."""
     import mpi4py
 
     mpi4py.rc.initialize = False
@@ -37,27 +38,26 @@ def world() -> dict:
 
 
 def rank() -> dict | None:
-    """What one of the four does. Rank 0 reports; pids proves that they are different processes."""
+    """What one of the four does. Rank 0 reports; pids prove that the processes differ."""
     from mpi4py import MPI
 
     comm = MPI.COMM_WORLD
     total = comm.allreduce(comm.rank + 1, op=MPI.SUM)
     pids = comm.gather(os.getpid(), root=0)
-    return (
-        {"size": comm.size, "sum": total, "processes": len(set(pids))} if comm.rank == 0 else None
-    )
+    if pids is None:
+        return None
+    return {"size": comm.size, "sum": total, "processes": len(set(pids))}
 
 
 def spawn() -> dict:
-    """Two children of a plain process. It sends them 7; they return the sum of 7 (rank + 1): 21."""
+    """Two children of a plain process. It sends 7; they return the sum of 7 (rank + 1): 21."""
     from pi2zero.mpi import mpi_env
 
     mpi_env()
     from mpi4py import MPI
 
-    children = MPI.COMM_SELF.Spawn(
-        sys.executable, args=["-m", "pi2zero.doctor.probes", "child"], maxprocs=2
-    )
+    args = ["-m", "pi2zero.doctor.probes", "child"]
+    children = MPI.COMM_SELF.Spawn(sys.executable, args=args, maxprocs=2)
     children.bcast(7, root=MPI.ROOT)
     total = children.reduce(None, op=MPI.SUM, root=MPI.ROOT)
     children.Disconnect()
@@ -78,71 +78,64 @@ def cluster() -> dict:
     """A small cluster as the notebooks start it, and a cell on it: [0, 1] from its two ranks."""
     from pi2zero.cluster.api import start
 
-    ranks = start(
-        n=2, on="local"
-    )  # whatever the site file says: no job is asked for, and nobody waits in a queue
-    ranks.run("from mpi4py import MPI\nmine = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.allreduce(1)")
-    mine = ranks.view["mine"]
+    # Local, whatever the site file says: no job is submitted, and nobody waits in a queue.
+    ranks = start(n=2, on="local")
+    ranks.run("from mpi4py import MPI\nseen = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.allreduce(1)")
+    seen = ranks.view["seen"]
     ranks.stop()
-    return {"ranks": [rank for rank, _ in mine], "size": mine[0][1], "closed": closes()}
+    return {"ranks": [rank for rank, _ in seen], "size": seen[0][1], "closed": may_close_ports()}
 
 
-def closes() -> bool:
-    """Whether this user may close another process's listening socket to strangers, as is done with mpirun's (hosts/port_filter.py)."""
+def may_close_ports() -> bool:
+    """Whether this user may restrict another process's listening socket (port_filter.py)."""
     from pi2zero.hosts.port_filter import restrict_listeners
 
-    listens = "import socket; one = socket.create_server(('', 0)); print(flush=True); import sys; sys.stdin.read()"
+    program = "import socket, sys; s = socket.create_server(('', 0)); print(flush=True); input()"
     with subprocess.Popen(
-        [sys.executable, "-c", listens], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as other:
+        assert other.stdout is not None
         other.stdout.readline()
-        return restrict_listeners(other.pid) > 0
+        count = restrict_listeners(other.pid)
+        other.kill()
+        return count > 0
 
 
 def torch() -> dict:
-    """torch's version, a matrix product against its closed form, and the same on each accelerator."""
+    """torch's version, a matrix product against its closed form, and the same on accelerators."""
     import torch
 
-    def works(device):
+    def works(device) -> bool:
         a = torch.arange(64.0, device=device)
-        product = torch.outer(a, a) @ torch.outer(
-            a, a
-        )  # (64, 64): |a|² a aᵀ, exact in float32's range to 1e-6
-        expected = (a @ a) * torch.outer(a, a)
-        return torch.allclose(product, expected, rtol=1e-5)
+        outer = torch.outer(a, a)
+        return torch.allclose(outer @ outer, (a @ a) * outer, rtol=1e-5)  # (64, 64): |a|² a aᵀ
 
     kind = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    devices = (
-        [torch.device(kind.type, i) for i in range(torch.accelerator.device_count())]
-        if kind
-        else []
-    )
-    names = [torch.cuda.get_device_name(d) if d.type == "cuda" else d.type for d in devices]
-    return {
-        "version": torch.__version__,
-        "cpu": works("cpu"),
-        "devices": [
-            {"name": name, "works": works(device)}
-            for name, device in zip(names, devices, strict=True)
-        ],
-    }
+    count = torch.accelerator.device_count() if kind else 0
+    devices = [torch.device(kind.type, i) for i in range(count)] if kind else []
+    found = [
+        {
+            "name": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+            "works": works(device),
+        }
+        for device in devices
+    ]
+    return {"version": torch.__version__, "cpu": works("cpu"), "devices": found}
 
 
 def horovod() -> dict:
-    """Horovod's version, and an all-reduced 3 of a world of one: its library fits this torch, and its thread runs."""
+    """Horovod's version, and an all-reduced 3 of a world of one: library and thread work."""
     import horovod
     import horovod.torch as hvd
     import torch
 
     hvd.init()
-    return {
-        "version": horovod.__version__,
-        "sum": hvd.allreduce(torch.tensor([3.0]), op=hvd.Sum).item(),
-    }
+    total = hvd.allreduce(torch.tensor([3.0]), op=hvd.Sum)
+    return {"version": horovod.__version__, "sum": total.item()}
 
 
 def deepspeed() -> dict:
-    """DeepSpeed's version. On CPUs also its compiled operators, and how far its Adam's step is from torch's."""
+    """DeepSpeed's version. On CPUs also its operators, and how far its Adam is from torch's."""
     import deepspeed
     import torch
     from deepspeed.accelerator import get_accelerator
@@ -170,7 +163,7 @@ PROBES = {
 
 
 class Probe:
-    """Runs probes by name, and leaves nothing behind, whatever they do. `deadline` is on time.monotonic()."""
+    """Runs probes by name, and leaves nothing behind. `deadline` is on time.monotonic()."""
 
     def __init__(self, deadline: float):
         self.deadline = deadline
@@ -179,20 +172,22 @@ class Probe:
         """(what the probe found, "") or (None, why it found nothing)."""
         from pi2zero import ownership
 
-        command = [sys.executable, "-m", "pi2zero.doctor.probes", name]
-        pipes = {
-            "stdin": subprocess.DEVNULL,
-            "stdout": subprocess.PIPE,
-            "stderr": subprocess.PIPE,
-            "text": True,
-        }
-        # A process that uses MPI without mpirun leaves 16 MB of shared memory behind (Open MPI 5.0): here, in a folder that goes.
+        # A process that uses MPI without mpirun leaves 16 MB of shared memory (Open MPI 5.0): here
+        # in a folder that is removed.
         folder = ownership.make_run_dir(ownership.SHM_DIR)
-        environment = os.environ | {"OMPI_MCA_btl_sm_backing_directory": str(folder)}
-        process = subprocess.Popen(command, **pipes, start_new_session=True, env=environment)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pi2zero.doctor.probes", name],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env=os.environ | {"OMPI_MCA_btl_sm_backing_directory": str(folder)},
+        )
         mark = ownership.owner_mark(process.pid)  # its children carry it, see mpi.mpi_env
         try:
-            out, err = process.communicate(timeout=max(0.1, self.deadline - time.monotonic()))
+            patience = max(0.1, self.deadline - time.monotonic())
+            out, errors = process.communicate(timeout=patience)
         except subprocess.TimeoutExpired:
             return None, "it did not end in time"
         finally:
@@ -202,16 +197,19 @@ class Probe:
             shutil.rmtree(folder, ignore_errors=True)
             process.communicate()
         if process.returncode:
-            return None, last_words(err)
+            return None, last_words(errors)
         return json.loads(out.splitlines()[-1]), ""
 
 
 def last_words(text: str) -> str:
-    """What says most of a failed program's output: Python's error and the two lines after it, else the last line."""
+    """The most telling part of a failed program's output.
+
+    Python's error and the two lines after it; else the last line.
+    """
     lines = [line.strip() for line in text.splitlines() if line.strip(" -*")]
     errors = [i for i, line in enumerate(lines) if re.match(r"[\w.]*(Error|Exception)\b", line)]
-    said = lines[errors[-1] : errors[-1] + 3] if errors else lines[-1:]
-    return " ".join(said)[:300] or "it said nothing"
+    telling = lines[errors[-1] : errors[-1] + 3] if errors else lines[-1:]
+    return " ".join(telling)[:300] or "it said nothing"
 
 
 if __name__ == "__main__":

@@ -72,8 +72,8 @@ def watch(ranks_mark: str, marks_of: dict, sample_paths: dict) -> dict:
 def status() -> dict:
     """What is known of the watched ranks.
 
-    ranks_mark: theirs. dead: those whose process has ended. exit_times: when, as far as known. launched: live processes
-    that Open MPI has started here. samples: the text of each rank's last sample.
+    ranks_mark: theirs. dead: those whose process has ended. exit_times: when, as far as known.
+    launched: live processes that Open MPI has started here. samples: each rank's last sample.
     """
     ranks_mark, marks_of, sample_paths = _watched
     return {

@@ -1,4 +1,4 @@
-"""In which order ranks of a host ended. mpirun ends all when one dies; it may not name the first."""
+"""In which order ranks ended: mpirun ends all when one dies, and may not name the first."""
 
 import os
 import select

@@ -119,7 +119,7 @@ class Place:
             return []
         hosts = [f"{host}:{ranks}" for host, ranks in self.shares(n).items() if ranks]
         args = ["--host", ",".join(hosts), "--map-by", "slot"]
-        # Whoever gave the hosts: our own shell reaches them, and no scheduler's view of them counts.
+        # Our own shell reaches the hosts, and no scheduler's view of them counts.
         daemon_settings = {"plm": "ssh", "plm_ssh_agent": " ".join(self.shell), "ras": "^slurm"}
         rank_settings = {}
         if address := self.address():
@@ -148,7 +148,7 @@ class PlaceRequest:
 
 
 def shared_memory_dir(folder: str | Path) -> str:
-    """Where a cluster's ranks have their shared memory on a host. folder: of the cluster's files."""
+    """Where ranks have their shared memory on a host. folder: of the cluster's files."""
     return str(ownership.SHM_DIR / Path(folder).name)
 
 

@@ -1,10 +1,10 @@
 """Marks: an environment variable by which the kit finds the processes that it has started.
 
-Every process that a kernel starts through the kit inherits `PI2ZERO_MARK`. It says where the process
-belongs, from the outside in: `<host>/<scope>/<kernel's pid>:<its start>/cluster-<n>/ranks-<n>/`.
-A kernel's own children carry the first three parts, a controller the first four, ranks all five. So
-the kit also finds processes that changed their session or their parent, such as Open MPI's daemons,
-and never touches a process of somebody else.
+Every process that a kernel starts through the kit inherits `PI2ZERO_MARK`. It says where the
+process belongs: `<host>/<scope>/<kernel's pid>:<its start>/cluster-<n>/ranks-<n>/`. A kernel's own
+children carry the first three parts, a controller the first four, ranks all five. So the kit also
+finds processes that changed their session or their parent, such as Open MPI's daemons, and never
+touches a process of somebody else.
 
 The scope separates what one user runs side by side on one host: the clone (or PI2ZERO_SCOPE, which
 the tests set) and the Slurm job. `reset` ends its own scope on its own host.

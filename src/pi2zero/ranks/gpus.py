@@ -135,8 +135,8 @@ def _some_see_none(without: list[int]) -> str:
 
     who = name_ranks(without)
     return (
-        f"{who[0].upper()}{who[1:]} see{'s' * (len(without) == 1)} no GPU, the others do: all ranks "
-        "compute on the CPU. (Slurm: ask for --gpus-per-node.)"
+        f"{who[0].upper()}{who[1:]} see{'s' * (len(without) == 1)} no GPU, the others do: all "
+        "ranks compute on the CPU. (Slurm: ask for --gpus-per-node.)"
     )
 
 
