@@ -90,7 +90,7 @@ notebooks: set-up ## run all notebooks and solutions on fresh kernels and store 
 links: set-up   ## ask for every address that the site leads to; says so where there is no network
 	@$(PY) site/links.py
 
-browser: set-up ## open and run every notebook in a headless Chromium; pictures in build/screens/
+browser: set-up ## open and run notebooks in a headless Chromium; pictures in build/screens/
 	@$(PY) -m pytest -q tests/browser
 
 bench: set-up   ## measure (40 minutes, idle machine), write the pages in benchmarks/, name what got worse
