@@ -102,14 +102,7 @@ def test_fault(shared, account, name):
     after = shared.run(SUM if not restarts else f"{SETUP}\nprint(comm.allreduce(rank))")
     left = len(shared.processes()) - before  # the fresh ranks are as many as the former ones were
     message = broken.error.removeprefix("RankError: ")[:75]
-    account(
-        "faults",
-        name,
-        f"{broken.seconds:.1f} s",
-        message,
-        "works" if after.text == SUM_OUTPUT else "fails",
-        str(left),
-    )
+    account("faults", name, broken.seconds, message, after.text == SUM_OUTPUT, left)
     assert left == 0
     assert not broken.ok
     assert broken.error.startswith("RankError")

@@ -14,94 +14,56 @@ from .kernel import START, WORKS, WORKS_OUTPUT, Notebook, wait_until_gone
 SETUP = "%%px\nfrom mpi4py import MPI\ncomm = MPI.COMM_WORLD\nx = comm.rank + 5"
 
 
-def test_interrupt_while_computing_keeps_the_variables(notebook, account):
+STOPPED = {  # the cell, what the report must say, the cell after it, what that prints
+    "ranks compute": (
+        "import time\nprint('on', flush=True)\nwhile True:\n    time.sleep(0.01)",
+        "You interrupted the cell",
+        ("%%px\nprint(x)", "[stdout:0] 5\n[stdout:1] 6\n"),
+    ),
+    "rank 0 in recv": (
+        "print('on', flush=True)\nif comm.rank == 0:\n    comm.recv(source=1)",
+        "comm.recv(source=1)",
+        (f"{SETUP}\nprint(comm.allreduce(1))", WORKS_OUTPUT),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STOPPED)
+def test_the_stop_button(notebook, account, name):
+    """Ranks that can be interrupted keep their variables; those that wait in MPI are replaced."""
+    cell, says, (next_cell, prints) = STOPPED[name]
     assert (reply := notebook.run(START)).ok, reply.text
     notebook.run(SETUP)
     before = len(notebook.processes())
-    cell = "%%px\nimport time\nprint('on', flush=True)\nwhile True:\n    time.sleep(0.01)"
-    reply = notebook.run(cell, interrupt_after=0.5)
-    after = notebook.run("%%px\nprint(x)")
+    reply = notebook.run(f"%%px\n{cell}", interrupt_after=0.5)
+    after = notebook.run(next_cell)
     left = len(notebook.processes()) - before
-    account(
-        "faults",
-        "stop button, ranks compute",
-        f"{reply.seconds - 0.5:.1f} s",
-        reply.error,
-        "works" if after.ok else "fails",
-        str(left),
-    )
+    account("faults", f"stop button, {name}", reply.seconds - 0.5, reply.error, after.ok, left)
     assert left == 0
-    assert "You interrupted the cell" in reply.text
-    assert after.text == "[stdout:0] 5\n[stdout:1] 6\n"
+    assert "You interrupted the cell" in reply.text and says in reply.text
+    assert after.text == prints
     assert reply.seconds < 0.5 + 5
 
 
-def test_interrupt_while_ranks_wait_in_mpi(notebook, account):
-    assert (reply := notebook.run(START)).ok, reply.text
-    notebook.run(SETUP)
-    before = len(notebook.processes())
-    reply = notebook.run(
-        "%%px\nprint('on', flush=True)\nif comm.rank == 0:\n    comm.recv(source=1)",
-        interrupt_after=0.5,
-    )
-    after = notebook.run(f"{SETUP}\nprint(comm.allreduce(1))")
-    left = len(notebook.processes()) - before
-    account(
-        "faults",
-        "stop button, rank 0 in recv",
-        f"{reply.seconds - 0.5:.1f} s",
-        reply.error,
-        "works" if after.ok else "fails",
-        str(left),
-    )
-    assert left == 0
-    assert "You interrupted the cell" in reply.text
-    assert "comm.recv(source=1)" in reply.text
-    assert after.text == WORKS_OUTPUT
-    assert reply.seconds < 0.5 + 5
-
-
-@pytest.mark.parametrize("how", ["restart", "kill", "shutdown"])
+@pytest.mark.parametrize("how", ["restart", "kill", "shutdown", "killed in a hang"])
 def test_a_kernel_that_ends_leaves_nothing(notebook, account, how):
     assert (reply := notebook.run(START)).ok, reply.text
     notebook.run(SETUP)
     owner = notebook.owner
     assert len(notebook.processes()) >= 3  # mpirun and the ranks, at least
+    if how == "killed in a hang":
+        notebook.client.execute("%%px\nif comm.rank == 0:\n    comm.recv(source=1)")
+        time.sleep(1)
     start = time.monotonic()
-    {"restart": notebook.restart, "kill": notebook.kill, "shutdown": notebook.close}[how]()
+    {"restart": notebook.restart, "shutdown": notebook.close}.get(how, notebook.kill)()
     _, left = wait_until_gone(notebook, owner, seconds=20)
-    account(
-        "faults",
-        f"kernel {how}",
-        f"{time.monotonic() - start:.1f} s",
-        "(the kernel is gone)",
-        "new kernel",
-        str(len(left)),
-    )
+    seconds = time.monotonic() - start
+    account("faults", f"kernel {how}", seconds, "(the kernel is gone)", "new kernel", len(left))
     assert not left
     assert not leftovers()
     if how == "restart":
         notebook.run(START)
         assert notebook.run(f"{SETUP}\nprint(comm.allreduce(1))").text == WORKS_OUTPUT
-
-
-def test_a_kernel_killed_while_its_ranks_hang_leaves_nothing(notebook, account):
-    assert (reply := notebook.run(START)).ok, reply.text
-    notebook.run(SETUP)
-    message = notebook.client.execute("%%px\nif comm.rank == 0:\n    comm.recv(source=1)")
-    assert message
-    time.sleep(1)  # not for a result: the cell should be under way
-    notebook.kill()
-    seconds, left = wait_until_gone(notebook, notebook.owner, seconds=20)
-    account(
-        "faults",
-        "kernel killed in a hang",
-        f"{seconds:.1f} s",
-        "(the kernel is gone)",
-        "new kernel",
-        str(len(left)),
-    )
-    assert not left
 
 
 def test_two_kernels_do_not_meet(notebook):
@@ -250,15 +212,11 @@ def test_stop_spares_what_else_the_kernel_started(notebook):
     notebook.run("mine.kill(); mine.wait()")
 
 
-def test_one_warden_for_many_starts(notebook):
+def test_one_watchdog_for_many_starts(notebook):
     for _ in range(2):
         notebook.run(START)
-    wardens = [
-        p
-        for p in psutil.process_iter(["cmdline"])
-        if (p.info["cmdline"] or [])[-1:] == [notebook.owner]
-    ]
-    assert len(wardens) == 1
+    lines = [p.info["cmdline"] or [] for p in psutil.process_iter(["cmdline"])]
+    assert len([line for line in lines if line[-1:] == [notebook.owner]]) == 1
 
 
 def test_a_view_tells_of_a_death_too(notebook):
@@ -266,6 +224,8 @@ def test_a_view_tells_of_a_death_too(notebook):
     notebook.run(
         "import os, signal\nos.kill(cluster.info[1]['pid'], signal.SIGKILL)\nimport time; time.sleep(0.5)"
     )
+    says = "<MPICluster: 2 ranks, rank 1 died; the next cell says why>"
+    assert says in notebook.run("print(cluster)").text
     assert "rank 1 died: signal SIGKILL" in notebook.run("cluster.view['x'] = 1").error
     assert notebook.run("cluster.view['x'] = 1\nprint(cluster[1]['x'])").text.endswith("1\n")
 

@@ -129,9 +129,7 @@ def test_library_fault(book, account, name):
     after = works(book)
     left = len(book.processes()) - count
     message = broken.error.removeprefix("RankError: ")[:75]
-    account(
-        "faults", name, f"{broken.seconds:.1f} s", message, "works" if after else "fails", str(left)
-    )
+    account("faults", name, broken.seconds, message, after, left)
     assert broken.error.startswith("RankError"), broken.text
     for phrase in says:
         assert phrase in broken.text

@@ -28,8 +28,14 @@ def pytest_addoption(parser):
 
 @pytest.fixture
 def account():
-    """Call it with the name of a table and a row of it."""
-    return lambda table, *row: rows[table].append(tuple(map(str, row)))
+    """Call it with the name of a table and a row of it: seconds are floats, whether it works a bool."""
+    return lambda table, *row: rows[table].append(tuple(map(_in_words, row)))
+
+
+def _in_words(value) -> str:
+    if isinstance(value, bool):
+        return "works" if value else "fails"
+    return f"{value:.1f} s" if isinstance(value, float) else str(value)
 
 
 def pytest_terminal_summary(terminalreporter, config):

@@ -46,8 +46,8 @@ SHORT = {
     "test_a_job_that_ends_is_told": ["a job is cancelled", "a job is requeued"],
     "test_what_waits_for_files_lives": ["reads a page of a mapped file"],
     "test_library_fault": ["DDP, a rank is lost in backward"],
-    "test_a_kernel_that_ends_leaves_nothing": ["kill"],
-    "test_interrupt_while_computing_keeps_the_variables": [],
+    "test_a_kernel_that_ends_leaves_nothing": ["kill", "killed in a hang"],
+    "test_the_stop_button": ["rank 0 in recv"],
 }
 NODES = ("node1", "node2")
 STATE = re.compile(r"JobState=(\w+)")
