@@ -51,7 +51,7 @@ PAPER |= {
 
 
 def beside() -> list[psutil.Process]:
-    """What the kernel has started on its own host: the controller, mpirun, ssh, the warden."""
+    """What the kernel has started on its own host: the controller, mpirun, ssh, the watchdog."""
     return [
         *ownership.marked_processes(ownership.owner_mark()),
         *psutil.Process().children(recursive=True),

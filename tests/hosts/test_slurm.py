@@ -156,7 +156,7 @@ def test_while_slurm_takes_no_job_it_says_so_and_goes_on(says):
     }
     assert found.slots == SLOTS and found.shell == slurm.shell("7") and found.job.number == "7"
     (folder,) = ownership.run_dirs()
-    slurm.cancel_job_in(folder)  # as the warden does when the kernel was killed
+    slurm.cancel_job_in(folder)  # as the watchdog does when the kernel was killed
     slurm.cancel_job_in(folder / "nowhere")
     found.give_back()
     assert cancelled() == ["7", "7"] and not folder.exists()

@@ -243,7 +243,7 @@ def test_a_server_stopped_in_mid_cell_leaves_nothing(server, kernel):
     _, alive = psutil.wait_procs([running, *ownership.marked_processes(owner)], timeout=60)
     deadline = (
         time.monotonic() + 30
-    )  # for the folders: the warden takes them when all ranks have ended
+    )  # for the folders: the watchdog takes them when all ranks have ended
     while ownership.run_dirs(owner) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert not alive and not ownership.marked_processes(owner) and not ownership.run_dirs(owner)

@@ -23,7 +23,7 @@ from pi2zero.hosts.concurrency import defer_sigint
 from pi2zero.hosts.place import Place, PlaceError, PlaceRequest, Progress
 from pi2zero.hosts.site import Site
 
-JOB_FILE = "slurm-job"  # in a run folder: the job that the warden cancels if the kernel was killed
+JOB_FILE = "slurm-job"  # in a run folder: the job that the watchdog cancels if the kernel was killed
 FIRST_POLL, SLOWEST_POLL = 1.0, 10.0  # s between two looks at the queue: a room asks the same Slurm
 SILENCE = 10.0  # s for Slurm's programs to answer
 ENDING = 5.0  # s for Slurm to say why it is ending a job
@@ -264,6 +264,6 @@ class SlurmRequest(PlaceRequest):
 
 
 def cancel_job_in(folder: Path) -> None:
-    """Cancel the job that a run folder names; for the warden, when the kernel was killed."""
+    """Cancel the job that a run folder names; for the watchdog, when the kernel was killed."""
     with contextlib.suppress(OSError):
         SlurmJob((folder / JOB_FILE).read_text()).cancel()
