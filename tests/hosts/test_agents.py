@@ -293,3 +293,18 @@ def test_a_job_that_slurm_already_has_is_taken_back(programs, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         slurm.SlurmRequest(site.load()).allocate(2, print)
     assert (tmp_path / "cancelled").read_text() == "4711\n" and not ownership.run_dirs()
+
+
+def test_an_agent_s_log_is_kept_if_the_kernel_vanishes(
+    connect, mark, folder, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    remote = connect()
+    with pytest.raises(HostError, match="FileNotFoundError"):
+        remote.call("write", "/no/such/folder/x", "text")
+    log = Path(folder, "cluster.log").read_text()
+    assert "agent on" in log and "WARNING" in log and "write failed: FileNotFoundError" in log
+    os.kill(agents(mark)[0].pid, signal.SIGTERM)
+    assert until(lambda: not agents(mark))
+    (kept,) = (tmp_path / "cache" / "pi2zero" / "logs").iterdir()
+    assert "the kernel is gone" in kept.read_text()

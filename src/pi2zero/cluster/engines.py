@@ -266,6 +266,8 @@ class Engines:
             if self.hosts:
                 steps.callback(self.hosts.close)
             steps.callback(log.keep, self.folder)  # before anything is removed
+            if self.hosts:
+                steps.callback(self.hosts.collect_logs)
 
     @property
     def mpirun_pid(self) -> int:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import psutil
 
-from pi2zero import ownership
+from pi2zero import log, ownership
 from pi2zero.hosts import port_filter
 from pi2zero.hosts.exit_watcher import ExitWatcher
 from pi2zero.hosts.heartbeat import BEAT
@@ -213,6 +213,8 @@ def main(mark: str, folder: str, job: str = "") -> None:
     for target in (send_status, send_heartbeat):
         threading.Thread(target=target, daemon=True).start()
     kernel_vanished, last = False, ""
+    log.write_to(folder, f"agent on {socket.gethostname()}")
+    log.logger.info("started")
     try:
         for line in requests():
             request = json.loads(line)
@@ -220,10 +222,14 @@ def main(mark: str, folder: str, job: str = "") -> None:
             try:
                 answer = {"value": COMMANDS[last](*request["args"])}
             except Exception as error:  # raised where it was asked
+                log.logger.warning("%s failed: %r", last, error)
                 answer = {"error": f"{type(error).__name__}: {error}"}
             send({"number": request["number"], **answer})
         kernel_vanished = last != "clean"  # a live kernel cleans up, and cancels the job itself
     finally:
+        if last != "clean":
+            log.logger.warning("the kernel is gone; ending what is here")
+            log.keep(Path(folder))
         clean(folder)  # first: Slurm kills what has not ended some seconds after its SIGTERM
         end(mark)
         clean(folder)  # what a rank has written meanwhile

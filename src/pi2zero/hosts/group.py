@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from pi2zero import log
 from pi2zero.hosts import agent
 from pi2zero.hosts.concurrency import run_in_threads
 from pi2zero.hosts.exit_watcher import first_to_exit
@@ -136,6 +137,18 @@ class HostGroup:
 
         run_in_threads(end_on, self.remote)
         end_on(self.local)
+
+    def collect_logs(self) -> None:
+        """Append the logs of the other hosts to the cluster's log here, unless it is the same file."""
+        path = Path(self.folder) / log.NAME
+        for host in self.remote:
+            if host.why_lost:
+                continue
+            with log.failures("fetch the log of a host", HostError, OSError):
+                (text,) = host.call("read_all", [str(path)])
+                if text not in path.read_text():
+                    with path.open("a") as file:
+                        file.write(text)
 
     def close(self) -> None:
         """End everything of this cluster on all hosts, and remove its files."""

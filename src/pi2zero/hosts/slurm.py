@@ -23,7 +23,9 @@ from pi2zero.hosts.concurrency import defer_sigint
 from pi2zero.hosts.place import Place, PlaceError, PlaceRequest, Progress
 from pi2zero.hosts.site import Site
 
-JOB_FILE = "slurm-job"  # in a run folder: the job that the watchdog cancels if the kernel was killed
+JOB_FILE = (
+    "slurm-job"  # in a run folder: the job that the watchdog cancels if the kernel was killed
+)
 FIRST_POLL, SLOWEST_POLL = 1.0, 10.0  # s between two looks at the queue: a room asks the same Slurm
 SILENCE = 10.0  # s for Slurm's programs to answer
 ENDING = 5.0  # s for Slurm to say why it is ending a job
