@@ -90,7 +90,7 @@ def coverage(*words, env):
 
 
 def main():
-    default = ["tests", *["hosts"] * (not hosts.missing_here())]
+    default = ["tests", *["hosts"] * (not hosts.what_is_missing())]
     names = [word for word in sys.argv[1:] if word != "--add"] or default
     env = prepare(add="--add" in sys.argv)
     files = [name for name in names if "/" in name]

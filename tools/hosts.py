@@ -1,13 +1,14 @@
 #!/usr/bin/env python
 """Two hosts and a Slurm on this machine, for as long as a command runs. Root, Linux.
 
-  python tools/hosts.py -- python -m pytest tests/several_hosts        the tests of everything beyond one host
-  python tools/hosts.py                                        a shell on "login", from which node1 and node2 are reached
-  python tools/hosts.py -- power node2 off                     inside: cut a host's power; on: boot it; freeze; thaw
+  python tools/hosts.py -- python -m pytest tests/several_hosts   tests of everything beyond one host
+  python tools/hosts.py                     a shell on "login", from which node1 and node2 are reached
+  python tools/hosts.py -- power node2 off  inside: cut a host's power; on: boot it; freeze; thaw
 
-Each host is a set of Linux namespaces: its own network, host name, processes, /tmp and /dev/shm; routes, ssh, MPI and Slurm
-between them are real. Files are shared, as home folders on a cluster are. All of it lives inside one namespace of processes: when
-the command ends, however it ends, the kernel removes every process, link and mount. Nothing outside is changed.
+Each host is a set of Linux namespaces: its own network, host name, processes, /tmp and /dev/shm;
+routes, ssh, MPI and Slurm between them are real. Files are shared, as home folders on a cluster
+are. All of it lives inside one namespace of processes: when the command ends, however it ends, the
+kernel removes every process, link and mount. Nothing outside is changed.
 
   login   10.77.0.1    the command runs here; no ranks unless they are asked for
   node1   10.77.0.11   2 cores
@@ -64,7 +65,7 @@ def main():
 
 def outside(command) -> int:
     """Go into a namespace of its own, and do the rest there."""
-    if missing := missing_here():
+    if missing := what_is_missing():
         print(f"Two hosts on this machine need {missing}.")
         return 1
     with tempfile.TemporaryDirectory(
@@ -82,7 +83,7 @@ def outside(command) -> int:
             process.wait()
 
 
-def missing_here() -> str:
+def what_is_missing() -> str:
     """What this machine lacks, in words; empty if nothing."""
     if sys.platform != "linux" or os.geteuid() != 0:
         return "Linux, and root (namespaces, sshd and slurmd)"
@@ -90,14 +91,18 @@ def missing_here() -> str:
     if packages := sorted(
         {package for program, package in NEEDS.items() if not shutil.which(program)}
     ):
-        return f"programs that are missing: apt-get install --no-install-recommends {' '.join(packages)}"
+        install = "apt-get install --no-install-recommends"
+        return f"programs that are missing: {install} {' '.join(packages)}"
     if subprocess.run([*NEW_HOST, "true"], capture_output=True).returncode:
         return "namespaces, which this container does not allow"
     return ""
 
 
 def inside(command) -> int:
-    """On the host "login": make the others, then run the command. This is process 1: its end ends all."""
+    """On the host "login": make the others, then run the command.
+
+    This is process 1: its end ends all.
+    """
     folder = Path(os.environ[INSIDE])
     run("hostname", "login")
     for path in NEEDED:
@@ -114,15 +119,15 @@ def inside(command) -> int:
     os.environ["SLURM_CONF"] = str(folder / "slurm.conf")
     os.environ |= check.SHARED_CORES  # the hosts share this machine's
     start_slurm(folder)
-    place_for(Path("/run/sshd"), folder / "run")
+    make_dir_here(Path("/run/sshd"), folder / "run")
     subprocess.Popen(sshd(folder, "login"))
     for name in NODES:
         start_node(folder, name)
-    wait(
-        lambda: out("sinfo", "-h", "-t", "idle", "-o", "%D").strip() == str(len(NODES)),
+    wait_until(
+        lambda: output_of("sinfo", "-h", "-t", "idle", "-o", "%D").strip() == str(len(NODES)),
         "Slurm's nodes",
     )
-    threading.Thread(target=operate, args=[folder], daemon=True).start()
+    threading.Thread(target=serve_power_requests, args=[folder], daemon=True).start()
     # It does not see the other hosts' processes: whoever ends something there has been there.
     return subprocess.call(
         ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", *command]
@@ -130,7 +135,7 @@ def inside(command) -> int:
 
 
 def let_users_through(closed: Path, kept: Path) -> None:
-    """Ordinary users reach what lies in root's folder (a Python, a clone), as its own modes have it; on these hosts alone."""
+    """Let ordinary users reach what lies in a closed folder (a Python, a clone), on these hosts."""
     kept = kept / closed.name
     kept.mkdir(mode=0o700, parents=True)
     run("mount", "--rbind", closed, kept)
@@ -147,7 +152,10 @@ def let_users_through(closed: Path, kept: Path) -> None:
 
 
 def start_network() -> None:
-    """Of this namespace. Reno lets connections share a cable evenly; with what the machine may use (BBR), one of two starves."""
+    """Start this namespace's network.
+
+    Reno lets connections share a cable evenly; with BBR, which the machine may use, one starves.
+    """
     Path("/proc/sys/net/ipv4/tcp_congestion_control").write_text("reno")
     run("ip", "link", "set", "lo", "up")
 
@@ -163,7 +171,7 @@ def private_mounts(folder: Path) -> None:
         "".join(f"{address} {name}\n" for name, address in entries.items())
     )
     own_temporary_folders(folder / "login")
-    ssh = place_for(Path.home() / ".ssh", folder / "home")
+    ssh = make_dir_here(Path.home() / ".ssh", folder / "home")
     run("mount", "-t", "tmpfs", "-o", "mode=0700", "tmpfs", ssh)
 
 
@@ -180,8 +188,8 @@ def own_temporary_folders(kept: Path) -> None:
         run("mount", "--rbind", kept / str(number), path)
 
 
-def place_for(path: Path, kept: Path) -> Path:
-    """A folder that may not be there: it is made on these hosts alone, this machine keeps what it had."""
+def make_dir_here(path: Path, kept: Path) -> Path:
+    """Make a folder on these hosts alone; this machine keeps what it had."""
     if not path.exists() and not path.parent.is_mount():
         let_users_through(path.parent, kept)
     path.mkdir(mode=0o700, exist_ok=True)
@@ -239,15 +247,15 @@ def start_node(folder: Path, name: str) -> None:
     (folder / f"{name}.pid").write_text(str(process.pid))
     cable = f"v-{name}"
     ours, its = Path("/proc/self/ns/net"), Path(f"/proc/{process.pid}/ns/net")
-    wait(lambda: its.readlink() != ours.readlink(), f"{name}'s network")
+    wait_until(lambda: its.readlink() != ours.readlink(), f"{name}'s network")
     run("ip", "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", process.pid)
     run("ip", "link", "set", cable, "master", "br0", "up")
     process.stdin.write(b"go\n")
     process.stdin.flush()
-    wait(lambda: reachable(NODES[name], 22), f"{name}'s sshd")
+    wait_until(lambda: reachable(NODES[name], 22), f"{name}'s sshd")
 
 
-def operate(folder: Path) -> None:
+def serve_power_requests(folder: Path) -> None:
     """Do to the hosts what `power` asks for."""
     server = socket.socket(socket.AF_UNIX)
     server.bind(str(folder / "power"))
@@ -256,7 +264,7 @@ def operate(folder: Path) -> None:
         caller, _ = server.accept()
         with caller:
             name, state = caller.recv(100).decode().split()
-            change(folder, name, state)
+            switch_host(folder, name, state)
             caller.sendall(b"done")
 
 
@@ -269,8 +277,8 @@ def power(name: str, state: str) -> None:
             sys.exit(f"{name} could not be switched {state}.")
 
 
-def change(folder: Path, name: str, state: str) -> None:
-    """off: the host is gone at once, without a word to anybody; on: it boots; freeze: no process of it moves; thaw."""
+def switch_host(folder: Path, name: str, state: str) -> None:
+    """off: the host is gone without a word; on: it boots; freeze: its processes stop; thaw."""
     if state == "on":
         return start_node(folder, name)
     process = int((folder / f"{name}.pid").read_text())
@@ -294,7 +302,7 @@ def node(name: str) -> None:
     start_network()
     run("ip", "addr", "add", f"{NODES[name]}/24", "dev", "eth0")
     run("ip", "link", "set", "eth0", "up")
-    place_for(Path("/run/sshd"), folder / f"{name}-run")
+    make_dir_here(Path("/run/sshd"), folder / f"{name}-run")
     subprocess.Popen(
         ["slurmd", "-D", "-N", name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -314,7 +322,10 @@ def sshd(folder: Path, name: str) -> list[str]:
 
 
 def start_slurm(folder: Path) -> None:
-    """munged and slurmctld here; each node starts its slurmd. SLURM_CONF tells all programs where the configuration is."""
+    """munged and slurmctld here; each node starts its slurmd.
+
+    SLURM_CONF tells all programs where the configuration is.
+    """
     nodes = "\n".join(
         f"NodeName={name} NodeAddr={ip} CPUs=2 RealMemory=4000 State=UNKNOWN"
         for name, ip in NODES.items()
@@ -339,7 +350,7 @@ def reachable(address: str, port: int) -> bool:
     return True
 
 
-def wait(ready, what: str, patience: float = 30.0) -> None:
+def wait_until(ready, what: str, patience: float = 30.0) -> None:
     deadline = time.monotonic() + patience
     while not ready():
         if time.monotonic() > deadline:
@@ -347,7 +358,7 @@ def wait(ready, what: str, patience: float = 30.0) -> None:
         time.sleep(0.05)
 
 
-def out(*words) -> str:
+def output_of(*words) -> str:
     return subprocess.run(words, capture_output=True, text=True).stdout
 
 

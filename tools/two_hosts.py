@@ -1,8 +1,10 @@
 #!/usr/bin/env python
-"""`make two-hosts`: JupyterLab at notebook 12, in the midst of two hosts and a Slurm made by tools/hosts.py. Root, Linux.
+"""`make two-hosts`: JupyterLab at notebook 12, in the midst of two hosts and a Slurm made by
+tools/hosts.py. Root, Linux.
 
-JupyterLab runs on the host "login", whose network nobody else sees. It listens on a Unix socket there; this program passes on to
-it what comes to a port of 127.0.0.1. When it ends, the hosts and all that runs on them end, too.
+JupyterLab runs on the host "login", whose network nobody else sees. It listens on a Unix socket
+there; this program passes on to it what comes to a port of 127.0.0.1. When it ends, the hosts and
+all that runs on them end, too.
 """
 
 import asyncio
@@ -24,14 +26,12 @@ ranks_per_node = 2
 
 
 def main():
-    if missing := hosts.missing_here():
+    if missing := hosts.what_is_missing():
         sys.exit(f"Two hosts on this machine need {missing}.")
     if subprocess.run(
         [sys.executable, "-m", "pi2zero", "doctor", "--quick"], cwd=lab.ROOT
     ).returncode:
-        sys.exit(
-            "The doctor found what would stop you (see above). Mend it, then run make two-hosts again."
-        )
+        sys.exit("The doctor found what would stop you (see above). Correct it, then run it again.")
     with tempfile.TemporaryDirectory(
         prefix="pi2zero-lab-", dir="/var/tmp"
     ) as folder:  # /tmp is each host's own
@@ -63,7 +63,9 @@ async def serve(folder: Path) -> int:
         "--log-level=WARN",
     ]
     server = await asyncio.create_subprocess_exec(*words, cwd=lab.ROOT, env=env)
-    listening = await asyncio.start_server(lambda *ends: passed_on(sock, *ends), "127.0.0.1", 0)
+    listening = await asyncio.start_server(
+        lambda *ends: forward_visitor(sock, *ends), "127.0.0.1", 0
+    )
     while not sock.exists() and server.returncode is None:
         await asyncio.sleep(0.1)
     if server.returncode is None:
@@ -78,17 +80,17 @@ async def serve(folder: Path) -> int:
             await server.wait()
 
 
-async def passed_on(sock: Path, reader, writer) -> None:
+async def forward_visitor(sock: Path, reader, writer) -> None:
     """Both ways between one visitor and the server, until either hangs up."""
     try:
         to_read, to_write = await asyncio.open_unix_connection(str(sock))
     except OSError:
         writer.close()
         return
-    await asyncio.gather(copied(reader, to_write), copied(to_read, writer))
+    await asyncio.gather(copy_until_end(reader, to_write), copy_until_end(to_read, writer))
 
 
-async def copied(reader, writer) -> None:
+async def copy_until_end(reader, writer) -> None:
     try:
         while data := await reader.read(65_536):
             writer.write(data)

@@ -1,5 +1,7 @@
-"""A checkpoint of a stranger: its configuration, its tokenizer and its weights, changed. As in test_fuzz.py, the kit reads it or
-says in a sentence what is wrong."""
+"""A checkpoint of a stranger: its configuration, its tokenizer and its weights, changed.
+
+As in test_fuzz.py, the kit reads it or says in a sentence what is wrong.
+"""
 
 import json
 import shutil

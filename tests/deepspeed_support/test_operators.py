@@ -1,4 +1,6 @@
-"""DeepSpeed's operators are compiled before somebody needs them; a killed compiler's lock is taken away, a living one's stays."""
+"""DeepSpeed's operators are compiled before somebody needs them; a killed compiler's lock is taken
+away, a living one's stays.
+"""
 
 import os
 import socket
@@ -109,7 +111,9 @@ def test_torch_keeps_its_lock_open_while_it_compiles(tmp_path):
 
 
 def run(program, tmp_path, **env):
-    """Run a program whose DeepSpeed would compile into an empty folder, in which it would find no compiler."""
+    """Run a program whose DeepSpeed would compile into an empty folder, in which it would find no
+    compiler.
+    """
     env = (
         dict(
             os.environ,
@@ -126,7 +130,9 @@ def run(program, tmp_path, **env):
 
 @pytest.mark.long
 def test_a_plain_adam_compiles_nothing(tmp_path):
-    """As the tutorials write it, and without the kit: DeepSpeed finds its operators compiled in its own package."""
+    """As the tutorials write it, and without the kit: DeepSpeed finds its operators compiled in its
+    own package.
+    """
     pi2zero.wait_for("deepspeed")
     pi2zero.mpi_env()
     done = run(

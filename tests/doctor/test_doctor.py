@@ -32,6 +32,11 @@ NAMES = [
 NAMES += ["DeepSpeed", "cores", "memory", "disk", "leftover processes"]
 
 
+def pi2zero(*words):
+    command = [sys.executable, "-m", "pi2zero", *words]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
 @pytest.fixture
 def probe():
     return Probe(time.monotonic() + 30)
@@ -48,9 +53,7 @@ def sick(result, status="failed"):
 def test_this_machine_is_well_enough():
     before = {process.pid for process in ownership.leftovers()}
     start = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-m", "pi2zero", "doctor", "--json"], capture_output=True, text=True
-    )
+    done = pi2zero("doctor", "--json")
     assert (
         time.monotonic() - start < 35 * table.patience()
     )  # it gives itself 28 s; this machine may be busy
@@ -88,9 +91,7 @@ def test_no_mpi_library(monkeypatch):
 @pytest.mark.long
 def test_the_exit_status_tells(monkeypatch):
     monkeypatch.setenv("MPI4PY_LIBMPI", "/nonexistent/libmpi.so")
-    done = subprocess.run(
-        [sys.executable, "-m", "pi2zero", "doctor"], capture_output=True, text=True
-    )
+    done = pi2zero("doctor")
     assert (
         done.returncode == 1
         and "4 failed" in done.stdout
@@ -107,7 +108,10 @@ def test_ranks_that_cannot_start(check, probe, monkeypatch):
 
 @pytest.mark.long
 def test_no_job_is_asked_for(probe, monkeypatch, tmp_path):
-    """A site file sends notebooks to Slurm. The doctor looks beside each JupyterLab of a room: it would fill the queue."""
+    """A site file sends notebooks to Slurm.
+
+    The doctor looks beside each JupyterLab of a room: it would fill the queue.
+    """
     (tmp_path / "site.toml").write_text('on = "slurm"\n')
     (tmp_path / "sbatch").write_text(f"#!/bin/sh\ntouch {tmp_path}/asked\n")
     (tmp_path / "sbatch").chmod(0o755)
@@ -118,7 +122,9 @@ def test_no_job_is_asked_for(probe, monkeypatch, tmp_path):
 
 @pytest.fixture
 def other_environment(tmp_path, monkeypatch):
-    """A real one, made by venv, in which the doctor's probes run: with the installed packages, but no mpirun in its bin."""
+    """A real one, made by venv, in which the doctor's probes run: with the installed packages, but
+    no mpirun in its bin.
+    """
     folder = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     site = folder / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
@@ -249,12 +255,14 @@ def test_deepspeed_that_is_broken_or_steps_wrongly(probe, tmp_path, monkeypatch,
 
 
 def test_the_quick_part_is_quick_and_silent_when_all_is_well():
-    """Three tries: another program may have the processor for a moment. In front of JupyterLab it has 3 s."""
-    command = [sys.executable, "-m", "pi2zero", "doctor", "--quick"]
+    """Three tries: another program may have the processor for a moment.
+
+    In front of JupyterLab it has 3 s.
+    """
     times = []
     for _ in range(3):
         start = time.monotonic()
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = pi2zero("doctor", "--quick")
         times.append(time.monotonic() - start)
     assert done.returncode == 0 and not done.stderr
     assert not done.stdout or "warning" in done.stdout
@@ -263,9 +271,7 @@ def test_the_quick_part_is_quick_and_silent_when_all_is_well():
 
 def test_the_quick_part_tells_what_stops_the_notebooks(monkeypatch):
     monkeypatch.setenv("MPI4PY_LIBMPI", "/nonexistent/libmpi.so")
-    done = subprocess.run(
-        [sys.executable, "-m", "pi2zero", "doctor", "--quick"], capture_output=True, text=True
-    )
+    done = pi2zero("doctor", "--quick")
     assert (
         done.returncode == 1 and "unset MPI4PY_LIBMPI" in done.stdout and "1 failed" in done.stdout
     )
@@ -273,9 +279,7 @@ def test_the_quick_part_tells_what_stops_the_notebooks(monkeypatch):
 
 @pytest.mark.long
 def test_beside_other_work_a_line_in_the_terminal_is_enough():
-    done = subprocess.run(
-        [sys.executable, "-m", "pi2zero", "doctor", "--background"], capture_output=True, text=True
-    )
+    done = pi2zero("doctor", "--background")
     assert done.returncode == 0 and done.stdout.startswith(
         "The doctor has looked at this machine: "
     ), done.stdout + done.stderr
@@ -367,9 +371,7 @@ def test_a_leftover_is_named():
 
 
 def test_unknown_command_is_explained():
-    done = subprocess.run(
-        [sys.executable, "-m", "pi2zero", "doctr"], capture_output=True, text=True
-    )
+    done = pi2zero("doctr")
     assert done.returncode == 2 and "doctor" in done.stderr
 
 

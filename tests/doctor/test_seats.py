@@ -20,6 +20,16 @@ ILL = [
 ]
 
 
+def doctor(*words):
+    command = [sys.executable, "-m", "pi2zero", "doctor", *words]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def write(folder, seat, results):
+    checks = [asdict(result) for result in results]
+    (folder / f"{seat}.json").write_text(json.dumps({"checks": checks}))
+
+
 def test_the_line_of_a_seat():
     assert seats.code(WELL) == "GREEN"
     assert seats.code(WARNED) == "GREEN (look at: disk)"
@@ -28,20 +38,14 @@ def test_the_line_of_a_seat():
 
 def test_a_room_in_one_table(tmp_path):
     for seat, results in (("a1", WELL), ("a2", ILL), ("a3", WARNED)):
-        (tmp_path / f"{seat}.json").write_text(
-            json.dumps({"status": "", "checks": [asdict(result) for result in results]})
-        )
+        write(tmp_path, seat, results)
     (tmp_path / "b1.json").write_text("Killed")
     (tmp_path / "b2.json").write_text('{"checks": [{"name": "MPI"}]}')
     rows, red = seats.table(tmp_path)
     assert [row[0] for row in rows] == ["a2", "b1", "b2", "a1", "a3"] and red == 3
     assert rows[0] == ("a2", "RED: torch, spawn", "Run make lab.")
     assert "let it run there again" in rows[1][2]
-    done = subprocess.run(
-        [sys.executable, "-m", "pi2zero", "doctor", "--seats", str(tmp_path)],
-        capture_output=True,
-        text=True,
-    )
+    done = doctor("--seats", str(tmp_path))
     assert done.returncode == 1 and done.stdout.endswith("5 seats: 2 green, 3 red\n"), (
         done.stdout + done.stderr
     )
@@ -54,9 +58,7 @@ def test_a_seat_cannot_keep_the_table_or_write_on_the_terminal(tmp_path, monkeyp
         "long": ILL * 100,
     }
     for seat, results in answers.items():
-        (tmp_path / f"{seat}.json").write_text(
-            json.dumps({"checks": [asdict(result) for result in results]})
-        )
+        write(tmp_path, seat, results)
     os.mkfifo(tmp_path / "pipe\x1b[2J.json")
     rows, red = seats.table(tmp_path)
     assert red == 3 and dict(row[:2] for row in rows) == {
@@ -70,20 +72,12 @@ def test_a_seat_cannot_keep_the_table_or_write_on_the_terminal(tmp_path, monkeyp
 def test_an_empty_room_says_what_to_do(tmp_path):
     with pytest.raises(FileNotFoundError, match="At each seat: "):
         seats.table(tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-m", "pi2zero", "doctor", "--seats", str(tmp_path)],
-        capture_output=True,
-        text=True,
-    )
+    done = doctor("--seats", str(tmp_path))
     assert done.returncode == 2 and "has no *.json" in done.stdout
 
 
 def test_the_line_is_the_real_doctor_s():
-    done = subprocess.run(
-        [sys.executable, "-m", "pi2zero", "doctor", "--quick", "--short"],
-        capture_output=True,
-        text=True,
-    )
+    done = doctor("--quick", "--short")
     assert done.stdout.splitlines()[-1].startswith(
         ("GREEN", "RED: ")
     ) and done.returncode == done.stdout.count("RED: ")

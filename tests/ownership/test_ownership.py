@@ -169,7 +169,9 @@ def test_a_folder_goes_with_its_process_or_with_the_next_one(gone, tmp_path, mon
 @pytest.mark.long
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="shared memory is elsewhere")
 def test_shared_memory_that_nobody_maps_is_removed(tmp_path, monkeypatch):
-    """The names are those that Open MPI gives: a singleton's is still there after its end, and goes then."""
+    """The names are those that Open MPI gives: a singleton's is still there after its end, and goes
+    then.
+    """
     program = "from mpi4py import MPI; input()"
     where = {"OMPI_MCA_btl_sm_backing_directory": str(tmp_path)}
     process = subprocess.Popen(

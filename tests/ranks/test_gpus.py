@@ -1,4 +1,7 @@
-"""Which rank takes which GPU, and what is said of it. The devices are pretended; the ranks are real."""
+"""Which rank takes which GPU, and what is said of it.
+
+The devices are pretended; the ranks are real.
+"""
 
 import json
 import os

@@ -1,4 +1,7 @@
-"""GPUs that lie idle, and worlds of one: no program keeps quiet about them. The devices are pretended."""
+"""GPUs that lie idle, and worlds of one: no program keeps quiet about them.
+
+The devices are pretended.
+"""
 
 import importlib.util
 import os

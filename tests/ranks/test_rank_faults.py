@@ -1,4 +1,6 @@
-"""Faults of programs on ranks that no other file injects: Spawn without slots, Horovod's mismatches, hostile checkpoints."""
+"""Faults of programs on ranks that no other file injects: Spawn without slots, Horovod's
+mismatches, hostile checkpoints.
+"""
 
 import json
 import os
@@ -131,7 +133,9 @@ runpy.run_path({scripts!r} + "/train_single.py", run_name="__main__")
 
 @pytest.mark.long
 def test_a_checkpoint_that_explodes_is_refused(tmp_path):
-    """A zip file of 1 MB, of which one part unfolds to 300 MB, where the process may take 200 MB more."""
+    """A zip file of 1 MB, of which one part unfolds to 300 MB, where the process may take 200 MB
+    more.
+    """
     with zipfile.ZipFile(tmp_path / "c.pt", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         archive.writestr("c/data.pkl", bytes(300 << 20))
     program = EXPLODES.format(scripts=str(SCRIPTS))

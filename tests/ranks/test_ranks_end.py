@@ -1,4 +1,6 @@
-"""A rank that ends by an error ends the others, whatever they wait in; one on a notebook's engine lives on."""
+"""A rank that ends by an error ends the others, whatever they wait in; one on a notebook's engine
+lives on.
+"""
 
 import subprocess
 import sys

@@ -1,7 +1,8 @@
-"""Everything beyond one host, on two real hosts of this machine: `python tools/hosts.py -- python -m pytest tests/several_hosts`.
+"""Everything beyond one host, on two real hosts of this machine: `python tools/hosts.py -- python
+-m pytest tests/several_hosts`.
 
-Outside of these hosts nothing here is collected; `make cluster-test` makes them. PI2ZERO_FAULTS=all takes every case of the
-tables of docs/no_cell_hangs.md; without it some stand for the others.
+Outside of these hosts nothing here is collected; `make cluster-test` makes them. PI2ZERO_FAULTS=all
+takes every case of the tables of docs/no_cell_hangs.md; without it some stand for the others.
 """
 
 import contextlib
@@ -26,7 +27,8 @@ ROOT = HERE.parents[1]
 FOLDER = os.environ.get("PI2ZERO_HOSTS")
 collect_ignore_glob = [] if FOLDER else ["test_*.py"]
 ALL = os.environ.get("PI2ZERO_FAULTS") in ("all", "full")
-# The cases that stand for the others of their table: MPI, torch, the processes' own ends, what the agents and Slurm do;
+# The cases that stand for the others of their table: MPI, torch, the processes' own ends, what the
+# agents and Slurm do;
 # each notebook one way, and each way for two notebooks
 SHORT = {
     "test_every_cell_does_on_two_hosts_what_it_did_on_one": [
@@ -64,7 +66,8 @@ SETUP = (
 SUM = "%%px\nprint(socket.gethostname(), comm.allreduce(rank))"
 SUMS = "".join(f"[stdout:{rank}] node{1 + rank // 2} 6\n" for rank in range(4))
 # ssh's and Slurm's own, this check, and the kernel's daemons of namespaces: what every node has
-# Torch keeps its cache, torchrun an empty folder (elastic/multiprocessing/api.py of torch 2.13 makes it, nobody removes it).
+# Torch keeps its cache, torchrun an empty folder (elastic/multiprocessing/api.py of torch 2.13
+# makes it, nobody removes it).
 EVERYWHERE = ("/tmp:", "/dev/shm:", "torchinductor_root", "torchelastic_")
 if ROOT.is_relative_to("/tmp"):
     EVERYWHERE += (ROOT.parts[2],)
@@ -88,7 +91,9 @@ def on(node: str, line: str) -> str:
 
 
 def left_on(node: str) -> str:
-    """Processes of the kit and files in /tmp and /dev/shm of a node, in words; empty if there are none."""
+    """Processes of the kit and files in /tmp and /dev/shm of a node, in words; empty if there are
+    none.
+    """
     lines = [
         line for line in on(node, LOOK).splitlines() if line and not line.startswith(EVERYWHERE)
     ]
@@ -115,7 +120,9 @@ def out(*words) -> str:
 
 
 def somebody_s() -> dict[str, str]:
-    """The environment of a job that is not the kit's: without TMPDIR, which Slurm would make on the nodes, and leave there."""
+    """The environment of a job that is not the kit's: without TMPDIR, which Slurm would make on the
+    nodes, and leave there.
+    """
     return {name: value for name, value in os.environ.items() if name != "TMPDIR"}
 
 
@@ -139,7 +146,10 @@ def batch(*words):
 
 
 def over(job, said):
-    """Wait until a job is over. (`sbatch --wait` looks seldom, and does not see a requeued job's end.) said: what it prints."""
+    """Wait until a job is over.
+
+    (`sbatch --wait` looks seldom, and does not see a requeued job's end.) said: what it prints.
+    """
     wait_for(lambda: not set(STATE.findall(out("scontrol", "show", "job", job))) & BEFORE, said)
 
 
@@ -188,7 +198,9 @@ def fresh(first=None):
 
 
 def nothing_is_left(patience=30.0) -> dict[str, str]:
-    """What is left of the kit on every node and in Slurm's queue, once there is nothing, or after so many seconds."""
+    """What is left of the kit on every node and in Slurm's queue, once there is nothing, or after
+    so many seconds.
+    """
     deadline = time.monotonic() + patience
     while (left := all_that_is_left()) and time.monotonic() < deadline:
         time.sleep(0.5)
@@ -196,7 +208,9 @@ def nothing_is_left(patience=30.0) -> dict[str, str]:
 
 
 def all_that_is_left() -> dict[str, str]:
-    """On the nodes; here, on the kernels' host: the kit's processes (not the kernels) and folders; and in the queue."""
+    """On the nodes; here, on the kernels' host: the kit's processes (not the kernels) and folders;
+    and in the queue.
+    """
     here = [str(folder) for folder in run_dirs()]
     for process in leftovers():
         with contextlib.suppress(psutil.NoSuchProcess):  # it ended meanwhile, or is a zombie
@@ -217,8 +231,11 @@ def site(tmp_path, monkeypatch):
 
 @pytest.fixture
 def fast():
-    """A second network of these hosts, 10.78.0.0/24; the interfaces that lead to it are called "fast"."""
-    add = "ip link add link {} name fast type macvlan mode bridge && ip addr add 10.78.0.{}/24 dev fast && ip link set fast up"
+    """A second network of these hosts, 10.78.0.0/24; its interfaces are called "fast"."""
+    add = (
+        "ip link add link {} name fast type macvlan mode bridge"
+        " && ip addr add 10.78.0.{}/24 dev fast && ip link set fast up"
+    )
     hosts = {"sh -c": ("br0", 1), "ssh node1": ("eth0", 11), "ssh node2": ("eth0", 12)}
     for way, place in hosts.items():
         subprocess.run([*way.split(), add.format(*place)], check=True)
@@ -229,7 +246,9 @@ def fast():
 
 @pytest.fixture
 def account():
-    """Call it with the name of a table and a row of it: those of tests/faults have a twin for two hosts."""
+    """Call it with the name of a table and a row of it: those of tests/faults have a twin for two
+    hosts.
+    """
     return lambda table, *row: rows[table if table == "lost" else table + TWO_HOSTS].append(
         tuple(map(str, row))
     )

@@ -1,4 +1,6 @@
-"""The scripts of scripts/slurm, each submitted: its ranks are one world, and a wrong one is refused."""
+"""The scripts of scripts/slurm, each submitted: its ranks are one world, and a wrong one is
+refused.
+"""
 
 import importlib.util
 import os
@@ -53,7 +55,9 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 def test_batch_scripts_train_the_same_on_four_ranks_of_two_nodes(
     monkeypatch, fast, script, words, at
 ):
-    """The loss is that of the serial program and of each other: the ranks are one world, not four that do the same."""
+    """The loss is that of the serial program and of each other: the ranks are one world, not four
+    that do the same.
+    """
     if script == "horovodrun" and importlib.util.find_spec("horovod") is None:
         pytest.skip("Horovod is not built")
     if script == "torchrun":
@@ -106,9 +110,11 @@ def test_a_wrong_world_is_refused_by_each_script(tmp_path):
 
 
 def test_a_job_whose_time_is_nearly_over_goes_on():
-    """The real limit: Slurm warns the script, which asks to be run once more, and the training ends as one that nobody disturbed.
+    """The real limit: Slurm warns the script, which asks to be run once more, and the training ends
+    as one that nobody disturbed.
 
-    The limit is set once the training waits, so that it is a minute away: the warning comes at Slurm's next look.
+    The limit is set once the training waits, so that it is a minute away: the warning comes at
+    Slurm's next look.
     """
     folder = Path(os.environ["PI2ZERO_HOSTS"])
     (folder / "long.py").write_text(LONG)
@@ -172,7 +178,8 @@ def test_jupyterlab_on_a_node_is_reached_by_its_token_only():
         port, token = re.search(r"127\.0\.0\.1:(\d+)/lab\S+token=(\w+)", text).groups()
         ask = f"curl -s -o /dev/null -w '%{{http_code}} ' 127.0.0.1:{port}/api/contents"
         assert on("node1", f"{ask}?token={token}; {ask}") == "200 403 "
-        # the line that it prints, from another place: first to the host that submitted, from there to the node
+        # the line that it prints, from another place: first to the host that submitted, from there
+        # to the node
         (line,) = re.findall(r"^ +(ssh .+)$", text, re.MULTILINE)
         assert line == f"ssh -N -L {port}:127.0.0.1:{port} -J root@login root@node1"
         through = f"{line} & until {ask} >/dev/null; do sleep 0.2; done; {ask}?token={token}; {ask}; kill $!"

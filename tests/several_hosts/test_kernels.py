@@ -1,4 +1,6 @@
-"""Kernels that are interrupted, restarted or killed while their ranks are on two hosts: nothing is left on any of them."""
+"""Kernels that are interrupted, restarted or killed while their ranks are on two hosts: nothing is
+left on any of them.
+"""
 
 from tests.faults import test_kernels
 from tests.faults.test_kernels import (  # noqa: F401

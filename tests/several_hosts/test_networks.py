@@ -1,10 +1,7 @@
 """Hosts that share two networks: the one whose interface is named has all of the ranks' traffic."""
 
 import psutil
-import pytest
 
-from pi2zero.hosts import place
-from pi2zero.hosts.find import find
 from tests.several_hosts.conftest import SETUP, START, SUM, SUMS
 
 
@@ -29,17 +26,3 @@ def test_the_interface_that_is_named_has_all_traffic(fast, site, notebook):
         if c.status == psutil.CONN_LISTEN
     }
     assert "10.78.0.1" in listening <= {"10.78.0.1", "127.0.0.1"}
-
-
-def test_an_interface_that_is_none_and_a_choice_that_nobody_has_made(fast, site):
-    site('interface = "none"\n')
-    with pytest.raises(
-        place.PlaceError, match=r"interface 'none' with an IPv4 address\. It has: br0, fast, lo"
-    ):
-        find(["node1:2"]).address()
-    site("")
-    with pytest.raises(
-        place.PlaceError,
-        match=r"from 2 addresses \(10\.77\.0\.1, 10\.78\.0\.1\)\. Name one interface\.",
-    ):
-        find(["node1:2", "10.78.0.12:2"]).address()

@@ -1,4 +1,6 @@
-"""The notebooks as they are, with all their compared cells, on two hosts: by ssh, and in a Slurm job."""
+"""The notebooks as they are, with all their compared cells, on two hosts: by ssh, and in a Slurm
+job.
+"""
 
 import subprocess
 import sys
@@ -57,7 +59,9 @@ def compared(name: str, tries: int) -> None:
 
 
 def seen_on_nodes(run) -> set[str]:
-    """The nodes on which engines were seen while it ran: a site file that nobody reads would leave them all here."""
+    """The nodes on which engines were seen while it ran: a site file that nobody reads would leave
+    them all here.
+    """
     seen = set()
     while not run.done():
         seen |= {node for node in set(NODES) - seen if "ipyparallel.engine" in left_on(node)}

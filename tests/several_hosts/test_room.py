@@ -26,7 +26,9 @@ print(os.environ["SLURM_JOB_ID"])"""
 
 @pytest.fixture(scope="module")
 def people():
-    """Two attendees whose servers run, each with a notebook open; afterwards neither jobs nor processes are left."""
+    """Two attendees whose servers run, each with a notebook open; afterwards neither jobs nor
+    processes are left.
+    """
     if (
         not Path(sys.executable).with_name("jupyterhub").exists()
         or not (ROOT / "hub" / "node_modules").exists()

@@ -1,4 +1,6 @@
-"""A shared file system that answers late, or not at all: node1 has a folder of node2's, by sshfs, whose server is stopped."""
+"""A shared file system that answers late, or not at all: node1 has a folder of node2's, by sshfs,
+whose server is stopped.
+"""
 
 import shutil
 import sys
@@ -114,7 +116,10 @@ def test_a_full_shared_folder(book, account):
 
 
 def test_a_rank_that_files_hold_for_ever_is_left_behind(book, account):
-    """Not even SIGKILL reaches it before the server answers. The stop button ends the cell, and fresh ranks work."""
+    """Not even SIGKILL reaches it before the server answers.
+
+    The stop button ends the cell, and fresh ranks work.
+    """
     assert book.run(SETUP).ok
     before = len(book.processes())
     server("STOP")

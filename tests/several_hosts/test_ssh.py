@@ -57,7 +57,9 @@ def test_torch_joins_over_the_network(four):
 
 
 def test_stacks_come_from_all_hosts_without_a_shared_folder(four):
-    """Each rank stands in a line of its own; where they are is in the report of the one that raised."""
+    """Each rank stands in a line of its own; where they are is in the report of the one that
+    raised.
+    """
     lines = "\n".join(
         f"if rank == {rank}:\n    comm.recv(source={rank}, tag={rank})" for rank in range(3)
     )
@@ -79,7 +81,9 @@ def stranger():
 
 
 def test_strangers_get_nothing(four, stranger):
-    """Who is on the network, but on none of the ranks' hosts, cannot connect to what ranks and daemons there listen on."""
+    """Who is on the network, but on none of the ranks' hosts, cannot connect to what ranks and
+    daemons there listen on.
+    """
     for node, address in (("node1", "10.77.0.11"), ("node2", "10.77.0.12")):
         listening = [line.split() for line in on(node, "ss -Hltnp4").splitlines()]
         ports = [
@@ -94,7 +98,9 @@ def test_strangers_get_nothing(four, stranger):
 
 
 def test_the_controller_listens_on_one_address_and_tells_strangers_nothing(four, stranger):
-    """Encrypted: who has no key of this start hears nothing of a cell (tests/cluster/test_second_user.py: it would, were it not)."""
+    """Encrypted: who has no key of this start hears nothing of a cell
+    (tests/cluster/test_second_user.py: it would, were it not).
+    """
     controllers = [
         process
         for process in marked_processes(four.owner)

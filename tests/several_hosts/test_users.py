@@ -1,4 +1,6 @@
-"""Ordinary users on these hosts: all works for one, a second one gets nothing, and nobody's ranks meet another's."""
+"""Ordinary users on these hosts: all works for one, a second one gets nothing, and nobody's ranks
+meet another's.
+"""
 
 import json
 import os
@@ -156,7 +158,10 @@ def attempt(node, name, **options):
 
 
 def may_filter() -> bool:
-    """Whether an ordinary user may attach a packet filter to a socket of his own: as seal.py does. Some kernels refuse it."""
+    """Whether an ordinary user may attach a packet filter to a socket of his own: as seal.py does.
+
+    Some kernels refuse it.
+    """
     program = (
         "import os, socket; from pi2zero.hosts import seal; s = socket.create_server(('', 0)); "
     )
@@ -182,7 +187,10 @@ def listening(node):
 
 
 def test_a_second_user_on_the_ranks_hosts_gets_nothing(people):
-    """Of processes, files, and daemons. The ranks' own ports take whoever is on their hosts; nonsense there changes nothing."""
+    """Of processes, files, and daemons.
+
+    The ranks' own ports take whoever is on their hosts; nonsense there changes nothing.
+    """
     alice, _ = people
     alice.run(START)
     alice.cell(SETUP)
@@ -197,7 +205,8 @@ def test_a_second_user_on_the_ranks_hosts_gets_nothing(people):
         assert len(attempt(node, "kill", pids=pids)) == 1, "its own"
         assert attempt(node, "remove", paths=files) == []
         ports = listening(node)
-        # What a daemon has on loopback is PMIx's, by which ranks reach it: it takes the connection and asks who it is.
+        # What a daemon has on loopback is PMIx's, by which ranks reach it: it takes the connection
+        # and asks who it is.
         daemons = [
             ("127.0.0.1", port)
             for host, port, program in ports

@@ -9,6 +9,7 @@ moments: enough memory for what a workshop trains.
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 from pi2zero.requirements import require_package
 
@@ -45,7 +46,7 @@ def load(start: str | Path):
         if is_local:
             _check_size(Path(start))
         tokenizer = AutoTokenizer.from_pretrained(start, trust_remote_code=False)
-        model, report = T5ForConditionalGeneration.from_pretrained(
+        model, report = T5ForConditionalGeneration.from_pretrained(  # pyright: ignore
             start,
             use_safetensors=True,
             dtype=torch.float32,
@@ -79,7 +80,7 @@ def _check_size(folder: Path) -> None:
     if not folder.is_dir():
         raise ValueError("there is no such folder")
     config = T5Config.from_pretrained(folder)
-    if (layers := max(config.num_layers, config.num_decoder_layers)) > MOST_LAYERS:
+    if (layers := max(config.num_layers, config.num_decoder_layers or 0)) > MOST_LAYERS:
         raise ValueError(f"config.json: at most {MOST_LAYERS} layers; got {layers:,}")
     with torch.device("meta"):  # shapes without memory
         numbers = sum(p.numel() for p in T5ForConditionalGeneration(config).parameters())
@@ -139,7 +140,7 @@ def _small_t5(tokenizer):
         vocab_size=len(tokenizer),
         pad_token_id=0,
         eos_token_id=1,
-        decoder_start_token_id=0,
+        decoder_start_token_id=0,  # pyright: ignore[reportCallIssue]
         dropout_rate=0.0,
         feed_forward_proj="gated-gelu",
     )
@@ -258,7 +259,7 @@ def _is_sharded(parameter) -> bool:
     return hasattr(parameter, "ds_id") or hasattr(parameter, "_hp_mapping")
 
 
-def _gather_full(engine, parameter, key: str | None = None):
+def _gather_full(engine, parameter, key: str | None = None) -> Any:
     """The full fp32 tensor of a parameter, or of one of its moments, on every rank."""
     from deepspeed import utils
 

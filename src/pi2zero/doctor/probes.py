@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
+from typing import Any
 
 
 def mpi() -> dict:
@@ -125,8 +126,8 @@ def torch() -> dict:
 
 def horovod() -> dict:
     """Horovod's version, and an all-reduced 3 of a world of one: library and thread work."""
-    import horovod
-    import horovod.torch as hvd
+    import horovod  # pyright: ignore[reportMissingImports]
+    import horovod.torch as hvd  # pyright: ignore[reportMissingImports]
     import torch
 
     hvd.init()
@@ -143,7 +144,8 @@ def deepspeed() -> dict:
 
     from pi2zero.native_build.parts import load_operators
 
-    found = {"version": deepspeed.__version__, "accelerator": get_accelerator().device_name()}
+    accelerator: Any = get_accelerator()
+    found = {"version": deepspeed.__version__, "accelerator": accelerator.device_name()}
     if found["accelerator"] != "cpu":
         return found
     load_operators()
@@ -151,7 +153,7 @@ def deepspeed() -> dict:
     for kind in (torch.optim.AdamW, DeepSpeedCPUAdam):
         weights = torch.nn.Parameter(torch.linspace(-1, 1, 1000))
         weights.grad = torch.linspace(1, -2, 1000)
-        kind([weights], lr=0.01, weight_decay=0.0).step()
+        kind([weights], lr=0.01, weight_decay=0).step()
         steps.append(weights.detach())
     return found | {"error": (steps[0] - steps[1]).abs().max().item()}
 

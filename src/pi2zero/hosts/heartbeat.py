@@ -23,6 +23,7 @@ def main(command: list[str]) -> int:
     except OSError as error:
         print(f"{command[0]}: {error.strerror}", file=sys.stderr)
         return 127
+    assert process.stdin
     # Only the command may hold these, or nobody who reads its output sees its end.
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 1)

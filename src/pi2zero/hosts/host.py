@@ -18,6 +18,7 @@ import subprocess
 import sys
 import threading
 import time
+from typing import Any
 
 from pi2zero import ownership
 from pi2zero.hosts import agent, heartbeat
@@ -47,7 +48,7 @@ class LocalHost:
         self.name, self.why_lost = socket.gethostname(), ""
         self.watch("", {}, {})
 
-    def call(self, command: str, *args):
+    def call(self, command: str, *args) -> Any:
         """Call one of agent.py's functions in this process. Raises what it raises."""
         return agent.COMMANDS[command](*args)
 
@@ -104,6 +105,9 @@ class RemoteHost:
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
+        assert self._process.stdin and self._process.stdout and self._process.stderr
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+        self._stderr = self._process.stderr
         for target in (self._read_messages, self._read_errors):
             threading.Thread(target=target, name=f"pi2zero host {host}", daemon=True).start()
         try:
@@ -114,7 +118,7 @@ class RemoteHost:
         self._errors = []  # earlier lines do not explain later errors
 
     def _read_errors(self) -> None:
-        for line in self._process.stderr:
+        for line in self._stderr:
             self._note(line)
 
     def _note(self, line: bytes) -> None:
@@ -127,7 +131,7 @@ class RemoteHost:
 
         The system measures the silence. A kernel that was busy finds what has come meanwhile.
         """
-        buffer, descriptor, limit = b"", self._process.stdout.fileno(), START
+        buffer, descriptor, limit = b"", self._stdout.fileno(), START
         while select.select([descriptor], [], [], limit)[0]:
             if not (data := os.read(descriptor, 65536)):
                 time.sleep(0.1)  # for the last errors
@@ -150,7 +154,7 @@ class RemoteHost:
                 self.last_status = status
         elif "failed" in message:
             self._mark_lost(message["failed"])
-        elif answers := self._answers.pop(message.get("number"), None):
+        elif answers := self._answers.pop(message.get("number", -1), None):
             answers.put(message)
 
     def _mark_lost(self, why: str) -> None:
@@ -160,15 +164,15 @@ class RemoteHost:
             if answers := self._answers.pop(number, None):
                 answers.put({"error": self.why_lost})
 
-    def call(self, command: str, *args, patience: float = PATIENCE):
+    def call(self, command: str, *args, patience: float = PATIENCE) -> Any:
         """Call one of agent.py's functions there. Raises HostError."""
         number, answers = next(self._numbers), queue.SimpleQueue()
         self._answers[number] = answers
         request = json.dumps({"number": number, "command": command, "args": args}) + "\n"
         try:
             with self._writing:
-                self._process.stdin.write(request.encode())
-                self._process.stdin.flush()
+                self._stdin.write(request.encode())
+                self._stdin.flush()
         except (OSError, ValueError):
             pass  # the connection has ended: `_read_messages` answers in a moment
         answer = {"error": self.why_lost} if self.why_lost else self._wait(answers, patience)
@@ -216,7 +220,7 @@ class RemoteHost:
                 self.call("end", mark)
                 self.call("clean", folder)  # tells the agent that this is the end
         with contextlib.suppress(OSError):
-            self._process.stdin.close()
+            self._stdin.close()
         try:
             self._process.wait(5)
         except subprocess.TimeoutExpired:

@@ -17,9 +17,8 @@ from pathlib import Path
 
 import psutil
 
-PIDFD_GETFD = (
-    438  # the system call that borrows another process's socket; Python has no name for it
-)
+# The system call that borrows another process's socket; Python has no name for it
+PIDFD_GETFD = 438
 SO_ATTACH_FILTER = 26
 # Instructions of the packet filter, linux/filter.h
 LOAD_BYTE, LOAD_WORD, SHIFT_RIGHT, JUMP_EQUAL, RETURN = 0x30, 0x20, 0x74, 0x15, 0x06

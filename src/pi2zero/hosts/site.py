@@ -9,6 +9,7 @@ import shlex
 import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from pi2zero.hosts.place import PlaceError
 
@@ -116,7 +117,7 @@ def load() -> Site:
     return Site(**{name: checked(name, value) for name, value in settings.items()})
 
 
-def checked(name: str, value):
+def checked(name: str, value) -> Any:
     """A value of the file as Site has it. Raises PlaceError if it is of another kind."""
     kinds = {field.name: type(field.default) for field in fields(Site)}
     if name not in kinds:

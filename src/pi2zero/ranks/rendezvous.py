@@ -1,3 +1,4 @@
+# pyright: reportPrivateImportUsage=false
 """How ranks learn who they are and meet: by the variables of torchrun and deepspeed, or by MPI."""
 
 import itertools
