@@ -118,7 +118,8 @@ def missing(title: str, package: str, extra: str, needed_by: str) -> Result | No
     if is_workshop() or find_spec(package):
         return None
     detail = f"not installed; only {needed_by} need it"
-    return Result(title, "warning", detail, f"Run: pip install 'pi2zero[{extra}]'")
+    build = ", then python -m pi2zero build --wait" * (package == "horovod")
+    return Result(title, "warning", detail, f"Run: pip install 'pi2zero[{extra}]'{build}")
 
 
 def version_of(package: str) -> str:
