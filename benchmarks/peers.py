@@ -41,7 +41,12 @@ HEADER = (
     "peer|start of 4 ranks (s)|an empty cell (ms)|one rank raises, the others wait: ends|"
     "a barrier that one rank leaves out: ends|processes left 5 s after the kernel"
 )
-MPI = "from mpi4py import MPI\ncomm = MPI.COMM_WORLD\n"
+CELLS = {  # what each rank runs
+    "empty": "pass",
+    "raises": "if {rank} == 1:\n    raise ValueError('one rank')\n{barrier}",
+    "barrier": "if {rank} != 1:\n    {barrier}",
+    "works": "{barrier}\nprint('together')",
+}
 MONARCH = """
 import tempfile, time
 from pathlib import Path
@@ -49,70 +54,51 @@ from monarch.actor import Actor, current_rank, endpoint, this_host
 
 class Rank(Actor):
     @endpoint
-    def cell(self, folder, fails=None, absent=None):
-        rank = current_rank().rank
-        if rank == fails:
-            raise ValueError("one rank")
-        if rank != absent:
+    def run(self, code, folder):
+        rank, said = current_rank().rank, []
+
+        def barrier():
             Path(folder, str(rank)).touch()
             while len(list(Path(folder).iterdir())) < 4:
                 time.sleep(0.01)
-        return "together"
 
-    @endpoint
-    def empty(self):
-        pass
+        exec(code, {"rank": rank, "barrier": barrier, "print": said.append})
+        return said
 
 ranks = this_host().spawn_procs(per_host={"ranks": 4}).spawn("ranks", Rank)
-ranks.empty.call().get()
+ranks.run.call("pass", "").get()
+"""
+IPYPARALLEL = """import ipyparallel as ipp
+cluster = ipp.Cluster(engines="mpi", n=4)
+rc = cluster.start_and_connect_sync(activate=True)
 """
 
 
 @dataclass
 class Peer:
-    """Cells; `works` prints `together` for each rank. package: to install into an environment of its own."""
+    """cell: of a notebook, around the code of a rank. package: to install into an environment of its own."""
 
     start: str
-    empty: str
-    raises: str
-    barrier: str
-    works: str
+    cell: str = "%%px\nfrom mpi4py import MPI\n{code}"
+    rank: str = "MPI.COMM_WORLD.rank"
+    barrier: str = "MPI.COMM_WORLD.Barrier()"
     package: str = ""
 
-
-def with_px(start):
-    px = f"%%px\n{MPI}"
-    return Peer(
-        start,
-        "%%px\npass",
-        f"{px}if comm.rank == 1:\n    raise ValueError('one rank')\ncomm.Barrier()",
-        f"{px}if comm.rank != 1:\n    comm.Barrier()",
-        f"{px}comm.Barrier()\nprint('together')",
-    )
+    def cell_of(self, name: str) -> str:
+        return self.cell.format(code=CELLS[name].format(rank=self.rank, barrier=self.barrier))
 
 
-CALL = "ranks.cell.call(tempfile.mkdtemp()"
 PEERS = {
-    "pi2zero": with_px("import pi2zero\ncluster = pi2zero.start(n=4)"),
-    "ipyparallel": with_px(
-        "import ipyparallel as ipp\ncluster = ipp.Cluster(engines='mpi', n=4)\n"
-        "rc = cluster.start_and_connect_sync(activate=True)"
-    ),
+    "pi2zero": Peer("import pi2zero\ncluster = pi2zero.start(n=4)"),
+    "ipyparallel": Peer(IPYPARALLEL),
     "nbdistributed": Peer(
         "%load_ext nbdistributed\n%dist_init -n 4",
-        "pass",
-        "if rank == 1:\n    raise ValueError('one rank')\ndist.barrier()",
-        "if rank != 1:\n    dist.barrier()",
-        "dist.barrier()\nprint('together')",
-        "nbdistributed==0.1.0",
+        *("{code}", "rank", "dist.barrier()", "nbdistributed==0.1.0"),
     ),
     "torchmonarch": Peer(
         MONARCH,
-        "ranks.empty.call().get();",
-        f"{CALL}, fails=1).get()",
-        f"{CALL}, absent=1).get()",
-        f"print({CALL}).get())",
-        "torchmonarch==0.7.0",
+        'ranks.run.call("""{code}""", tempfile.mkdtemp()).get()',
+        *("rank", "barrier()", "torchmonarch==0.7.0"),
     ),
 }
 
@@ -150,14 +136,15 @@ class Kernel:
     def run(self, cell: str, stop: float = 600) -> tuple[float, str]:
         """(seconds until the cell ended, infinite if it never did; what was shown). stop: s until it is interrupted."""
         shown, begin = [], time.perf_counter()
+
+        def keep(message):
+            if message["msg_type"] != "execute_input":
+                shown.append(str(message["content"]))
+
         button = threading.Timer(stop, self.manager.interrupt_kernel)
         button.start()
         try:
-            self.client.execute_interactive(
-                cell,
-                output_hook=lambda message: shown.append(str(message["content"])),
-                timeout=stop + AFTER,
-            )
+            self.client.execute_interactive(cell, output_hook=keep, timeout=stop + AFTER)
             return time.perf_counter() - begin, ANSI.sub("", "".join(shown))
         except TimeoutError:
             return NEVER, ANSI.sub("", "".join(shown))
@@ -185,10 +172,10 @@ def measure(python: Path, peer: Peer) -> dict:
         kernel = Kernel(python)
         try:
             result["start"].append(kernel.run(peer.start)[0])
-            kernel.run(peer.works)
-            result["empty"] += [kernel.run(peer.empty)[0] for _ in range(20)]
-            seconds, shown = kernel.run(getattr(peer, mistake), STOP)
-            usable = kernel.run(peer.works, AFTER)[1].count("together") == 4
+            kernel.run(peer.cell_of("works"))
+            result["empty"] += [kernel.run(peer.cell_of("empty"))[0] for _ in range(20)]
+            seconds, shown = kernel.run(peer.cell_of(mistake), STOP)
+            usable = kernel.run(peer.cell_of("works"), AFTER)[1].count("together") >= 4
             result[mistake] = {"seconds": seconds, "shown": shown, "usable": usable}
         finally:
             result["left"].append(kernel.close())
