@@ -1,5 +1,6 @@
-"""A terminal of JupyterLab's has the kit's programs, and MPI as the notebooks have it, also where the server writes to a file."""
+"""A terminal in JupyterLab has the kit's programs, and MPI as the notebooks have it."""
 
+import contextlib
 import json
 import os
 import re
@@ -15,18 +16,19 @@ import websocket
 ROOT = Path(__file__).parents[2]
 
 
-def typed(address, line, until):
-    """What a terminal says to a line, as far as `until`.
+def type_line(address, line, until):
+    """What a terminal prints after a line, as far as `until`.
 
-    With a client that needs no event loop: the browser's tests leave Playwright's running.
+    This client needs no event loop: the browser's tests leave Playwright's running.
     """
-    said, socket = "", websocket.create_connection(address, timeout=60, suppress_origin=True)
-    socket.send(json.dumps(["stdin", line + "\r"]))
-    while until not in said:
-        kind, *words = json.loads(socket.recv())
-        said += words[0] if kind == "stdout" else ""
-    socket.close()
-    return said
+    socket = websocket.create_connection(address, timeout=60, suppress_origin=True)
+    with contextlib.closing(socket) as terminal:
+        terminal.send(json.dumps(["stdin", line + "\r"]))
+        printed = ""
+        while until not in printed:
+            kind, *words = json.loads(terminal.recv())
+            printed += words[0] if kind == "stdout" else ""
+    return printed
 
 
 def test_python_and_mpirun_are_the_kits_and_four_ranks_start(lab):
@@ -35,8 +37,9 @@ def test_python_and_mpirun_are_the_kits_and_four_ranks_start(lab):
     server.trust_env, server.headers["Authorization"] = False, f"token {token}"  # no proxy
     name = server.post(f"{base}/api/terminals", timeout=60).json()["name"]
     address = f"{base.replace('http', 'ws')}/terminals/websocket/{name}?token={token}"
-    line = "command -v python; mpirun -n 4 python -c 'import mpi4py.MPI as m; print(m.COMM_WORLD.size)'; echo over | tr a-z A-Z"
-    said = typed(address, line, "OVER")
+    program = "import mpi4py.MPI as m; print(m.COMM_WORLD.size)"
+    line = f"command -v python; mpirun -n 4 python -c '{program}'; echo over | tr a-z A-Z"
+    said = type_line(address, line, "OVER")
     server.delete(f"{base}/api/terminals/{name}", timeout=60)
     assert str(Path(sys.executable)) in said and len(re.findall(r"^4\r?$", said, re.M)) == 4, said
 

@@ -1,5 +1,7 @@
 """The test runner: a second try for what failed, and notebooks compared cell by cell."""
 
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -113,3 +115,20 @@ def test_no_such_notebook():
     command = [sys.executable, "tools/compare_notebooks.py", "notebooks/nowhere.ipynb"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
     assert done.returncode == 1 and "no such notebook" in done.stderr
+
+
+@pytest.mark.parametrize("minute", [0, 87])
+def test_ci_fails_when_a_target_fails_and_never_gives_timeout_a_negative_time(tmp_path, minute):
+    """`timeout` refuses a negative time: a late CI reported tests as failed that had not run."""
+    stubs = {
+        "id": "echo 1000",
+        "make": "echo make $1; [ $1 != test-rest ]",
+        "timeout": 'echo "limit $3"; [ "$3" -ge 60 ] || exit 125; shift 3; exec "$@"',
+    }
+    for name, body in stubs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SECONDS": str(60 * minute)}
+    done = subprocess.run([ROOT / ".ci" / "run"], capture_output=True, text=True, env=env)
+    assert done.returncode == 1 and "FAILED: test-rest" in done.stdout, done.stdout + done.stderr
+    assert re.findall(r"^make \S+$", done.stdout, re.M) == ["make test", "make test-rest"]
