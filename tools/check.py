@@ -53,7 +53,14 @@ LINT = [
         *("notebooks", "solutions", "--nbqa-process-cells", "px"),
     ],
 ]
-PYTEST = [PY, "-m", "pytest", "-q", "--tb=short", "--durations=15", "--durations-min=1"]
+PYTEST = [
+    PY,
+    str(ROOT / "tools" / "failure_log.py"),
+    "-q",
+    "--tb=short",
+    "--durations=15",
+    "--durations-min=1",
+]
 WORKERS = ["-n3", "--dist=loadfile", "--no-loadscope-reorder"]  # they wait for processes, too
 # Three worlds of hosts at a time keep two cores busy.
 HOSTS = [
@@ -121,8 +128,8 @@ def run_pytest(name: str, command: list[str], shown: bool = True) -> tuple[int, 
     RESULTS.mkdir(parents=True, exist_ok=True)
     log = RESULTS / f"{name}.json"
     log.unlink(missing_ok=True)
-    env = os.environ | {failure_log.LOG: str(log), "PYTHONPATH": str(Path(__file__).parent)}
-    cache = ["-p", "failure_log", f"--override-ini=cache_dir={RESULTS / name}"]
+    env = os.environ | {failure_log.LOG: str(log)}
+    cache = [f"--override-ini=cache_dir={RESULTS / name}"]
     pipe = None if shown else subprocess.PIPE
     done = subprocess.run(
         [*command, *cache], cwd=ROOT, env=env, stdout=pipe, stderr=subprocess.STDOUT, text=True
@@ -149,7 +156,7 @@ def run_step(name: str, tier: str) -> Result:
     if name == "notebooks":
         command = [PY, "tools/compare_notebooks.py"]
         return run_tests(name, [[*command, *books]], [*command, "--workers=1"])
-    command = [PY, "tools/hosts.py", "--", *PYTEST]
+    command = [PY, "tools/hosts.py", "--", *PYTEST, "-m", "not nightly"]
     ignored = [f"--ignore={path}" for paths in HOSTS for path in paths]
     commands = [[*command, "tests/several_hosts", *ignored]]
     return run_tests(name, commands + [[*command, *paths] for paths in HOSTS], command)

@@ -16,6 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import failure_log
 import nbval.kernel
 import needs
 import pytest
@@ -96,6 +97,7 @@ def main():
         f"{options.timeout}",
         f"--timeout={options.timeout + 120}",
     ]
+    arguments += ["-p", "failure_log"] * (failure_log.LOG in os.environ)
     workers = options.workers or (1 if timing else 2)  # a rank that waits spins
     if workers > 1:
         arguments += ["-n", str(workers), "--dist=loadfile", "--no-loadscope-reorder"]

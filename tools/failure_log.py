@@ -1,9 +1,17 @@
-"""A pytest plugin: counts outcomes and keeps the first line of each error, for tools/check.py."""
+"""Run pytest, count outcomes and keep the first line of each error, for tools/check.py.
+
+  PI2ZERO_TEST_LOG=FILE python tools/failure_log.py OPTIONS OF PYTEST
+
+Not by PYTHONPATH: the ranks that tests start would find the modules of tools/, too.
+"""
 
 import json
 import os
+import sys
 from collections import Counter
 from pathlib import Path
+
+import pytest
 
 LOG = "PI2ZERO_TEST_LOG"  # the environment variable that names the JSON file to write
 outcomes: Counter[str] = Counter()
@@ -27,3 +35,7 @@ def pytest_sessionfinish(session):
     if not hasattr(session.config, "workerinput"):  # pytest-xdist's workers report to this process
         result = {"outcomes": outcomes, "errors": errors}
         Path(os.environ[LOG]).write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main(["-p", "failure_log", *sys.argv[1:]]))

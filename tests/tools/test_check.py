@@ -37,7 +37,7 @@ def run_tests(monkeypatch, tmp_path):
 
     def run(last, *options):
         (tmp_path / "test_some.py").write_text(TESTS.format(last=last))
-        command = [sys.executable, "-m", "pytest", "-q", *options]
+        command = [*check.PYTEST[:3], *options]
         return check.run_tests("some", [[*command, "."]], [*command, "-n0"])
 
     return run
