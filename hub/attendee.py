@@ -41,7 +41,7 @@ class Attendee:
         )
 
     def open_lab(self, seconds: float) -> int:
-        """Press "Start my server", wait, and load JupyterLab's page and its scripts. Bytes of it."""
+        """Press "Start my server", wait, load JupyterLab's page and scripts; their bytes."""
         self.browser.get(f"{self.hub}/hub/spawn", timeout=seconds)
         page = self.until_lab(seconds)
         scripts = re.findall(r'<script[^>]* src="([^"]+)"', page.text)

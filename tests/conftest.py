@@ -6,19 +6,18 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from fault_tables import account, pytest_addoption, pytest_terminal_summary  # noqa: F401  (hooks and a fixture)
+from fault_tables import account, pytest_addoption, pytest_terminal_summary  # noqa: F401
 
 import pi2zero
 from pi2zero import ownership
 
-os.environ[ownership.SCOPE] = (
-    f"tests-{os.getpid()}"  # a test that resets ends nobody else's ranks, not another worker's either
-)
+# A test that resets ends nobody else's ranks, and not another worker's.
+os.environ[ownership.SCOPE] = f"tests-{os.getpid()}"
 os.environ["PI2ZERO_SITE"] = os.devnull  # ranks run here, whatever this machine's site file says
 os.environ["PI2ZERO_ROOM"] = (
     os.devnull
 )  # and no test notes anything, whatever this user has agreed to
-# Whoever runs the tests in a shell's background has them, and all that they start, ignore Ctrl-C; some tests press it.
+# A shell's background jobs ignore Ctrl-C, and so does all that they start; some tests press it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 pytest.register_assert_rewrite("lab_checks", "pictures")
 
@@ -89,7 +88,7 @@ def cluster(shared_clusters):
 
 @pytest.fixture(scope="module")
 def mpi_set():
-    """For files that start programs by mpirun: the kit's settings, and one thread a rank; taken back afterwards."""
+    """For files that start programs by mpirun: the kit's settings, and one thread per rank."""
     with mock.patch.dict(os.environ, OMP_NUM_THREADS="1"):
         pi2zero.mpi_env()
         yield

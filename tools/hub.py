@@ -1,4 +1,4 @@
-"""`make hub`: JupyterHub for a room of people on this node. CONFIG=slurm: each in a Slurm job. Root.
+"""`make hub`: JupyterHub for a room of people on this node (root). CONFIG=slurm: in Slurm jobs.
 
 Installs what it needs (hub/requirements.lock into .venv, the proxy by npm into hub/), checks that
 people can use this clone, and starts. ARGS="--ssl-cert=... --ssl-key=..." goes to jupyterhub.
@@ -71,7 +71,8 @@ def install():
         if subprocess.run(command, cwd=HUB).returncode:
             words = " ".join(map(str, command[:4]))
             sys.exit(
-                f"The hub could not be installed: {words} failed (see above). Fix that, then run make hub again."
+                f"The hub could not be installed: {words} failed (see above). Fix that, then run "
+                "make hub again."
             )
     marker.write_text(lock)
 

@@ -8,10 +8,11 @@ from pathlib import Path
 c = get_config()  # noqa: F821
 
 c.ServerApp.ip = "127.0.0.1"  # with a token: Jupyter's default
-# Kernels talk through sockets in a private folder. The default, TCP ports without encryption, is open to a node's other users.
+# Kernels use sockets in a private folder. The default, TCP ports without encryption, is open to
+# a node's other users.
 c.KernelManager.transport = "ipc"
-# In a terminal the kit's python and mpirun come first, also where a login shell, or what conda and pyenv write into .bashrc, has
-# put others there.
+# In a terminal the kit's python and mpirun come first, also where a login shell, conda or pyenv
+# (in .bashrc) have put others there.
 os.environ["PI2ZERO_BIN"] = str(Path(sys.executable).parent)  # lab_settings/bashrc reads it
 SHELL = os.environ.get("SHELL") or shutil.which("bash") or "/bin/sh"
 OURS = (
@@ -21,9 +22,9 @@ OURS = (
 )
 c.ServerApp.terminado_settings = {"shell_command": [SHELL, *OURS]}
 c.ServerApp.log_level = "WARN"  # the address is still printed
-# An attendee needs neither nbgrader's menus (only its preprocessors are used) nor ipyparallel's cluster tab, nor news.
-nbgrader = ["nbgrader"] + [f"nbgrader.server_extensions.{name}" for name in
-                           ("assignment_list", "course_list", "formgrader", "validate_assignment")]  # fmt: skip
+# An attendee needs no menus of nbgrader (only its preprocessors are used), no cluster tab, no news.
+NBGRADER = ("assignment_list", "course_list", "formgrader", "validate_assignment")
+nbgrader = ["nbgrader", *(f"nbgrader.server_extensions.{name}" for name in NBGRADER)]
 c.ServerApp.jpserver_extensions = dict.fromkeys([*nbgrader, "ipyparallel"], False) | {
     "jupyterlab": True
 }

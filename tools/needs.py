@@ -1,4 +1,4 @@
-"""Why a notebook cannot run on this machine. Tools that run notebooks leave it out then, and say so."""
+"""Why a notebook cannot run on this machine: tools that run notebooks skip it and say so."""
 
 import os
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python
-"""Make the two small checkpoints in data/ again: `python tools/summarizer.py summarizer` or `... summarizer_early`, or both.
+"""Train the two small checkpoints in data/: `python tools/summarizer.py [NAME ...]`.
 
-summarizer: a T5 of a quarter of a million parameters, trained from scratch on 20,000 generated stories of seven of the eight
-topics; lab 5 begins from it. Five minutes on two cores.
-summarizer_early: the same after one minute, which writes the highlights' phrases and does not copy a name yet; notebook 10
-begins from it, so that its three minutes have that to teach, and the eighth topic.
+summarizer: a T5 of a quarter of a million parameters, trained from scratch on 20,000 generated
+stories of seven of the eight topics; lab 5 begins with it. Five minutes on two cores.
+summarizer_early: the same after one minute. It writes the highlights' phrases and does not copy a
+name yet; notebook 10 begins with it, and teaches it that and the eighth topic in three minutes.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The account of the faults: for each, what the learner saw, and when; and of what is no fault. Printed after the tests."""
+"""Tables of the injected faults: what the learner saw, and when. Printed after the tests."""
 
 import os
 import platform
@@ -28,7 +28,7 @@ def pytest_addoption(parser):
 
 @pytest.fixture
 def account():
-    """Call it with the name of a table and a row of it: seconds are floats, whether it works a bool."""
+    """A function of a table's name and a row: seconds are floats, "it works" is a bool."""
     return lambda table, *row: rows[table].append(tuple(map(_in_words, row)))
 
 
@@ -49,7 +49,8 @@ def pytest_terminal_summary(terminalreporter, config):
             marker = f"<!-- {name} -->\n"
             head, before, rest = page.read_text().split(marker)
             table = as_table(name, merged(before, told))
-            conditions = f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {platform.system()}, one run of each; "
+            conditions = f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, "
+            conditions += f"{platform.system()}, one run of each; "
             conditions += f"load at its end {os.getloadavg()[0]:.0f} (0 is idle)."
             page.write_text(f"{head}{marker}{conditions}\n\n{table}\n{marker}{rest}")
 
@@ -62,7 +63,7 @@ def as_table(name, told) -> str:
 
 
 def merged(before: str, told: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """The rows of a page's table, with these in place of those of the same case: not every run has all of them."""
+    """The rows of a page's table; these replace those of the same case."""
     lines = [line for line in before.splitlines() if line.startswith("| ")][2:]
     found = {
         row[0]: row

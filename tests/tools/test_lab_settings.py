@@ -1,4 +1,4 @@
-"""JupyterLab as attendees see it: a menu with all notebooks and labs in their order, and a way back to the map from each."""
+"""JupyterLab's menu has all notebooks and labs in their order, and each leads back to the map."""
 
 import json
 import re

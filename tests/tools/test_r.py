@@ -1,4 +1,4 @@
-"""R beside Python: `make r`, its kernel in a clean environment, notebook A1 beside the Python that it quotes."""
+"""`make r`, and R's kernel in a clean environment."""
 
 import os
 import subprocess
@@ -22,7 +22,8 @@ manager.start_kernel()
 client = manager.client()
 client.start_channels()
 client.wait_for_ready(timeout=60)
-client.execute("library(Rmpi); mpi.spawn.Rslaves(nslaves = 4, needlog = FALSE, quiet = TRUE); cat('here')")
+spawn = "library(Rmpi); mpi.spawn.Rslaves(nslaves = 4, needlog = FALSE, quiet = TRUE)"
+client.execute(spawn + "; cat('here')")
 while client.get_iopub_msg(timeout=60)["content"].get("text") != "here":
     pass
 client.execute("mpi.reduce(0, type = 2)")
@@ -40,7 +41,7 @@ def has_r():
 
 
 def tool(*, path=None, before="pass"):
-    """`make r`'s program, with another PATH or another place for the kernel. (exit status, its words)"""
+    """(exit code, output) of `make r`'s program, with another PATH or place for the kernel."""
     command = (
         f"import sys; sys.path.insert(0, 'tools'); import r; {before}; sys.argv[1:] = []; r.main()"
     )

@@ -168,7 +168,7 @@ def test_it_may_be_cut_off_at_any_file_and_run_again(room, monkeypatch):
 
 
 def test_make_clean_leaves_what_an_update_has_kept(tmp_path):
-    """The doctor says "make clean, then make lab" to people whose only first version may be there."""
+    """People whose only first version is there may be told to run make clean."""
     shutil.copyfile(Path(__file__).resolve().parents[2] / "Makefile", tmp_path / "Makefile")
     mine, made = (
         tmp_path / "build" / "before_update" / "2026" / "mine.ipynb",
