@@ -23,6 +23,7 @@ from markdown_it import MarkdownIt
 from matplotlib import pyplot
 from matplotlib.font_manager import FontProperties
 from matplotlib.mathtext import math_to_image
+from matplotlib.text import Text
 from mdit_py_plugins.attrs import attrs_block_plugin
 from mdit_py_plugins.container import container_plugin
 from mdit_py_plugins.dollarmath import dollarmath_plugin
@@ -30,10 +31,11 @@ from mdit_py_plugins.front_matter import front_matter_plugin
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
-from vectors import in_our_typeface
+from vectors import in_our_typeface, svg_width, text_sizes
 
 PX_PER_INCH = 96  # CSS; so a figure's 18 pt text is 24 px high on a 1280 x 720 slide
 INK = "#1c2331"
+LEAST_PT = 15  # of text in a figure: 20 px on the slide
 # The notebooks' pictures have 12 pt text at 110 dots per inch, which is 18 px: made larger, but not larger than a slide's body.
 PICTURE_ZOOM, PICTURE_ZOOM_LEAST, PICTURE_ROOM = 1.1, 1.04, (1150, 520)
 
@@ -140,12 +142,22 @@ def picture(source, alt):
     width, height = (round(zoom * pixels) for pixels in size)
     where = f'data-figure="{html.escape(source)}" width="{width}" height="{height}"'
     vectors = isinstance(drawn, str)
+    if vectors:
+        check_vectors(source, drawn, width)
     uri = (
         data_uri(in_our_typeface(drawn).encode(), "image/svg+xml")
         if vectors
         else data_uri(drawn, "image/png")
     )
     return f'<img class="figure" {where} alt="{alt}" src="{uri}">'
+
+
+def check_vectors(source, svg, pixels):
+    """The text of a notebook's picture must be legible, too. R's is outlines, without sizes."""
+    scale = pixels / svg_width(svg)
+    for words, size in text_sizes(svg).items():
+        if size * scale < LEAST_PT * 4 / 3 - 0.1:
+            raise SlideError(f"{source}: {words!r} has {size * scale:.1f} px on the slide.")
 
 
 def draw(figures, name):
@@ -156,7 +168,16 @@ def draw(figures, name):
         drawn = function()
     for figure in drawn if isinstance(drawn, list) else [drawn]:
         pyplot.close(figure)  # it stays drawable; pyplot need not keep it
+        check_legible(name, figure)
     return drawn
+
+
+def check_legible(name, figure):
+    """Figures are embedded at their true size: their text must be legible from the last row."""
+    for text in figure.findobj(Text):
+        size, words = text.get_fontsize(), text.get_text().strip()
+        if words and text.get_visible() and size < LEAST_PT - 0.1:
+            raise SlideError(f"the figure {name!r}: {words!r} has {size:g} pt, below {LEAST_PT}.")
 
 
 def fence(token):

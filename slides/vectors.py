@@ -74,6 +74,6 @@ def text_sizes(svg: str) -> dict[str, float]:
     return found
 
 
-def width(svg: str) -> float:
-    """Of the picture, in its own units."""
+def svg_width(svg: str) -> float:
+    """The width of the picture, in its own units."""
     return float(re.search(r'viewBox="[-\d.]+ [-\d.]+ ([\d.]+)', svg)[1])
