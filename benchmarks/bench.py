@@ -1,7 +1,8 @@
 """`make bench`: how fast π is, and how fast the kit starts. Writes benchmarks/pi.md.
 
-Every figure is a median of ROUNDS rounds; each round runs all variants one after another, and a ratio is the median of
-the rounds' ratios, because the speed of a machine drifts from minute to minute.
+Every figure is a median of ROUNDS rounds; each round runs all variants one after another, and a
+ratio is the median of the rounds' ratios, because the speed of a machine drifts from minute to
+minute.
 """
 
 import json
@@ -35,7 +36,9 @@ ROUNDS = 3
 
 
 def classic_monte_carlo(n):
-    """Seconds of the serial loop as introductions print it: a circle in a square, one Python step for each sample."""
+    """Seconds of the serial loop as introductions print it: a circle in a square, one Python step
+    for each sample.
+    """
     start = time.perf_counter()
     inside = 0
     for _ in range(n):
@@ -47,7 +50,9 @@ def classic_monte_carlo(n):
 
 
 def lean_monte_carlo(n):
-    """Seconds of the leanest such loop (notebook 01): a quarter circle, no square root, no uniform()."""
+    """Seconds of the leanest such loop (notebook 01): a quarter circle, no square root, no
+    uniform().
+    """
     start = time.perf_counter()
     inside = 0
     for _ in range(n):
@@ -86,7 +91,9 @@ def on_ranks(method, ranks):
 
 
 def on_two_alone(method):
-    """Seconds of two programs at once that share nothing, each with half of the work: of each repeat the slower one's."""
+    """Seconds of two programs at once that share nothing, each with half of the work: of each
+    repeat the slower one's.
+    """
     command = [sys.executable, str(HERE / "pi_worker.py"), method, str(N // 2), "9"]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     return statistics.median(

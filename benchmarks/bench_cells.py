@@ -1,4 +1,6 @@
-"""What the watch costs: an empty `%%px` cell beside ipyparallel's own execute, by ranks. Writes benchmarks/cells.md.
+"""What the watch costs: an empty `%%px` cell beside ipyparallel's own execute, by ranks.
+
+Writes benchmarks/cells.md.
 
 Both in the same process on the same ranks, in turn, so that what else the machine does meets both.
 """

@@ -1,7 +1,10 @@
-"""`make bench`: all-reduces compared, by scripts/allreduce_bench.py. Writes benchmarks/collectives.md.
+"""`make bench`: all-reduces compared, by scripts/allreduce_bench.py.
 
-Each figure is a median of ROUNDS rounds. A round is one mpirun, in which the algorithms of MPI take turns call by call, and
-Horovod and gloo follow. A ratio is the median of the rounds' ratios, because the speed of a machine drifts from minute to minute.
+Writes benchmarks/collectives.md.
+
+Each figure is a median of ROUNDS rounds. A round is one mpirun, in which the algorithms of MPI take
+turns call by call, and Horovod and gloo follow. A ratio is the median of the rounds' ratios,
+because the speed of a machine drifts from minute to minute.
 """
 
 import importlib.metadata
@@ -60,7 +63,10 @@ def run(mpi_options, options):
 
 
 def measure():
-    """Yields the rounds so far, [{(label, bytes): s}]. The experiments run once: they explain, and are in no ratio."""
+    """Yields the rounds so far, [{(label, bytes): s}].
+
+    The experiments run once: they explain, and are in no ratio.
+    """
     rounds = []
     for number in range(ROUNDS):
         print(f"round {number + 1} of {ROUNDS}", flush=True)
@@ -142,7 +148,9 @@ def ratios(rounds):
 
 
 def kept(rounds):
-    """The ring against MPI's own; and the fastest against a copy in memory, which reads and writes what an all-reduce has to."""
+    """The ring against MPI's own; and the fastest against a copy in memory, which reads and writes
+    what an all-reduce has to.
+    """
     ring = [times["mpi", LONG] / times["ring", LONG] for times in rounds]
     copy = [copied(LONG) for _ in rounds]
     best = [

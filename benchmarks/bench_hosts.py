@@ -1,4 +1,6 @@
-"""Ranks on two hosts of this machine: start, `%%px` and stop, and what they cost beside the kernel. Writes benchmarks/hosts.md.
+"""Ranks on two hosts of this machine: start, `%%px` and stop, and what they cost beside the kernel.
+
+Writes benchmarks/hosts.md.
 
 python tools/hosts.py -- python benchmarks/bench_hosts.py
 """
@@ -115,7 +117,9 @@ def row(n, runs) -> list[str]:
 
 
 def paper(measured) -> str:
-    """What FAR ranks would cost on the kernel's host: a line through the fewest and the most ranks that were measured."""
+    """What FAR ranks would cost on the kernel's host: a line through the fewest and the most ranks
+    that were measured.
+    """
     (few, a), (many, b) = min(measured.items()), max(measured.items())
     rows = []
     for runs in (a, b):

@@ -1,7 +1,10 @@
-"""`python benchmarks/bench_limits.py`: π on one core beside what that core can do. Writes benchmarks/limits.md and limits.png.
+"""`python benchmarks/bench_limits.py`: π on one core beside what that core can do.
 
-The core's limits are measured, by loops that g++ turns into vector instructions (core_limits.cpp). Every time is processor time
-of one thread, the least of several rounds: other programs do not count in it, but they do disturb caches and clock.
+Writes benchmarks/limits.md and limits.png.
+
+The core's limits are measured, by loops that g++ turns into vector instructions (core_limits.cpp).
+Every time is processor time of one thread, the least of several rounds: other programs do not count
+in it, but they do disturb caches and clock.
 """
 
 import os
@@ -28,9 +31,11 @@ import cpi  # noqa: E402
 
 N = 10**8
 ROUNDS = 5
-# 4 / (1 + x²), x = (i + 0.5) * step: two operations for x, two for the square and the sum, a division, an addition to the total.
+# 4 / (1 + x²), x = (i + 0.5) * step: two operations for x, two for the square and the sum, a
+# division, an addition to the total.
 OPERATIONS = 6
-# Of whole arrays, each operation reads one and writes one; the first only writes, the sum only reads.
+# Of whole arrays, each operation reads one and writes one; the first only writes, the sum only
+# reads.
 BYTES = 8 * (1 + 2 * 5 + 1)
 FLAGS = ["-O3", "-march=native", "-ffast-math", "-mprefer-vector-width=512"]
 CORE = "a loop of g++, all that the vector unit gives"

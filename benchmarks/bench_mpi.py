@@ -1,7 +1,9 @@
-"""`python benchmarks/bench_mpi.py`: scripts/allreduce_bench.py under each MPI library, side by side. Writes benchmarks/mpi.md.
+"""`python benchmarks/bench_mpi.py`: scripts/allreduce_bench.py under each MPI library, side by
+side. Writes benchmarks/mpi.md.
 
-A round starts the program once under each library, one after the other, the next round in another order: a machine that slows
-down slows all of them. Ratios are taken within a round. The environments are those of tools/mpi_environments.py.
+A round starts the program once under each library, one after the other, the next round in another
+order: a machine that slows down slows all of them. Ratios are taken within a round. The
+environments are those of tools/mpi_environments.py.
 """
 
 import json

@@ -1,7 +1,10 @@
-"""Pipelines against their ideal, rings and halos against one process, by hand against by library. Writes benchmarks/parallel.md.
+"""Pipelines against their ideal, rings and halos against one process, by hand against by library.
 
-The programs are the notebooks' own cells (parallel_worker.py). Stages of the schedules sleep, so that four ranks do not fight
-for cores; all else computes, on two ranks. Every round runs all; a ratio is taken within a round; the rounds' median is shown.
+Writes benchmarks/parallel.md.
+
+The programs are the notebooks' own cells (parallel_worker.py). Stages of the schedules sleep, so
+that four ranks do not fight for cores; all else computes, on two ranks. Every round runs all; a
+ratio is taken within a round; the rounds' median is shown.
 """
 
 import argparse

@@ -1,7 +1,10 @@
-"""The planner against 20 layouts run on 4 ranks, and against published figures. Writes benchmarks/plan.md.
+"""The planner against 20 layouts run on 4 ranks, and against published figures.
 
-Bytes: of the fullest rank, by pi2zero.meters.Memory. Seconds: the shortest of the rounds' medians, of the slowest rank; the same
-for what calibrates the machine: a step of the whole model on one rank alone and on all at once, Adam, all-reduces of three sizes.
+Writes benchmarks/plan.md.
+
+Bytes: of the fullest rank, by pi2zero.meters.Memory. Seconds: the shortest of the rounds' medians,
+of the slowest rank; the same for what calibrates the machine: a step of the whole model on one rank
+alone and on all at once, Adam, all-reduces of three sizes.
 """
 
 import argparse
@@ -62,7 +65,10 @@ def report_of(worker, **options):
 
 
 def machine_of(rounds):
-    """The machine as measured: the best of all rounds. Nothing travels behind computing here: the same cores do both."""
+    """The machine as measured: the best of all rounds.
+
+    Nothing travels behind computing here: the same cores do both.
+    """
     best = {
         name: min(one["machine"][name] for one in rounds)
         for name in ("alone", "together", "update")
@@ -90,7 +96,9 @@ def head(*names):
 
 
 def predicted_bytes(layout):
-    """Without buffers; but where layers are made again, what is measured has all that is in flight then (plan_worker.py)."""
+    """Without buffers; but where layers are made again, what is measured has all that is in flight
+    then (plan_worker.py).
+    """
     parts = costs.bytes_per_rank(model(), layout, BATCH)
     return sum(parts.values()) - (parts["buffers"] if layout.recompute == "none" else 0)
 
@@ -145,7 +153,10 @@ def times_of(rounds):
 
 
 def kept(found):
-    """For figures.json. Each round is calibrated and compared by itself, so that its spread is that of a whole run."""
+    """For figures.json.
+
+    Each round is calibrated and compared by itself, so that its spread is that of a whole run.
+    """
     pairs = zip(LAID, found["bytes"], strict=True)
     off = max(
         abs(predicted_bytes(layout) / measured_bytes(held) - 1) for layout, (held, _) in pairs

@@ -1,4 +1,6 @@
-"""Ten attendees at once on this machine, by the hub, in notebook 02. Writes benchmarks/room.md. Root; see docs/room.md.
+"""Ten attendees at once on this machine, by the hub, in notebook 02. Writes benchmarks/room.md.
+
+Root; see docs/room.md.
 
 make hub CONFIG=install && .venv/bin/python benchmarks/bench_room.py
 """
@@ -32,7 +34,10 @@ ALL_MINE = "assert cluster.view['secret'] == [{name!r}] * 4 and cluster.view['wh
 
 @dataclass
 class Told:
-    """What is measured of a person. Seconds since the room was opened, or of a part; bytes and tasks at their peak."""
+    """What is measured of a person.
+
+    Seconds since the room was opened, or of a part; bytes and tasks at their peak.
+    """
 
     opened: float = 0.0
     notebook: float = 0.0
@@ -84,7 +89,9 @@ def attend(person, told: Told, notebook: str, everybody, together: threading.Bar
 
 
 def measure(count: int, notebook: str):
-    """({name: Told}, the strangers' answers, seconds until all have stopped, bytes of the hub and its proxy, what is left)"""
+    """({name: Told}, the strangers' answers, seconds until all have stopped, bytes of the hub and
+    its proxy, what is left)
+    """
     with room.make_users(count) as passwords, room.run_hub() as (address, proxy, process, _):
         people = room.attendees(address, passwords)
         told = {one.name: Told() for one in people}
@@ -120,7 +127,8 @@ def hub_processes(pid: int):
     return [hub, *(child for child in hub.children() if child.uids().real == os.getuid())]
 
 
-# --- the page -----------------------------------------------------------------------------------------------------------
+# --- the page
+# -----------------------------------------------------------------------------------------------------------
 
 TEXT = """# A room of people
 

@@ -1,6 +1,8 @@
-"""200 rounds of start, run, break at random, go on, stop: does anything grow? Writes benchmarks/soak.md and soak.png.
+"""200 rounds of start, run, break at random, go on, stop: does anything grow? Writes
+benchmarks/soak.md and soak.png.
 
-150 rounds in one kernel that is never restarted, then 50 that restart it, too. The same seed breaks the same things.
+150 rounds in one kernel that is never restarted, then 50 that restart it, too. The same seed breaks
+the same things.
 """
 
 import argparse
@@ -65,7 +67,9 @@ def soak(count, seed, names):
 
 
 def growth(values):
-    """How much the fitted line rises from the first to the last round; to a hundredth: the fit of equal values is not quite 0."""
+    """How much the fitted line rises from the first to the last round; to a hundredth: the fit of
+    equal values is not quite 0.
+    """
     return round(float(np.polyfit(range(len(values)), values, 1)[0] * (len(values) - 1)), 2) + 0.0
 
 
@@ -107,8 +111,9 @@ def draw(one_kernel, restarted):
 
 
 def kept(found, restarted):
-    """The figures: what grew in one kernel, and the start's time in its second half over its first; and what has come to stay
-    on the machine (not in a kernel) while kernels were restarted."""
+    """The figures: what grew in one kernel, and the start's time in its second half over its first;
+    and what has come to stay on the machine (not in a kernel) while kernels were restarted.
+    """
     after = found[WARM:]
     middle = len(after) // 2
     starts = [one["start"] for one in after]

@@ -1,8 +1,10 @@
-"""From `git clone` to JupyterLab that answers, nothing cached, by root and by an ordinary user. Writes benchmarks/start.md.
+"""From `git clone` to JupyterLab that answers, nothing cached, by root and by an ordinary user.
 
-Each clone is made of what is committed, from a copy that everybody may read, with a home folder of its own. As root, an
-ordinary user is made for the second half and removed afterwards. pip's time is that of a clone whose lock does not have uv: then
-the set-up falls back to pip.
+Writes benchmarks/start.md.
+
+Each clone is made of what is committed, from a copy that everybody may read, with a home folder of
+its own. As root, an ordinary user is made for the second half and removed afterwards. pip's time is
+that of a clone whose lock does not have uv: then the set-up falls back to pip.
 """
 
 import argparse
@@ -90,7 +92,8 @@ class Person:
 
     @contextlib.contextmanager
     def lab(self, folder, bare=False):
-        """`make lab`; gives the seconds until JupyterLab answers with its token, those of the processor, and the terminal.
+        """`make lab`; gives the seconds until JupyterLab answers with its token, those of the
+        processor, and the terminal.
 
         bare: JupyterLab alone, with nothing of the kit's around it.
         """
@@ -123,7 +126,9 @@ class Person:
             self.end_all()
 
     def end_all(self):
-        """Ends what goes on beside JupyterLab and outlives it: it would disturb what comes next, and its user could not go."""
+        """Ends what goes on beside JupyterLab and outlives it: it would disturb what comes next,
+        and its user could not go.
+        """
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
@@ -176,7 +181,9 @@ def ordinary_user():
 
 
 def measure(name, build, without_uv=False):
-    """{what: seconds} for one person with an empty home. build: also wait until everything is compiled."""
+    """{what: seconds} for one person with an empty home. build: also wait until everything is
+    compiled.
+    """
     found = {}
     with tempfile.TemporaryDirectory(
         dir="/tmp", prefix="start-", ignore_cleanup_errors=True

@@ -1,7 +1,10 @@
-"""300,000 stories of CNN/DailyMail's length on two ranks: what reading and tokenizing them takes. Writes benchmarks/stories.md.
+"""300,000 stories of CNN/DailyMail's length on two ranks: what reading and tokenizing them takes.
 
-The stories are the kit's own, joined until they have about 780 words, and repeated with a number in front: as many different
-files of text as it takes, none of them anybody's. One folder of JSON lines, as a user would name by PI2ZERO_DAILYMAIL.
+Writes benchmarks/stories.md.
+
+The stories are the kit's own, joined until they have about 780 words, and repeated with a number in
+front: as many different files of text as it takes, none of them anybody's. One folder of JSON
+lines, as a user would name by PI2ZERO_DAILYMAIL.
 """
 
 import argparse
@@ -23,7 +26,10 @@ RANKS, JOINED, DIFFERENT = 2, 14, 1000  # stories in an article; articles that a
 
 
 def write(folder, count):
-    """train.jsonl with `count` stories, and small validation and test sets. Returns the words of an article on average."""
+    """train.jsonl with `count` stories, and small validation and test sets.
+
+    Returns the words of an article on average.
+    """
     short = news.stories("train", JOINED * DIFFERENT)
     groups = [short[at : at + JOINED] for at in range(0, len(short), JOINED)]
     articles = [" ".join(story["article"] for story in group) for group in groups]

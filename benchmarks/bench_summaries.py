@@ -1,4 +1,5 @@
-"""Summarization on two cores: tokens per second by ranks and stage, ROUGE after minutes of training, a network that is not there.
+"""Summarization on two cores: tokens per second by ranks and stage, ROUGE after minutes of
+training, a network that is not there.
 
 Writes benchmarks/summaries.md. Nothing is chosen here: the test stories are scored once a run.
 """
@@ -154,7 +155,10 @@ def row(label, steps, result):
 
 
 def offline_rows(rounds):
-    """Lines of the table of seconds until the stories are there. The hub is a socket that takes connections and says nothing."""
+    """Lines of the table of seconds until the stories are there.
+
+    The hub is a socket that takes connections and says nothing.
+    """
     with socket.create_server(("127.0.0.1", 0)) as silent, tempfile.TemporaryDirectory() as home:
         hub = {"HF_ENDPOINT": f"http://127.0.0.1:{silent.getsockname()[1]}", "HF_HOME": home}
         found = {"not asked (download=False)": [], "asked, no answer": []}

@@ -1,9 +1,12 @@
-"""Two ranks against one, one thread each: DDP, Horovod, by hand, and two independent runs. Writes benchmarks/training.md.
+"""Two ranks against one, one thread each: DDP, Horovod, by hand, and two independent runs.
 
-The independent runs (--method single on two ranks) do not communicate: what they lose, the machine takes (memory bandwidth,
-caches, clock), and no method can do better. Where a method loses the rest, training_explained.md says.
-A machine's pace drifts within seconds, so all programs are there at once, and take turns of STEPS steps; the others are stopped
-(SIGSTOP). A rate is all steps of a round's turns by all their seconds; a ratio is of one round.
+Writes benchmarks/training.md.
+
+The independent runs (--method single on two ranks) do not communicate: what they lose, the machine
+takes (memory bandwidth, caches, clock), and no method can do better. Where a method loses the rest,
+training_explained.md says. A machine's pace drifts within seconds, so all programs are there at
+once, and take turns of STEPS steps; the others are stopped (SIGSTOP). A rate is all steps of a
+round's turns by all their seconds; a ratio is of one round.
 """
 
 import argparse
@@ -38,9 +41,11 @@ MPIRUN, HOROVODRUN = (
     ["horovodrun", "--gloo", "-np", "{ranks}"],
 )
 ALONE, CEILING = "one rank", "two independent runs (ceiling)"
-LOCKSTEP = "the same, if each step waited for the slower rank"  # what every method does that keeps the ranks together
+# what every method does that keeps the ranks together
+LOCKSTEP = "the same, if each step waited for the slower rank"
 YIELDS = "Horovod, MPI that yields, a cycle of 10 ms"
-# Memory that a step has freed stays with the process (mallopt(3)). Else each step asks the kernel for it again, page by page.
+# Memory that a step has freed stays with the process (mallopt(3)). Else each step asks the kernel
+# for it again, page by page.
 KEPT_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**34)}
 VARIANTS = {  # name in the page: method, ranks, launcher, environment
     ALONE: ("single", 1, MPIRUN, {}),

@@ -1,9 +1,12 @@
-"""ZeRO on two ranks: a step of each stage against DDP's; the largest model under a limit of memory. Writes benchmarks/zero.md.
+"""ZeRO on two ranks: a step of each stage against DDP's; the largest model under a limit of memory.
 
-Step times: all variants in one process after another, ROUNDS times; a variant is compared with DDP of the same round.
-Largest model: each rank may add LIMIT bytes (setrlimit, RLIMIT_DATA) to what it has when DeepSpeed is loaded. A model of
-layers of 1024 x 1024 is built and trained for two steps, with as many layers as fit, to STEP of the prediction.
-Peaks: the same on four ranks without a limit, and what each phase adds at its fullest moment.
+Writes benchmarks/zero.md.
+
+Step times: all variants in one process after another, ROUNDS times; a variant is compared with DDP
+of the same round. Largest model: each rank may add LIMIT bytes (setrlimit, RLIMIT_DATA) to what it
+has when DeepSpeed is loaded. A model of layers of 1024 x 1024 is built and trained for two steps,
+with as many layers as fit, to STEP of the prediction. Peaks: the same on four ranks without a
+limit, and what each phase adds at its fullest moment.
 """
 
 import argparse
@@ -71,7 +74,9 @@ def worker(ranks, *options, timeout=900):
 
 
 def step_rows(rounds):
-    """Lines of the table of step times, and its figures: those of the larger model, each ratio of one round."""
+    """Lines of the table of step times, and its figures: those of the larger model, each ratio of
+    one round.
+    """
     rows, kept = [], []
     for size, options in SIZES.items():
         found = [worker(2, "steps", *options) for _ in range(rounds)]
@@ -97,7 +102,9 @@ def step_rows(rounds):
 
 
 def largest(ranks, stage):
-    """(predicted parameters, largest that was trained): up from FIRST until one does not fit, or down until one does."""
+    """(predicted parameters, largest that was trained): up from FIRST until one does not fit, or
+    down until one does.
+    """
     predicted = float(costs.largest_model(LIMIT, ranks, stage))
 
     def fits(steps):
@@ -153,7 +160,9 @@ def largest_rows(counts):
 
 
 def peak_rows():
-    """Lines of the table of what each saving changes at stage 3 on 4 ranks; the last one is the allocator's."""
+    """Lines of the table of what each saving changes at stage 3 on 4 ranks; the last one is the
+    allocator's.
+    """
     size, rows = ("--width", 1024, "--layers", PEAK_LAYERS, "--stage", 3, "--batch", 4), []
     for count in range(len(SAVED) + 1):
         found = worker(4, "peaks", *size, "--save", *SAVED[:count])

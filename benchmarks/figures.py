@@ -1,4 +1,6 @@
-"""The few figures of each benchmark, kept in figures.json with the conditions of their run. pages.py makes pages of them."""
+"""The few figures of each benchmark, kept in figures.json with the conditions of their run.
+pages.py makes pages of them.
+"""
 
 import datetime
 import json
@@ -30,10 +32,11 @@ CHANGED = (
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured number. low and high: of its repeats. wanted: None, or a bound: at most if less is better, else at least.
+    """One measured number. low and high: of its repeats. wanted: None, or a bound: at most if less
+    is better, else at least.
 
-    beside: what the machine can do, or what it is measured against, in words; no figure stands alone. (What others published of
-    the like stands in published.toml.)
+    beside: what the machine can do, or what it is measured against, in words; no figure stands
+    alone. (What others published of the like stands in published.toml.)
     """
 
     what: str
@@ -52,7 +55,9 @@ class Figure:
         return self.value <= self.wanted if self.less_is_better else self.value >= self.wanted
 
     def within(self, other, drift):
-        """Whether this median lies in the other run's spread, made wider on each side by drift, a share."""
+        """Whether this median lies in the other run's spread, made wider on each side by drift, a
+        share.
+        """
         return other.low / (1 + drift) <= self.value <= other.high * (1 + drift)
 
     def worse_than(self, old, drift):
@@ -69,7 +74,9 @@ def of(what, unit, values, **more):
 
 
 def keep(page, figures, load):
-    """Puts the figures of a benchmark into figures.json. page: its page without .md; load: of the machine before its start."""
+    """Puts the figures of a benchmark into figures.json. page: its page without .md; load: of the
+    machine before its start.
+    """
     conditions = {
         "date": str(datetime.date.today()),
         "cores": limits.cores(),

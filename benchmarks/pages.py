@@ -1,8 +1,10 @@
-"""The pages of all kept figures: `python benchmarks/pages.py` writes README.md, machines.md and figures.png beside this file.
+"""The pages of all kept figures: `python benchmarks/pages.py` writes README.md, machines.md and
+figures.png beside this file.
 
-`make bench` puts the former figures aside (`--aside`) and in the end names what got worse (`--compare`): the new median lies
-beyond the old spread, on the wrong side. Two runs differ by more than the repeats of one: how much more is measured, from the
-runs in machines/ that one kind of computer made (`drift`). A whole run is kept there as NAME.json.
+`make bench` puts the former figures aside (`--aside`) and in the end names what got worse
+(`--compare`): the new median lies beyond the old spread, on the wrong side. Two runs differ by more
+than the repeats of one: how much more is measured, from the runs in machines/ that one kind of
+computer made (`drift`). A whole run is kept there as NAME.json.
 """
 
 import argparse
@@ -92,7 +94,8 @@ def text(found):
 
 
 def draw(found):
-    """Each figure that has a bound, as a multiple of the bound: to the right of the line is better than wanted.
+    """Each figure that has a bound, as a multiple of the bound: to the right of the line is better
+    than wanted.
 
     A growth of nothing is no multiple of anything: it stands in the table only.
     """
@@ -143,7 +146,9 @@ def flat(found):
 
 
 def computer(found, pages=None):
-    """On what these pages were measured, processors and Pythons in words. Without pages: `make bench`, which has no soak."""
+    """On what these pages were measured, processors and Pythons in words. Without pages: `make
+    bench`, which has no soak.
+    """
     ran = [run for page, (run, _) in found.items() if (page in pages if pages else page != "soak")]
     return " and ".join(sorted({f"{run.get('processor', '')}, {run['machine']}" for run in ran}))
 
@@ -154,9 +159,11 @@ def pairs(runs):
 
 
 def drift(runs):
-    """How far two runs on one kind of computer lie apart: the share by which nine in ten medians differ at most.
+    """How far two runs on one kind of computer lie apart: the share by which nine in ten medians
+    differ at most.
 
-    One share for all figures: between two runs a figure of its own has too few values. 0 where there are no two such runs.
+    One share for all figures: between two runs a figure of its own has too few values. 0 where
+    there are no two such runs.
     """
     apart = []
     for one, other in pairs(runs):
@@ -166,13 +173,18 @@ def drift(runs):
 
 
 def differ(one, other):
-    """By what share the larger of two medians is larger than the other, whichever was first; 0 if one of them is 0."""
+    """By what share the larger of two medians is larger than the other, whichever was first; 0 if
+    one of them is 0.
+    """
     low, high = sorted([one.value, other.value])
     return high / low - 1 if low > 0 else 0.0
 
 
 def compare(before, now):
-    """Sentences on what got worse. The soak's growths, most of them 0, are so by what is wanted alone."""
+    """Sentences on what got worse.
+
+    The soak's growths, most of them 0, are so by what is wanted alone.
+    """
     old, wider = flat(before), drift(kept())
 
     def worse(page, figure, was):
@@ -214,7 +226,9 @@ def other_computers(before, now):
 
 
 def agreement(one, other, wider):
-    """A sentence on two runs on one kind of computer: of which figures the second lies within the spread of the first."""
+    """A sentence on two runs on one kind of computer: of which figures the second lies within the
+    spread of the first.
+    """
     old, new = flat(one), flat(other)
     both = [key for key in old if key in new]
     out = {key: differ(old[key], new[key]) for key in both if not new[key].within(old[key], wider)}
@@ -226,7 +240,9 @@ def agreement(one, other, wider):
 
 
 def agreements(runs):
-    """What runs on one kind of computer say of each other, by the drift that *other* computers' runs show: none judges itself."""
+    """What runs on one kind of computer say of each other, by the drift that *other* computers'
+    runs show: none judges itself.
+    """
     for a, b in pairs(runs):
         wider = drift(
             {name: run for name, run in runs.items() if computer(run) != computer(runs[a])}

@@ -1,6 +1,8 @@
-"""What bench_parallel.py runs on 4 MPI ranks: the notebooks' own cells, and libraries that do the same; seconds, round by round.
+"""What bench_parallel.py runs on 4 MPI ranks: the notebooks' own cells, and libraries that do the
+same; seconds, round by round.
 
-A rank that has no part in a measurement waits asleep: two of the four then have a core each on a machine of two.
+A rank that has no part in a measurement waits asleep: two of the four then have a core each on a
+machine of two.
 """
 
 import argparse
@@ -138,7 +140,9 @@ def best(work, repeats):
 
 
 class Schedules:
-    """Notebook 11: stages that sleep. seconds(): {schedule: s from the first action of all ranks to the last}."""
+    """Notebook 11: stages that sleep. seconds(): {schedule: s from the first action of all ranks to
+    the last}.
+    """
 
     def __init__(self, me):
         from common import digits
@@ -206,7 +210,9 @@ class Schedules:
 
 
 class Pairs:
-    """What two ranks do by hand and by a library, or beside one process's kernel. seconds(): {name: s}."""
+    """What two ranks do by hand and by a library, or beside one process's kernel. seconds(): {name:
+    s}.
+    """
 
     def __init__(self, me):
         two = me.__class__(me.rank, 2, me.local_rank, me.device, me.backend)
@@ -289,7 +295,9 @@ class Pairs:
         }
 
     def attention(self, repeats, tokens=2048):
-        """Causal attention, 4 heads of 32, forward and backward: one process, plain and fused; the ring on two ranks."""
+        """Causal attention, 4 heads of 32, forward and backward: one process, plain and fused; the
+        ring on two ranks.
+        """
         book, rank = self.tensors, self.me.rank
         whole = [book["random"](4, tokens, 32, seed=seed) for seed in range(3)]
         parts = [book["mine"](x, 1) for x in whole] if rank < 2 else None
@@ -304,7 +312,9 @@ class Pairs:
         return self.timed("attention", kernels, repeats)
 
     def halo(self, repeats, side=768):
-        """A convolution of 16 channels, 3 x 3, forward and backward: one process; two strips; the exchange alone."""
+        """A convolution of 16 channels, 3 x 3, forward and backward: one process; two strips; the
+        exchange alone.
+        """
         book, rank = self.space, self.me.rank
         layer, x = book["PreConv"](16, 16, 3, 1, 1), torch.rand(1, 16, side, side)
         line = book["Line"](2, [0, 1], book["edges_of"](side, 2))

@@ -1,7 +1,9 @@
-"""Time π on the ranks of one `mpirun`: `mpirun -n 2 python benchmarks/pi_worker.py METHOD N REPEATS`.
+"""Time π on the ranks of one `mpirun`: `mpirun -n 2 python benchmarks/pi_worker.py METHOD N
+REPEATS`.
 
-Rank 0 prints the seconds of each repeat as JSON: from the barrier at which all ranks have started to the reduced sum,
-so without the start of the processes. METHOD is midpoint (scripts/cpi.py) or monte_carlo (notebook 01, in chunks).
+Rank 0 prints the seconds of each repeat as JSON: from the barrier at which all ranks have started
+to the reduced sum, so without the start of the processes. METHOD is midpoint (scripts/cpi.py) or
+monte_carlo (notebook 01, in chunks).
 """
 
 import json

@@ -1,6 +1,8 @@
-"""The transformer of bench_plan.py, and its parts on a rank: tensor parallelism by hand, ring attention, ZeRO-1 and 2.
+"""The transformer of bench_plan.py, and its parts on a rank: tensor parallelism by hand, ring
+attention, ZeRO-1 and 2.
 
-The ways are those of notebooks 09, 11 and 11a, with a batch; that they are right is checked in each run (plan_worker.py).
+The ways are those of notebooks 09, 11 and 11a, with a batch; that they are right is checked in each
+run (plan_worker.py).
 """
 
 import math
@@ -68,7 +70,10 @@ class Leave(torch.autograd.Function):
 
 
 def rotate(tensors, group):
-    """Each tensor to the right neighbour of the ring; returns those of the left one. All parts are equally long."""
+    """Each tensor to the right neighbour of the ring; returns those of the left one.
+
+    All parts are equally long.
+    """
     rank, size = dist.get_rank(group), dist.get_world_size(group)
     right, left = (dist.get_global_rank(group, (rank + step) % size) for step in (1, -1))
     received = [torch.empty_like(t, memory_format=torch.contiguous_format) for t in tensors]
@@ -135,7 +140,9 @@ class RingAttention(torch.autograd.Function):
 
 
 class Block(nn.Module):
-    """Layer norm, attention, layer norm, MLP; the heads and the MLP's columns of this rank of the tensor group."""
+    """Layer norm, attention, layer norm, MLP; the heads and the MLP's columns of this rank of the
+    tensor group.
+    """
 
     def __init__(self, size, ways):
         super().__init__()
@@ -219,10 +226,11 @@ def layers_of(size, ways):
 
 
 class Dealt:
-    """Gradients summed over a group, Adam on all parameters (stage 0) or on this rank's part (1, 2), parameters gathered.
+    """Gradients summed over a group, Adam on all parameters (stage 0) or on this rank's part (1,
+    2), parameters gathered.
 
-    Stage 1 has one flat array of parameters and one of gradients; stage 2 one of parameters for each unit, and reduces a unit's
-    gradients as soon as backward has made them.
+    Stage 1 has one flat array of parameters and one of gradients; stage 2 one of parameters for
+    each unit, and reduces a unit's gradients as soon as backward has made them.
     """
 
     def __init__(self, units, group, stage, lr):

@@ -1,8 +1,10 @@
-"""The planner's figures beside published ones: inputs, assumptions, what comes out, and why it differs. Pure; for bench_plan.py.
+"""The planner's figures beside published ones: inputs, assumptions, what comes out, and why it
+differs. Pure; for bench_plan.py.
 
-Sources: Megatron: D. Narayanan et al., SC21, arXiv:2104.04473, table 1. Korthikanti: arXiv:2205.05198, tables 3 and 5. MT-NLG:
-S. Smith et al., arXiv:2201.11990, section 2.4. GEMS, Hy-Fi, Summit, Frontera: costs.PUBLISHED, and talks of Ohio State
-University (their hours). What a source does not say is assumed here, in the open; what could not be read again, too.
+Sources: Megatron: D. Narayanan et al., SC21, arXiv:2104.04473, table 1. Korthikanti:
+arXiv:2205.05198, tables 3 and 5. MT-NLG: S. Smith et al., arXiv:2201.11990, section 2.4. GEMS,
+Hy-Fi, Summit, Frontera: costs.PUBLISHED, and talks of Ohio State University (their hours). What a
+source does not say is assumed here, in the open; what could not be read again, too.
 """
 
 from typing import NamedTuple
@@ -10,13 +12,16 @@ from typing import NamedTuple
 from pi2zero import costs
 
 PEAK = 312e12  # A100, bf16 with fp32 sums
-# Share of the peak that large products reach, with what stands between them. Chosen once, for Korthikanti's 175 B.
+# Share of the peak that large products reach, with what stands between them. Chosen once, for
+# Korthikanti's 175 B.
 REACHED = 0.63
 SEQUENCE, WORDS = 2048, 51_200
 
 
 def dgx(ranks, memory=80e9):
-    """DGX A100s: 8 GPUs, NVLink of 300 GB/s a direction, one HDR InfiniBand of 25 GB/s a GPU; 80 % of both reached."""
+    """DGX A100s: 8 GPUs, NVLink of 300 GB/s a direction, one HDR InfiniBand of 25 GB/s a GPU; 80 %
+    of both reached.
+    """
     return costs.Machine(
         ranks,
         8,
@@ -29,8 +34,10 @@ def dgx(ranks, memory=80e9):
     )
 
 
-# layers, width, heads, tensor, pipeline, chunks, GPUs, batch, published share of the peak (model and recomputed operations).
-# Chunks: the table says "interleaved", not how often. Assumed: the fewest, at least two, that cut a rank's layers evenly.
+# layers, width, heads, tensor, pipeline, chunks, GPUs, batch, published share of the peak (model
+# and recomputed operations).
+# Chunks: the table says "interleaved", not how often. Assumed: the fewest, at least two, that cut a
+# rank's layers evenly.
 MEGATRON = {
     "1.7 B": (24, 2304, 24, 1, 1, 1, 32, 512, 0.44),
     "3.6 B": (30, 3072, 32, 2, 1, 1, 64, 512, 0.44),
@@ -50,11 +57,13 @@ KORTHIKANTI = {
     "530 B": (105, 20_480, 128, 35, 3, 280, 280, 1, 49.05),
     "1 T": (128, 25_600, 160, 64, 1, 512, 512, 1, 94.42),
 }
-# The same four models in the same table without full recomputing (sequence parallelism, attention alone made again): seconds
+# The same four models in the same table without full recomputing (sequence parallelism, attention
+# alone made again): seconds
 PRESENT_WORK = {"22 B": 1.10, "175 B": 13.75, "530 B": 37.83, "1 T": 71.49}
 # and the share of the peak that the table gives for it: the model's operations only
 PRESENT_SHARE = {"22 B": 0.415, "175 B": 0.514, "530 B": 0.560, "1 T": 0.563}
-# GPUs, published seconds of 1,920 samples, published operations/s of a GPU: 105 layers, tensor 8, pipeline 35
+# GPUs, published seconds of 1,920 samples, published operations/s of a GPU: 105 layers, tensor 8,
+# pipeline 35
 MT_NLG = {
     "280 servers": (2240, 60.1, 126e12),
     "350 servers": (2800, 50.2, 121e12),
@@ -82,11 +91,11 @@ def hardware_share(model, layout, machine, batch):
 
 
 class Run(NamedTuple):
-    """A published run beside the planner. published, predicted: s of a step, or a share of the peak. held: GB of the fullest
-    rank.
+    """A published run beside the planner. published, predicted: s of a step, or a share of the
+    peak. held: GB of the fullest rank.
 
-    inputs: a cell for each of INPUTS. share: of the peak, the model's operations only (model FLOPs utilisation), published (by
-    arithmetic from `published`) and predicted (costs.utilisation).
+    inputs: a cell for each of INPUTS. share: of the peak, the model's operations only (model FLOPs
+    utilisation), published (by arithmetic from `published`) and predicted (costs.utilisation).
     """
 
     name: str
@@ -110,7 +119,9 @@ INPUTS = (
 
 
 def run(name, shape, layout, batch, published, seconds=True):
-    """The Run of a model of that shape (layers, width, heads); published: seconds, or the share of the peak with recomputing."""
+    """The Run of a model of that shape (layers, width, heads); published: seconds, or the share of
+    the peak with recomputing.
+    """
     model, machine = gpt(*shape), dgx(layout.ranks)
     predicted = (
         total(model, layout, machine, batch)
@@ -134,7 +145,10 @@ def run(name, shape, layout, batch, published, seconds=True):
 
 
 def megatron_rows():
-    """Table 1, interleaved. Assumed: one sample a micro-batch (4 without a pipeline), how often stages are cut."""
+    """Table 1, interleaved.
+
+    Assumed: one sample a micro-batch (4 without a pipeline), how often stages are cut.
+    """
     for name, (layers, width, heads, t, p, chunks, gpus, batch, published) in MEGATRON.items():
         schedule = "interleaved" if chunks > 1 else "1f1b"
         ways = {"micro_batch": 4 if p == 1 else 1, "schedule": schedule, "chunks": chunks}
@@ -176,7 +190,8 @@ def mt_nlg_rows():
 
 
 def agreement_rows():
-    """(what, by its source, by arithmetic from other published figures): do the figures agree among themselves?
+    """(what, by its source, by arithmetic from other published figures): do the figures agree among
+    themselves?
 
     No planner: operations of a step over GPUs, peak and seconds.
     """
@@ -213,7 +228,10 @@ def agreement_rows():
 
 
 def gems_rows():
-    """(name, published speed-up over Basic, predicted). Equal stages on 4 GPUs, backward twice forward; Hybrid: 32 replicas."""
+    """(name, published speed-up over Basic, predicted).
+
+    Equal stages on 4 GPUs, backward twice forward; Hybrid: 32 replicas.
+    """
 
     def seconds(schedule, count):
         block = costs.Layer(params_replicated=1, flops=1e9, output_bytes=1)
@@ -228,9 +246,12 @@ def gems_rows():
 
 
 def data_rows():
-    """(name, published efficiency, predicted, what was assumed): data parallelism of images, on V100 or CPUs."""
+    """(name, published efficiency, predicted, what was assumed): data parallelism of images, on
+    V100 or CPUs.
+    """
     gradients = 4 * costs.PARAMETERS["ResNet-50"]
-    # Summit: 3 s an epoch of 1.28 million images, against 334 images/s on one V100 (the same talks); 2 x 12.5 GB/s a node of 6.
+    # Summit: 3 s an epoch of 1.28 million images, against 334 images/s on one V100 (the same
+    # talks); 2 x 12.5 GB/s a node of 6.
     summit = {
         "compute": 32 / 334,
         "nbytes": gradients,
@@ -244,7 +265,8 @@ def data_rows():
         float(costs.scaling_efficiency(1536, **summit)),
         "batch 32 a GPU",
     )
-    # Frontera: the talks give 260,000 images/s, the abstract 250,000; no rate of one node. Assumed: 130 images/s a node.
+    # Frontera: the talks give 260,000 images/s, the abstract 250,000; no rate of one node. Assumed:
+    # 130 images/s a node.
     frontera = {
         "compute": 32 * 4 / 130,
         "nbytes": gradients,
@@ -259,7 +281,8 @@ def data_rows():
         predicted,
         "130 images/s a node, 4 ranks on it, batch 32 each",
     )
-    # Hy-Fi: neither network nor batch of the 94.5 % are in the talk. Assumed: AmoebaNet-D (18, 416), 81 M parameters on 8 GPUs a
+    # Hy-Fi: neither network nor batch of the 94.5 % are in the talk. Assumed: AmoebaNet-D (18,
+    # 416), 81 M parameters on 8 GPUs a
     # replica, so 256 replicas; a step of 0.5 s, and nothing that hides.
     hyfi = {"compute": 0.5, "nbytes": 4 * 81e6 / 8, "alpha": 5e-6, "beta": 1 / (12.5e9 / 4)}
     yield (

@@ -1,4 +1,6 @@
-"""What bench_plan.py runs on 4 MPI ranks: steps of a small transformer in each layout: bytes, seconds; calibration."""
+"""What bench_plan.py runs on 4 MPI ranks: steps of a small transformer in each layout: bytes,
+seconds; calibration.
+"""
 
 import argparse
 import json
@@ -56,7 +58,9 @@ def data(size):
 
 
 class Trainer:
-    """One layout's model on this rank. step() trains once and returns the loss where it is known, else None."""
+    """One layout's model on this rank. step() trains once and returns the loss where it is known,
+    else None.
+    """
 
     def __init__(self, layout, size, look=lambda moment: None):
         self.layout, self.look, self.size = layout, look, size
@@ -153,7 +157,9 @@ class Trainer:
 
 
 def bytes_of(layout, size):
-    """The bytes of the fullest rank by component, the most at any moment; and the losses of two steps, summed over ranks."""
+    """The bytes of the fullest rank by component, the most at any moment; and the losses of two
+    steps, summed over ranks.
+    """
     memory = Memory()
     trainer = Trainer(layout, size, lambda moment: memory.note(moment, trainer.model, trainer.adam))
     losses = []

@@ -1,4 +1,6 @@
-"""What bench_stories.py runs on MPI ranks: it reads a folder's stories, tokenizes them, draws batches; what that held."""
+"""What bench_stories.py runs on MPI ranks: it reads a folder's stories, tokenizes them, draws
+batches; what that held.
+"""
 
 import json
 import re
@@ -19,7 +21,9 @@ BATCHES = 2000  # of 64 stories, read by this rank in a random order
 
 
 def private():
-    """Bytes of memory that are this process's own: without the files that it maps, whose pages the system may take back."""
+    """Bytes of memory that are this process's own: without the files that it maps, whose pages the
+    system may take back.
+    """
     return 1024 * int(re.search(r"RssAnon:\s+(\d+)", Path("/proc/self/status").read_text())[1])
 
 

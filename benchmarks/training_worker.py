@@ -1,6 +1,8 @@
-"""One of the programs of bench_training.py: trains a few steps each time it is its turn, and sleeps in between.
+"""One of the programs of bench_training.py: trains a few steps each time it is its turn, and sleeps
+in between.
 
-Its turn is when FOLDER/goN is there; then each rank writes the seconds of its steps to FOLDER/N.RANK. FOLDER/end ends it.
+Its turn is when FOLDER/goN is there; then each rank writes the seconds of its steps to
+FOLDER/N.RANK. FOLDER/end ends it.
 """
 
 import argparse

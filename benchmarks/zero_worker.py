@@ -1,5 +1,7 @@
-"""What bench_zero.py runs on MPI ranks: `steps` times one training step of each variant; `fits` trains under a memory limit;
-`peaks` says how much each phase of a training adds at its fullest moment."""
+"""What bench_zero.py runs on MPI ranks: `steps` times one training step of each variant; `fits`
+trains under a memory limit; `peaks` says how much each phase of a training adds at its fullest
+moment.
+"""
 
 import argparse
 import contextlib
@@ -35,7 +37,9 @@ VARIANTS = ("DDP", "stage 0", "stage 1", "stage 2", "stage 3")
 
 
 def build(variant, args):
-    """The model; in bf16, or in fp32 first; under zero.Init each layer is dealt out when it is made."""
+    """The model; in bf16, or in fp32 first; under zero.Init each layer is dealt out when it is
+    made.
+    """
     torch.manual_seed(0)
     kind = torch.bfloat16 if "bf16" in args.save else torch.float32
     with (
@@ -92,12 +96,16 @@ def settings(stage, args):
 
 
 def held():
-    """Bytes that this process may write to, as RLIMIT_DATA counts them: not what is only reserved, nor files."""
+    """Bytes that this process may write to, as RLIMIT_DATA counts them: not what is only reserved,
+    nor files.
+    """
     return psutil.Process().memory_info().data
 
 
 def peaks(args):
-    """{phase: bytes that it adds to the start at its fullest moment, of each parameter of the model}"""
+    """{phase: bytes that it adds to the start at its fullest moment, of each parameter of the
+    model}
+    """
     start, found, phase = held(), {}, "build"
 
     def watch():

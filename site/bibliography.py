@@ -1,4 +1,6 @@
-"""The bibliography: bibliography.toml, and for each work the notebooks that cite it, found by its address."""
+"""The bibliography: bibliography.toml, and for each work the notebooks that cite it, found by its
+address.
+"""
 
 import tomllib
 

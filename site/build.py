@@ -1,10 +1,13 @@
-"""`make site`: the notebooks, labs and slides as pages that need no network. Opens with any browser: site/build/html/index.html
+"""`make site`: the notebooks, labs and slides as pages that need no network.
+
+Opens with any browser: site/build/html/index.html
 
     python site/build.py                          everything, into site/build/
     python site/build.py --deck 5_clusters        with this deck only (several times: these decks; --deck none: no slides)
 
-Sphinx and its kin live in .venv-site, on top of the kit's own environment, with the pins of site/requirements.lock. Notebooks are
-shown with their stored outputs; nothing is executed but the slides' own figures.
+Sphinx and its kin live in .venv-site, on top of the kit's own environment, with the pins of
+site/requirements.lock. Notebooks are shown with their stored outputs; nothing is executed but the
+slides' own figures.
 """
 
 import argparse
@@ -27,7 +30,10 @@ DECKS = [part["deck"] for part in PARTS if "deck" in part]
 
 
 def environment(venv=VENV):
-    """The Python of the site's environment, made or brought up to date if need be. Ends with a sentence if that cannot be."""
+    """The Python of the site's environment, made or brought up to date if need be.
+
+    Ends with a sentence if that cannot be.
+    """
     python, done = venv / "bin" / "python", venv / "pi2zero-site"
     kit = sysconfig.get_paths()["purelib"]
     wanted = f"{LOCK.read_text()}{kit}"
@@ -57,7 +63,9 @@ def slides(folder, decks):
 
 
 def link_to_pages(deck, anchors):
-    """In a deck, links to the clone's notebooks become links to the site's pages. anchors: {page: {JupyterLab's: the page's}}."""
+    """In a deck, links to the clone's notebooks become links to the site's pages. anchors: {page:
+    {JupyterLab's: the page's}}.
+    """
 
     def page(match):
         name, words = match[1], match[2] or ""

@@ -1,4 +1,6 @@
-"""Sphinx's settings for the site. build.py stages the sources and runs Sphinx on them; no page loads anything from a network."""
+"""Sphinx's settings for the site. build.py stages the sources and runs Sphinx on them; no page
+loads anything from a network.
+"""
 
 import importlib.util
 import sys
@@ -26,7 +28,8 @@ myst_dmath_allow_digits = False
 myst_heading_anchors = 3
 myst_heading_slug_func = "words.slug"
 
-# Formats that a page has besides what the site shows; links to folders of the kit that are not here are plain text already.
+# Formats that a page has besides what the site shows; links to folders of the kit that are not here
+# are plain text already.
 # `!ls` in a cell is no Python.
 suppress_warnings = ["mystnb.unknown_mime_type", "myst.header", "misc.highlighting_failure"]
 

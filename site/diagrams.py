@@ -1,4 +1,6 @@
-"""Sphinx extension: Mermaid diagrams are drawn while the site is built, by Mermaid's own JavaScript, as SVG in the page."""
+"""Sphinx extension: Mermaid diagrams are drawn while the site is built, by Mermaid's own
+JavaScript, as SVG in the page.
+"""
 
 import re
 import tomllib

@@ -1,4 +1,6 @@
-"""Which page documents a function: functions.toml as a table, and what of it a notebook's cells call."""
+"""Which page documents a function: functions.toml as a table, and what of it a notebook's cells
+call.
+"""
 
 import re
 import tomllib
@@ -8,7 +10,9 @@ LIBRARIES = tomllib.loads(Path(__file__).with_name("functions.toml").read_text()
 
 
 def _spellings():
-    """{a function as pages and cells write it: (its library, its own full name, its documentation)}."""
+    """{a function as pages and cells write it: (its library, its own full name, its
+    documentation)}.
+    """
     found = {}
     for library in LIBRARIES:
         for name in library["names"]:
@@ -24,7 +28,9 @@ SPELLINGS = _spellings()
 
 
 def url_of(code):
-    """The documentation of what inline code such as `comm.Bcast(n, root=0)` begins with; None if the table has no such name."""
+    """The documentation of what inline code such as `comm.Bcast(n, root=0)` begins with; None if
+    the table has no such name.
+    """
     name = re.match(r"(?:with )?([\w.]*\w)", code)
     return SPELLINGS[name[1]][2] if name and name[1] in SPELLINGS else None
 
@@ -44,7 +50,8 @@ def imported(code):
 def called(code):
     """{library: {full name: URL}} of the functions that cells use, in the order of the alphabet.
 
-    A name without a dot counts where it is called; in small letters only if it was imported: `reduce(...)` may be anybody's.
+    A name without a dot counts where it is called; in small letters only if it was imported:
+    `reduce(...)` may be anybody's.
     """
     found, names = {}, imported(code)
     for name, calls in re.findall(r"(?<![\w.\"'])([A-Za-z_][\w.]*\w)(\(?)", code):

@@ -1,7 +1,8 @@
-"""`make links`: asks for every address outside that the site leads to, and lists those that do not answer well.
+"""`make links`: asks for every address outside that the site leads to, and lists those that do not
+answer well.
 
-Where there is no network it says so, and that is no failure. A site that refuses programs (401, 403, 429) is told apart from
-one that is gone.
+Where there is no network it says so, and that is no failure. A site that refuses programs (401,
+403, 429) is told apart from one that is gone.
 """
 
 import argparse
@@ -32,7 +33,9 @@ def answers(address):
 
 
 def asked(source, out):
-    """What came of each address, as Sphinx's linkcheck tells it: dicts with `uri`, `status`, `info`, `filename`, `lineno`."""
+    """What came of each address, as Sphinx's linkcheck tells it: dicts with `uri`, `status`,
+    `info`, `filename`, `lineno`.
+    """
     build.sphinx(build.environment(), "linkcheck", source, out)
     lines = (out / "output.json").read_text().splitlines()
     return [found for found in map(json.loads, lines) if found["uri"].startswith("http")]

@@ -1,6 +1,8 @@
-"""The README's pictures, from what the notebooks have stored: python site/pictures.py writes docs/pictures/.
+"""The README's pictures, from what the notebooks have stored: python site/pictures.py writes
+docs/pictures/.
 
-A report is drawn as text in SVG, plots are the PNG of their cell; badges state what pyproject.toml says.
+A report is drawn as text in SVG, plots are the PNG of their cell; badges state what pyproject.toml
+says.
 """
 
 import base64

@@ -1,6 +1,9 @@
-"""A part's quiz as a page. Each answer unfolds to whether it is right, and why: it needs no script, and works by keyboard.
+"""A part's quiz as a page.
 
-quiz/NUMBER.toml: `about` names the notebook that measured it; `answers` are [mark, answer, why], the mark "+" for the right one.
+Each answer unfolds to whether it is right, and why: it needs no script, and works by keyboard.
+
+quiz/NUMBER.toml: `about` names the notebook that measured it; `answers` are [mark, answer, why],
+the mark "+" for the right one.
 """
 
 import tomllib

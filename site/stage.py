@@ -1,7 +1,9 @@
-"""The site's source tree: the kit's own notebooks, labs and pages as they are, and what a page needs beside them.
+"""The site's source tree: the kit's own notebooks, labs and pages as they are, and what a page
+needs beside them.
 
-A notebook gets alternative texts for its pictures (alt.toml), a fold over outputs that are to be guessed first and over
-answers, and the documentation of what it calls. Nothing is executed: outputs are those that are stored in the kit.
+A notebook gets alternative texts for its pictures (alt.toml), a fold over outputs that are to be
+guessed first and over answers, and the documentation of what it calls. Nothing is executed: outputs
+are those that are stored in the kit.
 """
 
 import copy
@@ -52,7 +54,9 @@ NO_WIDGET = "*An explorer with sliders: they move where the notebook runs. What 
 
 
 def stage(folder):
-    """Write the tree into `folder`; what has not changed keeps its time, and what is gone is removed."""
+    """Write the tree into `folder`; what has not changed keeps its time, and what is gone is
+    removed.
+    """
     wanted = {}
     for path in all_pages():
         wanted[path] = json.dumps(staged(path), ensure_ascii=False)
@@ -83,7 +87,10 @@ def _write(path, content):
 
 
 def with_targets(page, text, pages, wanted):
-    """The page's text, and in `wanted` the files that it links to. A link to a folder of the kit becomes plain text."""
+    """The page's text, and in `wanted` the files that it links to.
+
+    A link to a folder of the kit becomes plain text.
+    """
 
     def keep(match):
         target = os.path.normpath(Path(page).parent / match[1])
@@ -97,7 +104,8 @@ def with_targets(page, text, pages, wanted):
     return LINK.sub(keep, text)
 
 
-# --- notebooks -----------------------------------------------------------------------------------------------------------------
+# --- notebooks
+# -----------------------------------------------------------------------------------------------------------------
 
 
 def staged(path):
@@ -155,7 +163,8 @@ def _documented(called):
     return "\n".join(lines) + "\n"
 
 
-# --- the site's own pages ------------------------------------------------------------------------------------------------------
+# --- the site's own pages
+# ------------------------------------------------------------------------------------------------------
 
 
 def part_page(number, part):

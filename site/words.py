@@ -1,4 +1,6 @@
-"""Sphinx extension: where a page uses a word of the glossary, or a function, for the first time, it is linked."""
+"""Sphinx extension: where a page uses a word of the glossary, or a function, for the first time, it
+is linked.
+"""
 
 import re
 from pathlib import Path
@@ -26,7 +28,9 @@ def slug(title):
 
 
 def link_words(app, doctree):
-    """Link inline code to the function's own documentation, and words to the glossary: each once a page."""
+    """Link inline code to the function's own documentation, and words to the glossary: each once a
+    page.
+    """
     link_functions(doctree)
     if app.env.docname not in ("glossary", "index"):
         link_terms(doctree, app.env.docname.startswith(("notebooks/", "labs/")))

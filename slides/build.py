@@ -1,11 +1,12 @@
-"""Build the slides: one HTML file a deck that needs no network, speaker notes beside it, and PDFs of both.
+"""Build the slides: one HTML file a deck that needs no network, speaker notes beside it, and PDFs
+of both.
 
     python slides/build.py                  all decks, into slides/build/
     python slides/build.py 1_pi_and_mpi     one deck
     python slides/build.py --no-pdf         only the HTML (about 20 seconds, no browser needed)
 
-The HTML is presented by reveal.js: arrows to move, S for the speaker's view with notes and clock, F for full screen,
-O for all slides. Chromium or Chrome prints the PDFs.
+The HTML is presented by reveal.js: arrows to move, S for the speaker's view with notes and clock, F
+for full screen, O for all slides. Chromium or Chrome prints the PDFs.
 """
 
 import argparse
@@ -31,7 +32,9 @@ def decks():
 
 
 def assets():
-    """Style sheets, scripts and fonts as text to put into the page, so that it loads nothing from anywhere."""
+    """Style sheets, scripts and fonts as text to put into the page, so that it loads nothing from
+    anywhere.
+    """
     dejavu = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSansMono.ttf"
     faces = [
         ("Source Sans Pro", "normal", 400, REVEAL / "fonts" / "source-sans-pro-regular.woff"),

@@ -1,4 +1,5 @@
-"""A deck: one Markdown file, its slides separated by `---`, each with its title, its notes and its minutes.
+"""A deck: one Markdown file, its slides separated by `---`, each with its title, its notes and its
+minutes.
 
 README.md in this folder shows what a slide is made of.
 """
@@ -17,7 +18,9 @@ from typeface import use_typeface
 
 @dataclass
 class Slide:
-    """One slide: `html` is its content, `notes` the speaker's text as HTML, `minutes` the time planned for it."""
+    """One slide: `html` is its content, `notes` the speaker's text as HTML, `minutes` the time
+    planned for it.
+    """
 
     title: str
     html: str
@@ -40,7 +43,9 @@ class Deck:
 
 
 def load_figures(folder):
-    """The deck's figures.py as a module: one function a figure, and `facts()` for the numbers in the text."""
+    """The deck's figures.py as a module: one function a figure, and `facts()` for the numbers in
+    the text.
+    """
     spec = importlib.util.spec_from_file_location(
         f"figures_of_{folder.name}", folder / "figures.py"
     )
@@ -50,7 +55,10 @@ def load_figures(folder):
 
 
 def load(folder):
-    """Read, fill in and render the deck in `folder`. Raises SlideError with the slide's title if something is wrong."""
+    """Read, fill in and render the deck in `folder`.
+
+    Raises SlideError with the slide's title if something is wrong.
+    """
     folder = Path(folder)
     source = folder / "deck.md"
     if not source.is_file():
@@ -153,7 +161,9 @@ def render(md, tokens):
 
 
 def without_container(tokens, name):
-    """The tokens outside and inside of the first container of that name; the second list may be empty."""
+    """The tokens outside and inside of the first container of that name; the second list may be
+    empty.
+    """
     for i, token in enumerate(tokens):
         if token.type == f"container_{name}_open":
             for j in range(i, len(tokens)):

@@ -1,4 +1,6 @@
-"""Diagrams that explain an idea and show no data: ranks, messages, time lines. Drawn on a canvas in CSS pixels.
+"""Diagrams that explain an idea and show no data: ranks, messages, time lines.
+
+Drawn on a canvas in CSS pixels.
 
 Figures with data come from pi2zero.plots, as in the notebooks.
 """
@@ -12,7 +14,9 @@ GREY = "#9aa3b2"  # charts are QUIET and GREY, and WARM is what the headline spe
 
 
 def canvas(width, height):
-    """A figure of `width` x `height` CSS pixels with one empty axes in the same units, origin at the lower left."""
+    """A figure of `width` x `height` CSS pixels with one empty axes in the same units, origin at
+    the lower left.
+    """
     figure = Figure(figsize=(width / PX_PER_INCH, height / PX_PER_INCH), layout="none")
     axes = figure.add_axes([0, 0, 1, 1])
     axes.set(xlim=(0, width), ylim=(0, height))

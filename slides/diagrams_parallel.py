@@ -1,4 +1,6 @@
-"""Diagrams of the ways to cut a model that explain an idea and show no data: see diagrams.py for the canvas."""
+"""Diagrams of the ways to cut a model that explain an idea and show no data: see diagrams.py for
+the canvas.
+"""
 
 from diagrams import ACCENT, PALE, QUIET, WARM, arrow, box, canvas, label
 from diagrams_training import ink_on
@@ -94,7 +96,9 @@ def column_row():
 
 
 def halo():
-    """An image in four strips; rank 1 fetches a row from each neighbour, and later sends their gradients home: two steps."""
+    """An image in four strips; rank 1 fetches a row from each neighbour, and later sends their
+    gradients home: two steps.
+    """
     shown = []
     for back in (False, True):
         figure, axes = canvas(1150, 400)

@@ -1,4 +1,6 @@
-"""Diagrams of the deck on the summarizer: what baselines take, T5, a name in pieces, the same batch, a checkpoint."""
+"""Diagrams of the deck on the summarizer: what baselines take, T5, a name in pieces, the same
+batch, a checkpoint.
+"""
 
 import matplotlib.pyplot as plt
 from diagrams import ACCENT, INK, PALE, QUIET, WARM, arrow, bar, box, canvas, label
@@ -92,7 +94,9 @@ def t5():
 
 
 def pieces():
-    """How the shipped tokenizer cuts a name that is in no training story, and how it is copied piece by piece."""
+    """How the shipped tokenizer cuts a name that is in no training story, and how it is copied
+    piece by piece.
+    """
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(ROOT / "data/summarizer/tokenizer.json"))

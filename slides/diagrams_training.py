@@ -1,4 +1,6 @@
-"""Diagrams of data-parallel training that explain an idea and show no data: see diagrams.py for the canvas."""
+"""Diagrams of data-parallel training that explain an idea and show no data: see diagrams.py for the
+canvas.
+"""
 
 from itertools import pairwise
 from math import cos, pi, sin
@@ -37,7 +39,9 @@ def network():
 
 
 def splits():
-    """What each of two devices holds: the whole network and half of the data, or a part of the network."""
+    """What each of two devices holds: the whole network and half of the data, or a part of the
+    network.
+    """
     figure, axes = canvas(1150, 330)
     for i, name in enumerate(["data parallel", "tensor parallel", "pipeline parallel"]):
         x = 20 + 390 * i
@@ -82,7 +86,9 @@ def three_steps():
 
 
 def ring():
-    """Six ranks in a ring: each sends to the right and receives from the left, all at the same time."""
+    """Six ranks in a ring: each sends to the right and receives from the left, all at the same
+    time.
+    """
     figure, axes = canvas(470, 440)
     spots = [(235 + 165 * sin(2 * pi * r / 6), 220 + 165 * cos(2 * pi * r / 6)) for r in range(6)]
     for rank, (x, y) in enumerate(spots):
@@ -111,7 +117,9 @@ def parameter_server():
 
 
 def overlap():
-    """One step without and with overlap: buckets of gradients leave while the backward pass goes on. Not to scale."""
+    """One step without and with overlap: buckets of gradients leave while the backward pass goes
+    on. Not to scale.
+    """
     figure, axes = canvas(1150, 300)
     for y, name in ((216, "at the end"), (62, "in buckets")):
         label(axes, 150, y + 28, name, ha="right", weight="bold")
@@ -128,7 +136,10 @@ def overlap():
 
 
 def accumulation():
-    """Two micro-batches a step: with no_sync the gradients of the first one stay at home. Not to scale."""
+    """Two micro-batches a step: with no_sync the gradients of the first one stay at home.
+
+    Not to scale.
+    """
     figure, axes = canvas(1150, 230)
     for y, name in ((148, "each time"), (28, "no_sync")):
         label(axes, 150, y + 28, name, ha="right", weight="bold")

@@ -54,7 +54,9 @@ def mixed():
 
 
 def stage1_step():
-    """Four ranks: gradients are reduce-scattered, each rank runs Adam on its part, parameters are all-gathered."""
+    """Four ranks: gradients are reduce-scattered, each rank runs Adam on its part, parameters are
+    all-gathered.
+    """
     figure, axes = canvas(1150, 350)
     columns = [
         (105, "gradients"),
@@ -79,7 +81,9 @@ def stage1_step():
 
 
 def stage2_backward():
-    """Gradients of three layers on rank 1 of 4 during backward: kept whole at stage 1, let go bucket by bucket at stage 2."""
+    """Gradients of three layers on rank 1 of 4 during backward: kept whole at stage 1, let go
+    bucket by bucket at stage 2.
+    """
     figure, axes = canvas(1150, 410)
     moments = ["backward 3", "backward 2", "backward 1", "then"]
     for column, name in enumerate(moments):
@@ -144,7 +148,9 @@ def passes():
 
 
 def offload():
-    """Who keeps what, and what crosses the link in each step: 2 bytes a parameter in each direction."""
+    """Who keeps what, and what crosses the link in each step: 2 bytes a parameter in each
+    direction.
+    """
     figure, axes = canvas(660, 390)
     box(axes, 10, 250, 640, 130, color="white", edge=ACCENT)
     label(axes, 30, 350, "GPU", ha="left", weight="bold")

@@ -1,4 +1,6 @@
-"""Code and output for the slides, taken from where they live, so that a slide cannot drift from its notebook."""
+"""Code and output for the slides, taken from where they live, so that a slide cannot drift from its
+notebook.
+"""
 
 import ast
 import base64
@@ -42,7 +44,9 @@ def tagged_cell(path, tag):
 
 
 def cell_code(path, tag):
-    """The code of one tagged cell; of a blank's solution, the function without the decorator that only the notebook needs."""
+    """The code of one tagged cell; of a blank's solution, the function without the decorator that
+    only the notebook needs.
+    """
     return "".join(tagged_cell(path, tag)["source"]).strip("\n").replace("@solution\n", "")
 
 
@@ -70,7 +74,9 @@ def cell_output(path, tag):
 
 
 def cell_picture(path, tag):
-    """(the picture that the cell left in the notebook: an SVG's text or a PNG's bytes; its width, its height in pixels)."""
+    """(the picture that the cell left in the notebook: an SVG's text or a PNG's bytes; its width,
+    its height in pixels).
+    """
     for output in tagged_cell(path, tag)["outputs"]:
         if "image/png" in output.get("data", {}):
             png = base64.b64decode("".join(output["data"]["image/png"]))
@@ -85,7 +91,8 @@ def cell_picture(path, tag):
 def printed_table(path, tag, first_column):
     """A table that a cell printed, as {column: list of floats}; per cents are returned as 0..100.
 
-    It begins with the line whose first word is `first_column`, and ends with the first line that is not all numbers.
+    It begins with the line whose first word is `first_column`, and ends with the first line that is
+    not all numbers.
     """
     lines = cell_output(path, tag).splitlines()
     header = next((i for i, line in enumerate(lines) if line.split()[:1] == [first_column]), None)
@@ -115,7 +122,9 @@ def function_source(path, name):
 
 
 def between(text, first, last, where):
-    """The lines from the first that contains `first` to the next that contains `last`, both included, dedented."""
+    """The lines from the first that contains `first` to the next that contains `last`, both
+    included, dedented.
+    """
     lines = text.splitlines()
     starts = [i for i, line in enumerate(lines) if first in line]
     if not starts:
@@ -132,7 +141,9 @@ def between(text, first, last, where):
 
 
 def picked(text, parts, where, width=86):
-    """The lines that contain each of `parts` (separated by |), dedented, without `# NEW` comments, broken at commas."""
+    """The lines that contain each of `parts` (separated by |), dedented, without `# NEW` comments,
+    broken at commas.
+    """
     lines = text.splitlines()
     chosen = []
     for part in parts.split("|"):

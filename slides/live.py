@@ -1,4 +1,6 @@
-"""Figures by the notebooks' own code, run while the slides are built: numbers that were only drawn cannot be read back."""
+"""Figures by the notebooks' own code, run while the slides are built: numbers that were only drawn
+cannot be read back.
+"""
 
 import threading
 from queue import Queue
@@ -15,10 +17,13 @@ def _silent(*words):
 
 
 def run_cells(path, ids, **names):
-    """Run code cells of a notebook, in the order of `ids`, and return the names they leave. Raises SlideError.
+    """Run code cells of a notebook, in the order of `ids`, and return the names they leave.
 
-    ids: cell ids or tags, separated by commas; a first line such as `%%px --local` is left out, so give only cells
-    that need no ranks. names: what earlier cells would have defined; np, plt, costs and plots are there.
+    Raises SlideError.
+
+    ids: cell ids or tags, separated by commas; a first line such as `%%px --local` is left out, so
+    give only cells that need no ranks. names: what earlier cells would have defined; np, plt, costs
+    and plots are there.
     """
     space = {
         "np": np,
@@ -41,7 +46,9 @@ DRAWN = {}  # tests draw a deck several times
 
 
 def drawn_by_cells(path, ids, figsize, **names):
-    """The figure that the last of these cells draws, made `figsize` inches large; drawn once in a process."""
+    """The figure that the last of these cells draws, made `figsize` inches large; drawn once in a
+    process.
+    """
     if (path, ids) in DRAWN:
         return DRAWN[path, ids]
     plt.close("all")
@@ -66,7 +73,10 @@ class ThreadRank:
 
 
 def on_threads(path, ids, size):
-    """Run cells once for each of `size` ranks, on threads, each with its `comm`. Returns a list of their names."""
+    """Run cells once for each of `size` ranks, on threads, each with its `comm`.
+
+    Returns a list of their names.
+    """
     mail = [[Queue() for _ in range(size)] for _ in range(size)]
     done, failed = [None] * size, []
 

@@ -55,12 +55,15 @@ def browser_page(width=1280, height=720, scale=1):
 
 
 def print_pdfs(pages):
-    """Print each HTML file to a PDF beside it; slides go through reveal.js's print view, one page a slide."""
+    """Print each HTML file to a PDF beside it; slides go through reveal.js's print view, one page a
+    slide.
+    """
     made = []
     with browser_page() as page:
         for html in pages:
             page.goto(html.as_uri() + "?view=print")
-            # reveal.js lays its pages out some time after loading; the notes are plain HTML and ready at once.
+            # reveal.js lays its pages out some time after loading; the notes are plain HTML and
+            # ready at once.
             page.wait_for_function("!window.Reveal || document.documentElement.dataset.pages")
             page.evaluate("document.fonts.ready")
             target = html.with_suffix(".pdf")
@@ -73,7 +76,9 @@ def print_pdfs(pages):
 
 
 def make_links_relative(path):
-    """The browser writes where files lie on this machine; from the PDF's own folder on, they lead somewhere on any."""
+    """The browser writes where files lie on this machine; from the PDF's own folder on, they lead
+    somewhere on any.
+    """
     writer = PdfWriter(clone_from=path)
     for page in writer.pages:
         for note in page.get("/Annots", []):
@@ -110,7 +115,10 @@ def two_a_page(path):
 
 
 def drawing(page, writer):
-    """The page as one thing to be placed. Its lines are taken as they stand: to read them (merge_page) takes a minute a deck."""
+    """The page as one thing to be placed.
+
+    Its lines are taken as they stand: to read them (merge_page) takes a minute a deck.
+    """
     form = DecodedStreamObject()
     form.set_data(page.get_contents().get_data())
     form = form.flate_encode()

@@ -1,4 +1,7 @@
-"""Markdown to HTML for slides: math as drawings, code from its source, figures from functions. Nothing needs a network."""
+"""Markdown to HTML for slides: math as drawings, code from its source, figures from functions.
+
+Nothing needs a network.
+"""
 
 import base64
 import html
@@ -36,12 +39,15 @@ from vectors import in_our_typeface, svg_width, text_sizes
 PX_PER_INCH = 96  # CSS; so a figure's 18 pt text is 24 px high on a 1280 x 720 slide
 INK = "#1c2331"
 LEAST_PT = 15  # of text in a figure: 20 px on the slide
-# The notebooks' pictures have 12 pt text at 110 dots per inch, which is 18 px: made larger, but not larger than a slide's body.
+# The notebooks' pictures have 12 pt text at 110 dots per inch, which is 18 px: made larger, but not
+# larger than a slide's body.
 PICTURE_ZOOM, PICTURE_ZOOM_LEAST, PICTURE_ROOM = 1.1, 1.04, (1150, 520)
 
 
 def make_markdown(figures):
-    """A markdown-it parser whose images `figure:name` are drawn by the function `name` of the module `figures`."""
+    """A markdown-it parser whose images `figure:name` are drawn by the function `name` of the
+    module `figures`.
+    """
     md = MarkdownIt("commonmark", {"html": True, "typographer": False}).enable("table")
     md.use(front_matter_plugin).use(attrs_block_plugin)
     md.use(
@@ -58,7 +64,9 @@ def make_markdown(figures):
 
 
 def container(self, tokens, i, options, env):
-    """`::: cols wide-left` becomes a div with both words as its classes; an answer comes with the next key."""
+    """`::: cols wide-left` becomes a div with both words as its classes; an answer comes with the
+    next key.
+    """
     words = tokens[i].info.strip() + " fragment" * tokens[i].info.strip().startswith("answer")
     return f'<div class="{html.escape(words)}">\n' if tokens[i].nesting == 1 else "</div>\n"
 
@@ -68,7 +76,9 @@ def data_uri(content, mime):
 
 
 def math(tex, display):
-    """TeX drawn by Matplotlib, as the figures' labels are; sized in em so that it follows the text around it."""
+    """TeX drawn by Matplotlib, as the figures' labels are; sized in em so that it follows the text
+    around it.
+    """
     size = 20.0
     buffer = io.BytesIO()
     try:
@@ -90,10 +100,12 @@ def math(tex, display):
 
 
 def image(token, figures):
-    """`![alt](figure:name)`: draw it, check that it has an alternative text, embed it at its true size.
+    """`![alt](figure:name)`: draw it, check that it has an alternative text, embed it at its true
+    size.
 
-    `![alt](steps:name)`: the function returns several of one size; each covers the one before, with the next key.
-    `![alt](picture:notebooks/x.ipynb#tag)` is the picture that a cell left in a notebook, made larger.
+    `![alt](steps:name)`: the function returns several of one size; each covers the one before, with
+    the next key. `![alt](picture:notebooks/x.ipynb#tag)` is the picture that a cell left in a
+    notebook, made larger.
     """
     source = token.attrs["src"]
     if not source.startswith(("figure:", "steps:", "picture:")):
@@ -181,10 +193,11 @@ def check_legible(name, figure):
 
 
 def fence(token):
-    """A code block: written here, or `from=FILE` with `tag=`, `def=`, and optionally `first=` and `last=` lines, or `pick=`.
+    """A code block: written here, or `from=FILE` with `tag=`, `def=`, and optionally `first=` and
+    `last=` lines, or `pick=`.
 
-    `width=80` breaks longer lines after a comma.
-    `reveal="a|b"`: what follows comes with the next key, from the line that contains a on, then from b on.
+    `width=80` breaks longer lines after a comma. `reveal="a|b"`: what follows comes with the next
+    key, from the line that contains a on, then from b on.
     """
     language, *words = shlex.split(token.info.strip()) or ["text"]
     options = dict(word.split("=", 1) for word in words)
@@ -204,7 +217,9 @@ def fence(token):
 
 
 def revealed(markup, code, parts):
-    """The lines of highlighted code, from each line that contains one of `parts` (separated by |) on as a fragment."""
+    """The lines of highlighted code, from each line that contains one of `parts` (separated by |)
+    on as a fragment.
+    """
     if not parts:
         return markup
     lines, plain = markup.rstrip("\n").split("\n"), code.split("\n")
@@ -241,7 +256,9 @@ def included(language, options):
 
 
 def link(self, tokens, i, options, env):
-    """`notebook:02_x.ipynb#Heading` becomes a link to the notebook; a missing notebook or heading is an error."""
+    """`notebook:02_x.ipynb#Heading` becomes a link to the notebook; a missing notebook or heading
+    is an error.
+    """
     href = str(tokens[i].attrs.get("href", ""))
     if href.startswith("notebook:"):
         path, _, anchor = href.removeprefix("notebook:").partition("#")

@@ -1,4 +1,7 @@
-"""One typeface for text, figures and mathematics: Source Sans, which comes with reveal.js. What it lacks, STIX Sans draws."""
+"""One typeface for text, figures and mathematics: Source Sans, which comes with reveal.js.
+
+What it lacks, STIX Sans draws.
+"""
 
 import atexit
 import shutil
@@ -12,7 +15,8 @@ from matplotlib import font_manager
 
 FONTS = Path(__file__).resolve().parent / "vendor" / "reveal.js" / "fonts"
 FAMILY = "Source Sans Pro"
-# For figures and for formulas; a letter that the first family lacks (most Greek ones) is taken from the next.
+# For figures and for formulas; a letter that the first family lacks (most Greek ones) is taken from
+# the next.
 STYLE = {
     "font.family": [FAMILY, "DejaVu Sans"],
     "mathtext.fontset": "custom",
@@ -25,7 +29,9 @@ STYLE = {
 
 @cache
 def register():
-    """Tell Matplotlib of the fonts: it reads no .woff, so they are unpacked into a folder that goes when Python ends."""
+    """Tell Matplotlib of the fonts: it reads no .woff, so they are unpacked into a folder that goes
+    when Python ends.
+    """
     folder = Path(tempfile.mkdtemp(prefix="pi2zero-fonts-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for source in FONTS.glob("*.woff"):

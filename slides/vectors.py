@@ -1,4 +1,7 @@
-"""A notebook's picture as lines and text, in the slides' typeface. It carries that along: a picture cannot use its page's."""
+"""A notebook's picture as lines and text, in the slides' typeface.
+
+It carries that along: a picture cannot use its page's.
+"""
 
 import base64
 import io
@@ -41,7 +44,9 @@ def in_our_typeface(svg: str) -> str:
 
 
 def closed_up(text: str) -> str:
-    """A formula: Matplotlib places each letter for its own, wider font; now each one that goes on follows the one before it."""
+    """A formula: Matplotlib places each letter for its own, wider font; now each one that goes on
+    follows the one before it.
+    """
     last = float("-inf")
 
     def place(found):
@@ -66,7 +71,9 @@ def rule(weight: str, style: str, letters: str) -> str:
 
 
 def text_sizes(svg: str) -> dict[str, float]:
-    """{words: size in the picture's own units}, of each text; in a formula that of its largest letters."""
+    """{words: size in the picture's own units}, of each text; in a formula that of its largest
+    letters.
+    """
     found = {}
     for text in re.findall(r"<text.*?</text>", svg, re.DOTALL):
         sizes = [float(size) for size in re.findall(r"font(?:-size)?:[^;\"]*?\b([\d.]+)px", text)]

@@ -1,4 +1,7 @@
-"""Figures and numbers of the deck "π and MPI". Data figures are drawn by pi2zero.plots, as in the notebooks."""
+"""Figures and numbers of the deck "π and MPI".
+
+Data figures are drawn by pi2zero.plots, as in the notebooks.
+"""
 
 import re
 
@@ -23,7 +26,8 @@ FULL, HALF = (
 # Source: the ODSC article on MPI in Jupyter that this workshop grew out of (slide "Sources").
 ODSC = {"ranks": [1, 6], "seconds": [59.8, 9.79]}
 # Seconds for Monte Carlo π with 5 x 10^6 samples. Source: argonne-lcf/ai-science-training-series,
-# 01_intro_AI_on_Supercomputer/parallel_computing.md, there with all digits, on a page for Polaris (2023); the same digits stand
+# 01_intro_AI_on_Supercomputer/parallel_computing.md, there with all digits, on a page for Polaris
+# (2023); the same digits stand
 # on one for ThetaGPU (2022), so which machine it was is not said here.
 ALCF = {"ranks": [1, 2, 4, 8], "seconds": [8.029, 4.213, 2.094, 1.061]}
 
@@ -41,13 +45,17 @@ def serial_seconds():
 
 
 def strong_scaling():
-    """({"ranks": ..., "seconds": ...} of the same work on more ranks, number of cores), from notebook 02."""
+    """({"ranks": ..., "seconds": ...} of the same work on more ranks, number of cores), from
+    notebook 02.
+    """
     cores = re.match(r"(\d+) cores?", cell_output(NOTEBOOK_2, "slide-scaling"))
     return printed_table(NOTEBOOK_2, "slide-scaling", "ranks"), int(cores.group(1))
 
 
 def spawn_seconds():
-    """{"2 children": {"start-up": s, "computing": s}, ...} of spawned ranks in seconds, from notebook 02."""
+    """{"2 children": {"start-up": s, "computing": s}, ...} of spawned ranks in seconds, from
+    notebook 02.
+    """
     rows = re.findall(
         r"^ *(\d+) +([\d.]+) s +([\d.]+) s",
         cell_output(NOTEBOOK_2, "slide-spawn-cost"),
@@ -101,14 +109,16 @@ def facts():
         "spawn_seconds": f"{start + computing:.1f}",
         "spawn_share": f"{100 * start / (start + computing):.0f}",
         "one_seconds": f"{strong['seconds'][0]:.2f}",
-        "enough_slices": f"{9 * start / computing / 10:.0f} × 10⁹",  # 9 parts computing to 1 part starting
+        # 9 parts computing to 1 part starting
+        "enough_slices": f"{9 * start / computing / 10:.0f} × 10⁹",
         "cores": cores,
         "sigma": f"{costs.MONTE_CARLO_PI_SIGMA:.3f}",
         "error_1e8": f"{costs.monte_carlo_pi_error(1e8):.5f}",
     }
 
 
-# --- why -------------------------------------------------------------------------------------------------------------
+# --- why
+# -------------------------------------------------------------------------------------------------------------
 
 
 def way():
@@ -123,7 +133,8 @@ def odsc_time():
     return axes.figure
 
 
-# --- what MPI is -----------------------------------------------------------------------------------------------------
+# --- what MPI is
+# -----------------------------------------------------------------------------------------------------
 
 
 def processes():
@@ -147,7 +158,8 @@ def processes():
     return figure
 
 
-# --- π ---------------------------------------------------------------------------------------------------------------
+# --- π
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def darts():
@@ -183,7 +195,8 @@ def loop_and_numpy():
     return axes.figure
 
 
-# --- messages --------------------------------------------------------------------------------------------------------
+# --- messages
+# --------------------------------------------------------------------------------------------------------
 
 
 def bcast():
@@ -251,7 +264,9 @@ def spawn():
 
 
 def hang():
-    """Three ranks wait in a collective for the fourth, which has raised an error: the cell of notebook 00."""
+    """Three ranks wait in a collective for the fourth, which has raised an error: the cell of
+    notebook 00.
+    """
     figure, axes = canvas(1150, 256)
     for rank in range(4):
         y = 196 - 62 * rank
@@ -274,7 +289,9 @@ def hang():
 
 
 def same_seed():
-    """Estimates of 4 ranks x 1,000 darts: with a stream of their own, and all four with the same darts."""
+    """Estimates of 4 ranks x 1,000 darts: with a stream of their own, and all four with the same
+    darts.
+    """
     rng = np.random.default_rng(7)
     darts, ranks, runs = 1000, 4, 2000
     own = 4 * rng.binomial(ranks * darts, np.pi / 4, runs) / (ranks * darts)
@@ -286,11 +303,14 @@ def same_seed():
     return axes.figure
 
 
-# --- how fast --------------------------------------------------------------------------------------------------------
+# --- how fast
+# --------------------------------------------------------------------------------------------------------
 
 
 def alcf():
-    """Efficiencies, because the speed-ups of 1 to 8 ranks hide the loss: measured, and Amdahl's law through the last."""
+    """Efficiencies, because the speed-ups of 1 to 8 ranks hide the loss: measured, and Amdahl's law
+    through the last.
+    """
     ranks, seconds = np.array(ALCF["ranks"]), np.array(ALCF["seconds"])
     measured = costs.speedup(seconds[0], seconds) / ranks
     law = costs.amdahl(costs.karp_flatt(8 * measured[-1], 8), np.linspace(1, 8, 50)) / np.linspace(

@@ -1,4 +1,7 @@
-"""Figures and numbers of the deck "Data parallelism". Data figures are drawn by pi2zero.plots, as in the notebooks."""
+"""Figures and numbers of the deck "Data parallelism".
+
+Data figures are drawn by pi2zero.plots, as in the notebooks.
+"""
 
 import time
 
@@ -32,8 +35,10 @@ STYLE = {"font.size": 18, "figure.dpi": 96}
 
 # The models' network, of the order of a cluster's; every slide that uses it says so.
 ALPHA, BETA = 10e-6, 1 / 10e9  # s a message, s a byte
-# ResNet-50: parameters, tensors of them, images of ImageNet's training set, epochs of the usual training.
-# Sources: K. He and others, arXiv:1512.03385 (network, ImageNet 2012); torchvision's resnet50 (25,557,032 in 161 tensors).
+# ResNet-50: parameters, tensors of them, images of ImageNet's training set, epochs of the usual
+# training.
+# Sources: K. He and others, arXiv:1512.03385 (network, ImageNet 2012); torchvision's resnet50
+# (25,557,032 in 161 tensors).
 PARAMETERS, TENSORS, IMAGES, EPOCHS = 25_557_032, 161, 1_281_167, 90
 V100 = {p.ranks: p.value for p in costs.PUBLISHED if p.name == "ResNet-50, V100 pair"}  # images/s
 # Images/s and their standard deviation over 10 steps of ResNet-34 with Horovod on GPUs of one node.
@@ -73,7 +78,8 @@ def colored(axes, *colors):
     return axes.figure
 
 
-# --- deep learning: the cells of notebook 04 that need no ranks, run here ------------------------------------------------
+# --- deep learning: the cells of notebook 04 that need no ranks, run here
+# ------------------------------------------------
 
 
 def digits():
@@ -103,7 +109,9 @@ def batch_sizes():
 
 
 def stale():
-    """Losses of serial trainings whose gradients are late, at the learning rate where it hurts: notebook 04b's functions."""
+    """Losses of serial trainings whose gradients are late, at the learning rate where it hurts:
+    notebook 04b's functions.
+    """
     names = run_cells(NOTEBOOK_4, f"{BEGIN},gradient-of,loss-of")
     names = run_cells(NOTEBOOK_4B, "delayed", **names)
     model, fill = names["new_model"](), names["vector_to_parameters"]
@@ -127,11 +135,14 @@ def way():
     return stairs(1)
 
 
-# --- why many devices ------------------------------------------------------------------------------------------------
+# --- why many devices
+# ------------------------------------------------------------------------------------------------
 
 
 def days():
-    """Days for the usual training of ResNet-50: measured throughput of 1 and 2 V100, ideal for more."""
+    """Days for the usual training of ResNet-50: measured throughput of 1 and 2 V100, ideal for
+    more.
+    """
     one = EPOCHS * IMAGES / V100[1]
     rows = {"1 GPU": one, "2 GPUs": EPOCHS * IMAGES / V100[2]}
     rows |= {f"{p} GPUs, ideal": one / p for p in (8, 64, 512)}
@@ -141,7 +152,8 @@ def days():
     return axes.figure
 
 
-# --- collectives -----------------------------------------------------------------------------------------------------
+# --- collectives
+# -----------------------------------------------------------------------------------------------------
 
 
 def message():
@@ -179,7 +191,9 @@ def halves():
 
 
 def ring_steps():
-    """The picture of notebook 03, from its own ring, panel by panel: here its four ranks are threads."""
+    """The picture of notebook 03, from its own ring, panel by panel: here its four ranks are
+    threads.
+    """
     ranks = on_threads(NOTEBOOK_3, "ring-allreduce,watched", 4)
     seen, shown = [names["seen"] for names in ranks], []
     with matplotlib.rc_context({"font.size": 22}):  # its boxes are x-small
@@ -216,11 +230,15 @@ def winner():
     return figure
 
 
-# --- libraries -------------------------------------------------------------------------------------------------------
+# --- libraries
+# -------------------------------------------------------------------------------------------------------
 
 
 def fusion():
-    """Ring all-reduces of ResNet-50's gradient: one a tensor, and one for all. The bytes are the same."""
+    """Ring all-reduces of ResNet-50's gradient: one a tensor, and one for all.
+
+    The bytes are the same.
+    """
     n, ranks = 4 * PARAMETERS, [8, 64, 512]
     one = [costs.ring_allreduce_seconds(n, p, ALPHA, BETA) for p in ranks]
     each = [
@@ -286,11 +304,14 @@ def sampler():
     return figure
 
 
-# --- scaling and large batches ---------------------------------------------------------------------------------------
+# --- scaling and large batches
+# ---------------------------------------------------------------------------------------
 
 
 def model_curve(ranks, batch, beta=BETA, hidden=0.0):
-    """Weak efficiency of ResNet-50 by the model of notebook 07, for `batch` images a GPU, in the slides' network."""
+    """Weak efficiency of ResNet-50 by the model of notebook 07, for `batch` images a GPU, in the
+    slides' network.
+    """
     return costs.scaling_efficiency(
         ranks, batch / V100[1], 4 * PARAMETERS, ALPHA, beta, overlap=hidden
     )

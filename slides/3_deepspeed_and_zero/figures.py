@@ -1,4 +1,7 @@
-"""Figures and numbers of the deck "DeepSpeed and ZeRO". Data figures are drawn by pi2zero.plots, as in the notebooks."""
+"""Figures and numbers of the deck "DeepSpeed and ZeRO".
+
+Data figures are drawn by pi2zero.plots, as in the notebooks.
+"""
 
 import re
 
@@ -15,8 +18,10 @@ from pi2zero import costs, plots
 NOTEBOOK_9 = "notebooks/09_zero.ipynb"
 STYLE = {"font.size": 18, "figure.dpi": 96}
 
-# Parameters. Sources: C. Raffel and others, arXiv:1910.10683 (T5; small counted); J. Devlin and others, arXiv:1810.04805 (BERT);
-# the ZeRO paper, arXiv:1910.02054 (GPT-2, and its own case of 7.5 billion); H. Touvron and others, arXiv:2307.09288 (Llama 2);
+# Parameters. Sources: C. Raffel and others, arXiv:1910.10683 (T5; small counted); J. Devlin and
+# others, arXiv:1810.04805 (BERT);
+# the ZeRO paper, arXiv:1910.02054 (GPT-2, and its own case of 7.5 billion); H. Touvron and others,
+# arXiv:2307.09288 (Llama 2);
 # T. Brown and others, arXiv:2005.14165 (GPT-3).
 MODELS = {
     "T5-small": 60.5e6,
@@ -34,7 +39,8 @@ PUBLISHED = (
     1.9,
 )  # GB on a GPU at stages 0 to 3. Source: ZeRO, arXiv:1910.02054, figure 1.
 DEVICE, RESERVE = 80e9, 20e9  # a device of today, and what we leave for activations and buffers
-# PCI Express 3.0 with 16 lanes of 8 Gbit/s, of which 128 of 130 bits are data: bytes/s in each direction.
+# PCI Express 3.0 with 16 lanes of 8 Gbit/s, of which 128 of 130 bits are data: bytes/s in each
+# direction.
 PCIE = 16 * 8e9 * 128 / 130 / 8
 OFFLOADED, FLOPS = (
     13e9,
@@ -100,7 +106,9 @@ def sizing_row(name):
 
 
 def volume(warm_up, bits=16):
-    """How many times fewer bytes a run sends if a share `warm_up` of its steps sends all `bits` of a value, the rest one bit."""
+    """How many times fewer bytes a run sends if a share `warm_up` of its steps sends all `bits` of
+    a value, the rest one bit.
+    """
     return 1 / (warm_up + (1 - warm_up) / bits)
 
 
@@ -108,7 +116,8 @@ def way():
     return stairs(2)
 
 
-# --- memory ----------------------------------------------------------------------------------------------------------
+# --- memory
+# ----------------------------------------------------------------------------------------------------------
 
 
 def models():
@@ -203,7 +212,9 @@ def fits():
 
 
 def stage3_step():
-    """The first two rows of notebook 09's picture, by its own cell: four would be small, and are alike."""
+    """The first two rows of notebook 09's picture, by its own cell: four would be small, and are
+    alike.
+    """
     figure = drawn_by_cells(NOTEBOOK_9, "stage3-picture", (11.9, 4.5))
     (axes,) = figure.axes
     axes.set_ylim(2, -0.3)
@@ -214,7 +225,8 @@ def stage3_step():
     return figure
 
 
-# --- offload and fewer bytes -----------------------------------------------------------------------------------------
+# --- offload and fewer bytes
+# -----------------------------------------------------------------------------------------
 
 
 def offloaded():
@@ -254,7 +266,9 @@ def arrived(value, feedback, times):
 
 
 def feedback():
-    """Four numbers sent 100 times as signs: what has arrived in the mean, without and with error feedback."""
+    """Four numbers sent 100 times as signs: what has arrived in the mean, without and with error
+    feedback.
+    """
     value, times = np.array([3.0, 1.0, 0.5, -0.5]), 100
     figure, both = plt.subplots(1, 2, figsize=(11.6, 3.7), sharey=True)
     for axes, keeps in zip(both, (0, 1), strict=True):
@@ -285,7 +299,9 @@ def feedback():
 
 
 def onebit():
-    """How many times fewer bytes a whole run sends, over the share of steps that warm up with 16 bits a value."""
+    """How many times fewer bytes a whole run sends, over the share of steps that warm up with 16
+    bits a value.
+    """
     share = np.linspace(0, 0.5, 200)
     axes = plt.subplots(figsize=(6.2, 4.7))[1]
     axes.plot(100 * share, volume(share), color=QUIET)

@@ -1,4 +1,7 @@
-"""Figures and numbers of the deck "A summarizer, and how to judge it". Scores are drawn by pi2zero.plots, as in notebook 10."""
+"""Figures and numbers of the deck "A summarizer, and how to judge it".
+
+Scores are drawn by pi2zero.plots, as in notebook 10.
+"""
 
 import ast
 import html
@@ -24,7 +27,8 @@ KINDS = {"ROUGE-1": QUIET, "ROUGE-2": GREY, "ROUGE-Lsum": "#c9d0db", "names and\
 
 # Parameters of T5, as C. Raffel and others give them, JMLR 21, 2020 (arXiv:1910.10683).
 T5 = {"small": 60e6, "base": 220e6, "large": 770e6, "3B": 3e9, "11B": 11e9}
-# Words of CNN/DailyMail's stories on average: A. See and others, arXiv:1704.04368. A word has about 1.3 pieces.
+# Words of CNN/DailyMail's stories on average: A. See and others, arXiv:1704.04368. A word has about
+# 1.3 pieces.
 ARTICLE_WORDS, HIGHLIGHT_WORDS, PIECES_A_WORD = 780, 56, 1.3
 READ = 512  # pieces of an article that T5 is given
 # The worked example: all numbers on the slide are computed from these.
@@ -115,7 +119,9 @@ def bold(text, words):
 
 
 def story():
-    """The story that the notebook prints, as the row of a table; names and numbers of the highlights are bold."""
+    """The story that the notebook prints, as the row of a table; names and numbers of the
+    highlights are bold.
+    """
     one = news.stories("test", 2)[1]
     article, highlights = (
         bold(one[part], names_and_numbers(one["highlights"])) for part in ("article", "highlights")
@@ -125,7 +131,9 @@ def story():
 
 
 def read_off():
-    """What the notebook's training on texts of documentation gave; and how many summaries of news have something invented."""
+    """What the notebook's training on texts of documentation gave; and how many summaries of news
+    have something invented.
+    """
     text = cell_output(NOTEBOOK_10, "little")
     first, ours = ast.literal_eval(re.search(r"\{.*?\}", text)[0]).values()
     asked, written = (
@@ -142,7 +150,8 @@ def read_off():
 
 
 def told():
-    """A summary with a wrong name, of those that the notebook shows, as rows of a table: the deck's own story, if it has one.
+    """A summary with a wrong name, of those that the notebook shows, as rows of a table: the deck's
+    own story, if it has one.
 
     Bold: names and numbers that the story does not have.
     """
@@ -187,7 +196,9 @@ def cut(text, most=90, longest=24):
 
 
 def sizing_row(name):
-    """States of a T5, and the smallest stage with which eight devices hold it, three quarters of their memory at most."""
+    """States of a T5, and the smallest stage with which eight devices hold it, three quarters of
+    their memory at most.
+    """
     psi = T5[name]
     cells = []
     for memory in (24e9, 80e9):
@@ -207,11 +218,14 @@ def way():
     return figure
 
 
-# --- the task, the baselines, ROUGE ----------------------------------------------------------------------------------
+# --- the task, the baselines, ROUGE
+# ----------------------------------------------------------------------------------
 
 
 def splits():
-    """The generated news: every split has sentences and names of its own; only the topics are shared."""
+    """The generated news: every split has sentences and names of its own; only the topics are
+    shared.
+    """
     figure, axes = canvas(1150, 178)
     for index, split in enumerate(SPLITS):
         one = news.stories(split, 1)[0]
@@ -233,7 +247,9 @@ def splits():
 
 
 def by_hand():
-    """The worked example: words in common are dark, the longest common subsequence is joined, pairs in common are underlined."""
+    """The worked example: words in common are dark, the longest common subsequence is joined, pairs
+    in common are underlined.
+    """
     figure, axes = canvas(1150, 260)
     texts = [text.rstrip(".").split() for text in (REFERENCE, SUMMARY)]
     lower = [[word.lower() for word in text] for text in texts]
@@ -337,11 +353,14 @@ def length_bars():
     return figure
 
 
-# --- the model and its run -------------------------------------------------------------------------------------------
+# --- the model and its run
+# -------------------------------------------------------------------------------------------
 
 
 def cut_away():
-    """An article of CNN/DailyMail and its highlights, on average, in pieces; what T5 does not read is grey."""
+    """An article of CNN/DailyMail and its highlights, on average, in pieces; what T5 does not read
+    is grey.
+    """
     figure, axes = canvas(1150, 230)
     left, scale = 170, 0.83  # px; px a piece
     for y, name, words in ((140, "article", ARTICLE_WORDS), (40, "highlights", HIGHLIGHT_WORDS)):

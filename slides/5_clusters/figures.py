@@ -1,4 +1,7 @@
-"""Figures and numbers of the deck "Clusters". What was measured comes from notebook 12, by its pictures and its printed lines."""
+"""Figures and numbers of the deck "Clusters".
+
+What was measured comes from notebook 12, by its pictures and its printed lines.
+"""
 
 import re
 

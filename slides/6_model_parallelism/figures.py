@@ -1,4 +1,6 @@
-"""Figures and numbers of the deck "Beyond data parallelism": the notebooks' own schedules and map, and what cells printed."""
+"""Figures and numbers of the deck "Beyond data parallelism": the notebooks' own schedules and map,
+and what cells printed.
+"""
 
 import re
 from contextlib import contextmanager
@@ -147,7 +149,9 @@ def spans_of(plan, unit=1.0):
 
 
 def drawn(*rows, until=None, height=None):
-    """One above the other: (title, spans) each; the micro-batches' numbers as large as a slide needs."""
+    """One above the other: (title, spans) each; the micro-batches' numbers as large as a slide
+    needs.
+    """
     until = until or max(stop for _, spans in rows for row in spans for _, _, stop in row)
     height = height or 235 * len(rows)
     figure, axes = plt.subplots(

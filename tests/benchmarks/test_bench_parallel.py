@@ -1,4 +1,6 @@
-"""benchmarks/bench_parallel.py: what its tables say of what its worker found; and the worker runs every program."""
+"""benchmarks/bench_parallel.py: what its tables say of what its worker found; and the worker runs
+every program.
+"""
 
 import json
 import subprocess
@@ -19,7 +21,9 @@ NAMES |= {f"{name}: {whose}" for name in bench.BY_HAND for whose in ("by hand", 
 
 
 def test_a_ratio_is_taken_within_its_round():
-    """A machine that is ten times slower in the second round changes the milliseconds, not the ratios."""
+    """A machine that is ten times slower in the second round changes the milliseconds, not the
+    ratios.
+    """
     first = dict.fromkeys(NAMES, 0.2) | {"MLP, columns and rows: by hand": 0.1}
     rounds = [{name: pace * value for name, value in first.items()} for pace in (1, 10, 1)]
     found = {

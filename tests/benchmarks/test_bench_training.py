@@ -1,4 +1,6 @@
-"""benchmarks/bench_training.py: programs that take turns, are stopped in between, and leave nothing."""
+"""benchmarks/bench_training.py: programs that take turns, are stopped in between, and leave
+nothing.
+"""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""The one page of measurements: what is kept, what it says, what got worse, and whether a second run agrees."""
+"""The one page of measurements: what is kept, what it says, what got worse, and whether a second
+run agrees.
+"""
 
 import dataclasses
 import json
@@ -121,7 +123,9 @@ def test_a_run_is_kept_with_what_it_ran_on(folder):
 
 
 def test_what_others_published_stands_beside_a_figure_and_is_what_the_kit_quotes():
-    """Each pattern fits a kept figure, and the numbers are those of `costs.PUBLISHED`, where they are there."""
+    """Each pattern fits a kept figure, and the numbers are those of `costs.PUBLISHED`, where they
+    are there.
+    """
     kept = [figure for _, several in figures.read(figures.KEPT).values() for figure in several]
     assert not [
         one["figures"]
@@ -172,7 +176,9 @@ def test_another_processor_is_named_before_anything_is_called_worse():
 
 
 def test_what_two_runs_differ_by_is_measured_and_no_run_judges_itself():
-    """Nine in ten of the differences between runs of one computer; two runs are judged by the others'."""
+    """Nine in ten of the differences between runs of one computer; two runs are judged by the
+    others'.
+    """
     runs = {str(number): on("Old", [1 + number / 100]) for number in range(8)} | {
         "elsewhere": on("New", [3])
     }

@@ -1,4 +1,5 @@
-"""For test_summarize.py: write checkpoints into a folder, each killed at another file operation, and look at what is left.
+"""For test_summarize.py: write checkpoints into a folder, each killed at another file operation,
+and look at what is left.
 
 Prints how many kills left the former checkpoint the latest, and how many the new one.
 """

@@ -39,7 +39,8 @@ TINY = [
     "24",
 ]  # 18 steps an epoch: they cross into a second
 
-# Commands one after the other on the same ranks. Of each: the lines it printed, and what it ended with on each rank.
+# Commands one after the other on the same ranks. Of each: the lines it printed, and what it ended
+# with on each rank.
 PROGRAM = """
 import contextlib, functools, io, json, os, resource, shutil, sys
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""What the cells of a notebook define, run in worlds of 1, 2, ... ranks of torch.distributed, and what checks say there.
+"""What the cells of a notebook define, run in worlds of 1, 2, ... ranks of torch.distributed, and
+what checks say there.
 
 World after world on the same processes: a rank takes seconds to load torch.
 """
@@ -46,7 +47,9 @@ for n in {sizes}:
 
 
 def definitions(book, cell_id, values=True):
-    """What a notebook's cell defines, without what it runs, magics and `@solution`. values: also what it assigns."""
+    """What a notebook's cell defines, without what it runs, magics and `@solution`. values: also
+    what it assigns.
+    """
     cells = json.loads((ROOT / "notebooks" / f"{book}.ipynb").read_text())["cells"]
     [cell] = [cell for cell in cells if cell["id"] == cell_id]
     kept = (
@@ -67,16 +70,20 @@ def definitions(book, cell_id, values=True):
 
 
 def checks(sizes, text, folder):
-    """What each `tell(name, good)` says in worlds of those sizes: a dict {name: whether it held on all ranks} for each.
+    """What each `tell(name, good)` says in worlds of those sizes: a dict {name: whether it held on
+    all ranks} for each.
 
-    text: a program in which `me` is this rank of the world. folder: an empty one, where the ranks meet.
+    text: a program in which `me` is this rank of the world. folder: an empty one, where the ranks
+    meet.
     """
     program = PROGRAM.format(sizes=sizes, folder=folder, scripts=str(ROOT / "scripts"), text=text)
     return told(program, sizes)
 
 
 def told(program, sizes):
-    """Run a program on as many ranks as the largest world has; what its lines "CHECK size name held" say, as `checks` has it."""
+    """Run a program on as many ranks as the largest world has; what its lines "CHECK size name
+    held" say, as `checks` has it.
+    """
     mpi_env()
     command = [
         "mpirun",

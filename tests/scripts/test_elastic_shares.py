@@ -1,4 +1,6 @@
-"""elastic_horovod.py's step with any number of workers, by a pretended Horovod: shares that differ, or are empty."""
+"""elastic_horovod.py's step with any number of workers, by a pretended Horovod: shares that differ,
+or are empty.
+"""
 
 import runpy
 import sys
@@ -9,7 +11,9 @@ from many_runs import SCRIPTS
 
 
 def step(monkeypatch, rank, size):
-    """(weights after one step of this worker alone, its part of the loss): the mean over the workers is what Horovod makes."""
+    """(weights after one step of this worker alone, its part of the loss): the mean over the
+    workers is what Horovod makes.
+    """
     import torch
 
     told, states = [], []

@@ -1,4 +1,6 @@
-"""train_horovod.py, train_keras.py and elastic_horovod.py as a user starts them, against the serial programs."""
+"""train_horovod.py, train_keras.py and elastic_horovod.py as a user starts them, against the serial
+programs.
+"""
 
 import re
 import subprocess
@@ -88,7 +90,9 @@ def test_two_ranks_follow_the_serial_curve(alone, two):
 
 @needs_horovod
 def test_with_adam_two_ranks_follow_the_serial_curve_too(runs):
-    """Horovod's broadcast of a fresh optimizer's state takes a step, which Adam counts: the loss would be 0.03 off."""
+    """Horovod's broadcast of a fresh optimizer's state takes a step, which Adam counts: the loss
+    would be 0.03 off.
+    """
     assert_same_curve(runs["adam"]["records"], runs["adam, serial"]["records"])
 
 
@@ -99,7 +103,9 @@ def test_one_rank_is_the_serial_program_bit_by_bit(alone):
 
 @needs_horovod
 def test_fp16_is_near_but_not_the_same(alone, two, runs):
-    """fp16 keeps 11 bits of each gradient: the loss may move in the third digit, and must move at all."""
+    """fp16 keeps 11 bits of each gradient: the loss may move in the third digit, and must move at
+    all.
+    """
     half = runs["fp16"]["records"]
     assert_same_curve(half, alone, tolerance=0.02)
     assert half[-1] != two[-1]

@@ -1,4 +1,6 @@
-"""scripts/synthetic_benchmark.py as a user starts it: mpirun, torchrun, alone, and with bad options."""
+"""scripts/synthetic_benchmark.py as a user starts it: mpirun, torchrun, alone, and with bad
+options.
+"""
 
 import importlib.util
 import json

@@ -1,4 +1,5 @@
-"""summarize.py as a user starts it: with mpirun, torchrun and deepspeed, killed, on a full disk, resumed otherwise than it began.
+"""summarize.py as a user starts it: with mpirun, torchrun and deepspeed, killed, on a full disk,
+resumed otherwise than it began.
 
 The commands are in summarize_runs.py; the tests look at what they left behind.
 """
@@ -35,7 +36,8 @@ from pi2zero.mpi import mpi_env
 from pi2zero_course.summarization.data import news
 from pi2zero_course.summarization.scores import sentences
 
-# Stages and numbers of ranks add the same float32 numbers in other orders. The losses are 3 to 8, where neighbouring floats
+# Stages and numbers of ranks add the same float32 numbers in other orders. The losses are 3 to 8,
+# where neighbouring floats
 # are 2.4e-7 to 4.8e-7 apart; after 20 steps they differ by about 1e-6.
 TOLERANCE = 1e-5
 WRITER = ROOT / "tests/helpers/summarize_killed_writer.py"

@@ -1,4 +1,6 @@
-"""scripts/train_tensorflow.py in the environment of its own that `make tensorflow` makes, against itself on one rank."""
+"""scripts/train_tensorflow.py in the environment of its own that `make tensorflow` makes, against
+itself on one rank.
+"""
 
 import json
 import os
@@ -13,7 +15,8 @@ import pi2zero
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT, BIN = ROOT / "scripts" / "train_tensorflow.py", ROOT / ".venv-tensorflow" / "bin"
-# The ranks add up the same 64 gradients in another order. Float32 has 7 digits; momentum and 44 steps enlarge the difference.
+# The ranks add up the same 64 gradients in another order. Float32 has 7 digits; momentum and 44
+# steps enlarge the difference.
 TOLERANCE = 1e-4
 
 

@@ -1,4 +1,6 @@
-"""scripts/train_tissue.py on 1, 2 and 4 ranks: whatever way the network is cut, it is one process's training; and its slides."""
+"""scripts/train_tissue.py on 1, 2 and 4 ranks: whatever way the network is cut, it is one process's
+training; and its slides.
+"""
 
 import json
 import subprocess
@@ -20,7 +22,8 @@ import tissue
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 SCRIPT = SCRIPTS / "train_tissue.py"
 SIZES = [1, 2, 4]
-# Gradients of four images, in double precision, against one process's; sides that no number of strips divides.
+# Gradients of four images, in double precision, against one process's; sides that no number of
+# strips divides.
 CHECKS = """
 from tissue import Line, classify, network
 from train_tissue import SCHEDULES, Trainer
@@ -149,7 +152,9 @@ def test_help_and_bad_options(options, says):
 
 
 def test_a_small_part_of_a_slide_does_not_tell_its_kind_and_a_seed_gives_the_same_one():
-    """Tiles of 32 pixels: those of islands are as dark as those of even slides; whole slides with islands lie in between."""
+    """Tiles of 32 pixels: those of islands are as dark as those of even slides; whole slides with
+    islands lie in between.
+    """
     pairs = [tissue.slide(seed, 512) for seed in range(24)]
     assert [label for _, label in pairs] == [0, 1] * 12
     again = tissue.slide(3, 512)[0]

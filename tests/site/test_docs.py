@@ -1,4 +1,6 @@
-"""What the pages and notebooks point to is there, and the README names every notebook, lab and make target that it promises."""
+"""What the pages and notebooks point to is there, and the README names every notebook, lab and make
+target that it promises.
+"""
 
 import ast
 import difflib
@@ -73,7 +75,10 @@ def test_the_readme_has_the_minutes_that_each_notebook_and_lab_states():
 
 
 def test_the_readme_is_read_in_a_minute():
-    """240 words: what it is, how to start, which way to take. The rest, and lines to copy, can be looked over."""
+    """240 words: what it is, how to start, which way to take.
+
+    The rest, and lines to copy, can be looked over.
+    """
     unread = r"<details>.*?</details>|```.*?```|!\[[^]]*\]|\]\([^)]*\)|<[^>]+>"
     shown = re.sub(unread, "", (ROOT / "README.md").read_text(), flags=re.DOTALL)
     first, _, others = shown.partition("## What is in it")
@@ -93,7 +98,8 @@ BOOKS = {
     for name in PAGES
     if name.endswith(".ipynb")
 }
-TELLING = [  # a path from the root; not what follows http:/ or a name; behind file:// it is one, too
+# a path from the root; not what follows http:/ or a name; behind file:// it is one, too
+TELLING = [
     re.compile(r"(?:(?<![\w.:/~<-])|(?<=file://))/(?!dev/null)(?:[\w.~@-]+/)+[\w.~@-]*"),
     re.compile(r"\btoken=\w{8,}"),
 ]
@@ -133,7 +139,9 @@ FRAMES = (
 
 
 def test_a_stored_error_quotes_the_cell_above_it():
-    """Where the output is not compared, a cell that was changed later keeps the error of the former one."""
+    """Where the output is not compared, a cell that was changed later keeps the error of the former
+    one.
+    """
     told = {}
     for name, cells in BOOKS.items():
         for number, cell in enumerate(cells):

@@ -1,4 +1,6 @@
-"""The site, built and opened in a browser: it loads nothing, leads nowhere wrong, and can be read and used by everybody."""
+"""The site, built and opened in a browser: it loads nothing, leads nowhere wrong, and can be read
+and used by everybody.
+"""
 
 import contextlib
 import functools
@@ -39,7 +41,10 @@ NO_PACKAGES = "a package index could not be reached"
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """The folder of the built pages. Once its packages are there, it is built without a network, where that can be cut."""
+    """The folder of the built pages.
+
+    Once its packages are there, it is built without a network, where that can be cut.
+    """
     out = tmp_path_factory.mktemp("site")
     packages = [sys.executable, "-c", "import build; build.environment()"]
     done = subprocess.run(packages, cwd=ROOT / "site", capture_output=True, text=True, timeout=300)
@@ -187,7 +192,8 @@ def test_the_slides_lead_to_the_pages(site):
         assert not place or f'id="{place}"' in there
 
 
-# --- in the browser ------------------------------------------------------------------------------------------------------------
+# --- in the browser
+# ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -339,7 +345,8 @@ def test_axe_can_find_something(site, browser):
     assert "color-contrast" in [found[0] for found in axe(browser)]
 
 
-# --- addresses outside ---------------------------------------------------------------------------------------------------------
+# --- addresses outside
+# ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
-"""What the site has beside notebooks, labs and slides is complete and agrees with them: parts, pictures, quizzes, lists."""
+"""What the site has beside notebooks, labs and slides is complete and agrees with them: parts,
+pictures, quizzes, lists.
+"""
 
 import ast
 import json
@@ -91,7 +93,8 @@ def test_every_picture_has_an_alternative_text(path):
     assert all(len(text) > 40 and text.endswith(".") for text in described.values())
 
 
-# --- quizzes -------------------------------------------------------------------------------------------------------------------
+# --- quizzes
+# -------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", range(1, len(PARTS) + 1))
@@ -124,7 +127,8 @@ def test_the_right_answer_stands_anywhere():
     assert min(places.count(place) for place in range(3)) > len(places) / 6
 
 
-# --- lists ---------------------------------------------------------------------------------------------------------------------
+# --- lists
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 def test_each_word_of_the_glossary_stands_once():
@@ -207,7 +211,8 @@ def test_every_call_of_a_library_has_its_documentation(path):
     assert not missing, "add them to site/functions.toml"
 
 
-# --- staging -------------------------------------------------------------------------------------------------------------------
+# --- staging
+# -------------------------------------------------------------------------------------------------------------------
 
 
 def test_an_output_that_is_hidden_in_jupyterlab_is_folded_on_the_site():
