@@ -57,8 +57,10 @@ site: set-up    ## build the site: notebooks, labs and slides as pages that need
 hub: set-up     ## a JupyterHub for a room of people on this node (root); CONFIG=slurm: each in a Slurm job
 	@$(PY) tools/hub.py $(or $(CONFIG),one_node) $(ARGS)
 
-handout: set-up ## the kit as one file for attendees, without the labs' solutions: build/pi2zero-handout.zip
-	@$(PY) tools/handout.py
+handout:        ## the kit as one file for attendees, without the labs' solutions: build/pi2zero-handout.zip
+	@mkdir -p build
+	@git archive --worktree-attributes --prefix=pi2zero/ --output=build/pi2zero-handout.zip HEAD
+	@echo "build/pi2zero-handout.zip: the last commit without solutions. Unpack it, then: make lab"
 
 clean:          ## remove what can be made again: .venv, built slides, caches
 	@if $(PY) -c 'import pi2zero' 2>/dev/null; then $(PY) -m pi2zero reset; $(PY) -m pi2zero build --stop; fi

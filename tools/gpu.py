@@ -1,9 +1,7 @@
-"""`make gpu`: try every GPU path that this node allows, in ten minutes, and write what came of it into docs/gpu/.
+"""`make gpu`: test every GPU path that this node allows, and write a page into docs/gpu/.
 
-Paths run side by side where there are cores for it; those that measure run by themselves, at the end.
-
-Runs on any Python 3.11 or later that has torch, whoever installed it; what a path needs and is not here makes it "not possible
-here". Where torch sees no GPU it says so, and writes nothing.
+Runs on any Python 3.11 or later that has torch. What a path needs and this Python does not have
+makes it "not possible here". Without a GPU this program says so and writes nothing.
 """
 
 import argparse
@@ -11,8 +9,9 @@ import contextlib
 import datetime
 import json
 import os
-import platform
 import re
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,14 +21,89 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpu_cases import PROGRAMS, ROOT, Case, cases, programs
+ROOT = Path(__file__).resolve().parents[1]
+PROGRAMS = "tools/gpu_programs.py"
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+CORES_PER_CASE = 3  # of those that run at the same time
+LAST_LINES = 25  # of a path that failed
+NOTEBOOK = "tools/notebooks.py --only-run --timeout 400"
+KIT = "deepspeed mpi4py ipyparallel nbclient psutil"
+SYNTHETIC = "scripts/synthetic_benchmark.py --batch-size 32"
+SUMMARIZE = "scripts/summarize.py {} build/gpu-summarizer"
 
-LAST = 25  # lines of a path that failed
-HARMLESS = re.compile(r"^\s*$|\*{9}|OMP_NUM_THREADS|it/s\]")  # torchrun's advice, bars
-TORCHRUN_ENDS = re.compile(
-    r"^E\d{4} .*torch/distributed/elastic/.* failed "
-)  # then it says at length that a program has failed
-CORES = 3  # for one path, of those that run side by side
+
+@dataclass(frozen=True)
+class Case:
+    """A path. launcher: torchrun or mpirun (a rank per GPU), "2" or "4" (ranks on one GPU), python.
+
+    needs: modules and programs, separated by spaces. alone: it measures, so nothing else may run.
+    """
+
+    program: str
+    launcher: str = "torchrun"
+    needs: str = ""
+    seconds: float = 120.0
+    alone: bool = False
+
+    @property
+    def title(self) -> str:
+        where = {"2": "2 ranks on one GPU", "4": "4 ranks on one GPU"}
+        return f"{self.program} ({where.get(self.launcher, self.launcher)})"
+
+
+def zero_case(options: str, launcher: str = "torchrun", needs: str = "deepspeed") -> Case:
+    return Case(f"{PROGRAMS} zero {options}", launcher, needs)
+
+
+CASES = [
+    Case(f"{PROGRAMS} world --backend nccl"),
+    Case(f"{PROGRAMS} world --backend nccl --one-visible"),
+    Case(f"{PROGRAMS} world --backend nccl", "mpirun", "mpi4py"),
+    Case(f"{PROGRAMS} world --backend gloo", "4"),
+    Case(f"{PROGRAMS} allreduce", alone=True),
+    Case(f"{PROGRAMS} allreduce", "2", alone=True),
+    Case(f"{PROGRAMS} fsdp"),
+    Case(f"{PROGRAMS} fsdp", "2"),
+    Case("scripts/train_single.py --epochs 3", "python", "sklearn"),
+    Case("scripts/train_ddp.py --epochs 3 --batch-size 64", "torchrun", "sklearn"),
+    Case("scripts/train_ddp.py --epochs 3", "2", "sklearn"),
+    Case("scripts/train_tensor.py --epochs 3", "torchrun", "sklearn"),
+    Case("scripts/train_horovod.py --epochs 3", "mpirun", "sklearn horovod mpi4py"),
+    Case("scripts/train_keras.py", "mpirun", "sklearn keras horovod mpi4py"),
+    *(zero_case(f"--stage {stage} --dtype {d}") for stage in range(4) for d in ("bf16", "fp16")),
+    zero_case("--stage 2 --offload", needs="deepspeed nvcc"),
+    zero_case("--stage 3 --offload", needs="deepspeed nvcc"),
+    zero_case("--stage 1 --fused", needs="deepspeed nvcc"),
+    zero_case("--stage 3", "2"),
+    Case(f"{PROGRAMS} generate", "torchrun", "deepspeed transformers"),
+    Case("scripts/train_deepspeed.py --epochs 3 --stage 2", "torchrun", "deepspeed sklearn"),
+    Case("scripts/zero_check_mem.py", "torchrun", "deepspeed psutil"),
+    # One path of three programs: each needs what the program before it has left.
+    Case(
+        f"{SUMMARIZE.format('train')} --data embedded --steps 20 --every 10 --bf16 --stage 2 && "
+        f"{SUMMARIZE.format('evaluate')} --data embedded --limit 20 && "
+        f"{SUMMARIZE.format('generate')} README.md",
+        "torchrun",
+        "deepspeed transformers datasets rouge_score",
+        240,
+    ),
+    Case("scripts/allreduce_bench.py --sizes 1M 64M", "mpirun", "mpi4py", alone=True),
+    Case(SYNTHETIC, "python", "transformers", alone=True),
+    Case(f"{SYNTHETIC} --method ddp", "torchrun", "transformers", alone=True),
+    Case(f"{SYNTHETIC} --method hand", "torchrun", "transformers", alone=True),
+    Case(f"{SYNTHETIC} --method horovod", "mpirun", "transformers horovod mpi4py", alone=True),
+    Case("tools/gpu_share.py", "python", "transformers", 240, alone=True),
+    *(
+        Case(f"{NOTEBOOK} {name}.ipynb", "python", KIT + " horovod" * ("horovod" in name), 600)
+        for name in (
+            *("notebooks/06_ddp", "notebooks/09_zero", "notebooks/08_deepspeed"),
+            *("notebooks/09b_zero_further", "notebooks/09c_torch_and_time"),
+            *("notebooks/10_dailymail", "notebooks/03_collectives", "notebooks/05_horovod"),
+            *("notebooks/04b_who_waits", "solutions/03_data_parallel"),
+            *("solutions/04_zero_memory", "solutions/05_summarization", "notebooks/07_scaling"),
+        )
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -40,242 +114,165 @@ class Outcome:
     lines: tuple[str, ...] = ()
 
 
-def look() -> dict:
-    """What this node and this Python have. Ends with a sentence if there is no GPU, or no torch."""
-    done = subprocess.run(
-        [sys.executable, ROOT / PROGRAMS, "look"], capture_output=True, text=True, env=environment()
-    )
+def find_hardware() -> dict:
+    """What this node and this Python have. Without a GPU or torch it exits with a sentence."""
+    command = [sys.executable, ROOT / PROGRAMS, "look"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment())
+    other = "Another: make gpu PYTHON=/path/python"
     if done.returncode:
         why = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        sys.exit(
-            f"make gpu: {sys.executable} cannot load torch and ask for its GPUs ({why}). Another: make gpu PYTHON=/path/python"
-        )
+        sys.exit(f"make gpu: {sys.executable} cannot load torch and its GPUs ({why}). {other}")
     facts = json.loads(done.stdout.splitlines()[-1])
+    torch = f"torch {facts['versions']['torch']}"
     if not facts["gpus"] and facts["driver"]:
         sys.exit(
-            f"make gpu: NVIDIA's driver is here, but torch {facts['versions']['torch']} cannot use its GPU: was this environment "
-            "made where there was none? make clean, then make lab, on this machine; or another: make gpu PYTHON=/path/python"
+            f"make gpu: NVIDIA's driver is here, but {torch} cannot use its GPU. Was this "
+            f"environment made where there was none? make clean, then make lab, here. {other}"
         )
     if not facts["gpus"]:
-        sys.exit(
-            f"make gpu: there is no GPU here that torch {facts['versions']['torch']} can use. Run it on a GPU node."
-        )
+        sys.exit(f"make gpu: there is no GPU here that {torch} can use. Run it on a GPU node.")
     return facts
 
 
-def environment(**more) -> dict:
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")
-    }
-    path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]))
-    mpi = {
-        f"{family}_ALLOW_RUN_AS_ROOT{more}": "1"
-        for family in ("OMPI", "PRTE")
-        for more in ("", "_CONFIRM")
-    }
-    # A rank for each GPU, also where Slurm has given the job one task
-    mpi |= {
+def environment(**more: str) -> dict[str, str]:
+    """For programs: this Python's own mpirun first; ranks share GPUs and cores; no outer ranks."""
+    outer = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    env = {name: value for name, value in os.environ.items() if name not in outer}
+    own = [str(Path(sys.executable).parent)] if sys.prefix != sys.base_prefix else []
+    as_root = [f"{family}_ALLOW_RUN_AS_ROOT" for family in ("OMPI", "PRTE")]
+    mpi = dict.fromkeys([*as_root, *(f"{name}_CONFIRM" for name in as_root)], "1") | {
         "PRTE_MCA_rmaps_default_mapping_policy": "slot:oversubscribe",
         "OMPI_MCA_rmaps_base_oversubscribe": "1",
     }
-    # What a program prints stands in its order with what it raises
-    return {
-        **mpi,
-        "OMP_NUM_THREADS": "1",
-        "PYTHONUNBUFFERED": "1",
-        **kept,
-        "PATH": programs(),
-        "PYTHONPATH": path,
-        **more,
+    paths = {
+        "PATH": os.pathsep.join([*own, env.get("PATH", os.defpath)]),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT / "src"), env.get("PYTHONPATH")])),
     }
+    return {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **mpi, **env, **paths, **more}
 
 
-def run(case: Case, deadline: float) -> Outcome:
-    """Run a path until its own limit or the deadline (time.monotonic); nothing of it is left behind."""
-    if case.missing:
-        return Outcome(case, "not possible here", lines=(case.missing,))
+def command_of(case: Case, gpus: int) -> list[str]:
+    launchers = {
+        "python": [sys.executable],
+        "mpirun": ["mpirun", "-n", str(gpus), sys.executable],
+        "torchrun": [*TORCHRUN, str(gpus)],
+    }
+    launcher = launchers.get(case.launcher, [*TORCHRUN, case.launcher])
+    steps = [[*launcher, *shlex.split(step)] for step in case.program.split(" && ")]
+    return ["sh", "-c", " && ".join(map(shlex.join, steps))]
+
+
+def run(case: Case, facts: dict, deadline: float) -> Outcome:
+    """Run a path until its own limit or the deadline (time.monotonic); nothing of it is left."""
+    env = environment()
+    needs = [*case.needs.split(), *["mpirun"] * (case.launcher == "mpirun")]
+    missing = [
+        need
+        for need in needs
+        if need not in facts["modules"] and not shutil.which(need, path=env["PATH"])
+    ]
+    if missing:
+        return Outcome(case, "not possible here", lines=(f"there is no {', no '.join(missing)}",))
     if (left := deadline - time.monotonic()) < 5:
         return Outcome(case, "not tried", lines=("the time was over",))
-    begin, limit, cut = time.monotonic(), min(case.seconds, left), left < case.seconds
-    with tempfile.TemporaryFile() as said:
-        options = {
-            "cwd": ROOT,
-            "stdout": said,
-            "stderr": subprocess.STDOUT,
-            "stdin": subprocess.DEVNULL,
-        }
+    if case.launcher in ("2", "4"):
+        first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0] or "0"
+        env["CUDA_VISIBLE_DEVICES"] = first
+    begin, limit = time.monotonic(), min(case.seconds, left)
+    with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
-            case.command, env=environment(**case.environment), start_new_session=True, **options
+            command_of(case, len(facts["gpus"])),
+            cwd=ROOT,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         try:
-            process.wait(limit)
-            state = "passed" if process.returncode == 0 else "FAILED"
+            state = "passed" if process.wait(limit) == 0 else "FAILED"
         except subprocess.TimeoutExpired:
-            state = "FAILED"
-        finally:
-            ended = end(process)
-        said.seek(0)
-        lines = [
-            line.rstrip()
-            for line in said.read().decode(errors="replace").splitlines()
-            if not HARMLESS.search(line)
-        ]
-    lines = (
-        lines[: next((at for at, line in enumerate(lines) if TORCHRUN_ENDS.match(line)), None)]
-        or lines
-    )
-    if ended:
-        state = "not tried" if cut else state
-        lines.append(
-            "the time was over: " * cut + f"it had not ended after {limit:.0f} s, and was ended"
-        )
-    return Outcome(
-        case,
-        state,
-        time.monotonic() - begin,
-        tuple(lines[-(case.shown if state == "passed" else LAST) :]),
-    )
+            state = "FAILED" if limit == case.seconds else "not tried"
+        end_group(process)
+        output.seek(0)
+        lines = [line.rstrip() for line in output.read().decode(errors="replace").splitlines()]
+    lines = [line for line in lines if line]
+    # What torchrun says at length after a rank has failed is not the rank's own error.
+    advice = [at for at, line in enumerate(lines) if re.match(r"E\d{4} .*elastic.* failed", line)]
+    lines = lines[: advice[0]] if advice and advice[0] else lines
+    if process.returncode < 0:
+        lines.append(f"it had not ended after {limit:.0f} s, and was ended")
+    return Outcome(case, state, time.monotonic() - begin, tuple(lines[-LAST_LINES:]))
 
 
-def end(process: subprocess.Popen) -> bool:
-    """End a process with all that it has started; whether it still ran. Launchers are asked first: they know their ranks."""
-    family = [process.pid, *descendants(process.pid)]
-    runs = process.poll() is None
-    if runs:
-        process.send_signal(signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(5)
-        family += descendants(process.pid)
-    for pid in family[1:] if not runs else family:
-        with contextlib.suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
+def end_group(process: subprocess.Popen) -> None:
+    """End a program and all that it has started. SIGTERM comes first: launchers end their ranks."""
+    for sent, patience in ((signal.SIGTERM, 5), (signal.SIGKILL, 5)):
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            os.killpg(process.pid, sent)
+            process.wait(patience)
     process.wait()
-    return runs
 
 
-def descendants(pid: int) -> list[int]:
-    """All that a process has started, and these in turn (Linux; elsewhere none)."""
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-    found = [pid]
-    for one in found:
-        found += [child for child, parent in parents.items() if parent == one]
-    return found[1:]
+def run_all(cases: list[Case], facts: dict, deadline: float, jobs: int) -> list[Outcome]:
+    """Run the slowest first, several at the same time; at the end, one by one, what measures."""
+
+    def run_one(case: Case) -> Outcome:
+        outcome = run(case, facts, deadline)
+        print(f"{case.title}: {outcome.state}, {outcome.seconds:.0f} s", flush=True)
+        return outcome
+
+    first = sorted((case for case in cases if not case.alone), key=lambda case: -case.seconds)
+    with ThreadPoolExecutor(jobs) as pool:
+        outcomes = list(pool.map(run_one, first))
+    return outcomes + [run_one(case) for case in cases if case.alone]
 
 
 def report(facts: dict, outcomes: list[Outcome], day: str) -> str:
     """The page."""
-    count = {
-        state: sum(one.state == state for one in outcomes)
-        for state in ("passed", "FAILED", "not possible here", "not tried")
-    }
-    names = [gpu["name"] for gpu in facts["gpus"]]
-    told = [
-        f"{names.count(name)} x {name}, {gpu_memory(facts, name):.0f} GB"
-        for name in dict.fromkeys(names)
-    ]
-    rows = {"GPUs": "; ".join(told), "driver, compute mode": facts["driver"] or "not told"}
-    rows |= {
-        "cores": len(os.sched_getaffinity(0)),
-        "system": f"{platform.system()} {platform.release()}",
-        **facts["versions"],
-    }
-    page = [
-        f"# `make gpu`, {day}: {told[0]}",
-        "",
-        ", ".join(f"{number} {state}" for state, number in count.items()) + ".",
-        "",
-    ]
-    page += [
-        "Written by `make gpu`; see [what these pages are](README.md). No page of this kind is edited by hand.",
-        "",
-    ]
-    page += ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items()), ""]
-    page += ["| path | outcome | s | what it said last |", "|---|---|---|---|"]
-    for one in outcomes:
-        last = one.lines[-1].replace("|", "\\|")[:300] if one.lines else ""
-        page.append(f"| {one.case.title} | {one.state} | {one.seconds:.0f} | {last} |")
-    for one in outcomes:
-        if one.state == "FAILED" or (one.state == "passed" and one.case.shown > 1):
-            page += ["", f"## {one.case.title}: {one.state}", "", "```", *one.lines, "```"]
-    return "\n".join(page) + "\n"
-
-
-def gpu_memory(facts: dict, name: str) -> float:
-    return next(gpu["bytes"] for gpu in facts["gpus"] if gpu["name"] == name) / 1e9
-
-
-def run_all(paths: list[Case], deadline: float, at_once: int) -> list[Outcome]:
-    """Run them, several at once; in the order given, but those first that may take long, and last, each alone, what measures."""
-    outcomes = {}
-
-    def one(path):
-        outcomes[path.title] = run(path, deadline)
-        print(
-            f"{path.title}: {outcomes[path.title].state}, {outcomes[path.title].seconds:.0f} s",
-            flush=True,
-        )
-
-    with ThreadPoolExecutor(at_once) as pool:
-        list(
-            pool.map(
-                one,
-                sorted((path for path in paths if not path.alone), key=lambda path: -path.seconds),
-            )
-        )
-    for path in paths:
-        if path.alone:
-            one(path)
-    return [outcomes[path.title] for path in paths]
+    gpus = [f"{gpu['name']}, {gpu['bytes'] / 1e9:.0f} GB" for gpu in facts["gpus"]]
+    kinds = "; ".join(f"{gpus.count(gpu)} x {gpu}" for gpu in dict.fromkeys(gpus))
+    states = [outcome.state for outcome in outcomes]
+    rows = {"GPUs": kinds, "driver": facts["driver"] or "unknown", **facts["versions"]}
+    lines = [f"# `make gpu`, {day}: {kinds}", ""]
+    lines += [", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)) + "."]
+    lines += ["", "Written by `make gpu`; see [what these pages are](README.md).", ""]
+    lines += ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())]
+    lines += ["", "| path | outcome | s | last line |", "|---|---|---|---|"]
+    for outcome in outcomes:
+        last = outcome.lines[-1].replace("|", "\\|")[:300] if outcome.lines else ""
+        title = outcome.case.title
+        lines.append(f"| {title} | {outcome.state} | {outcome.seconds:.0f} | {last} |")
+    for outcome in outcomes:
+        if outcome.state == "FAILED" or (outcome.state == "passed" and outcome.case.alone):
+            lines += ["", f"## {outcome.case.title}: {outcome.state}", ""]
+            lines += ["```", *outcome.lines, "```"]
+    return "\n".join(lines) + "\n"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    jobs = max(1, len(os.sched_getaffinity(0)) // CORES_PER_CASE)
+    parser.add_argument("--minutes", type=float, default=10.0, help="for all paths (default: 10)")
     parser.add_argument(
-        "--minutes", type=float, default=10.0, help="for all paths together (default: 10)"
+        "--out", type=Path, default=ROOT / "docs" / "gpu", help="folder of the page"
     )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=ROOT / "docs" / "gpu",
-        help="where the page is written (default: docs/gpu)",
-    )
-    at_once = max(1, len(os.sched_getaffinity(0)) // CORES)
-    parser.add_argument(
-        "--at-once",
-        type=int,
-        default=at_once,
-        help=f"paths side by side (default: a third of the cores, {at_once})",
-    )
-    parser.add_argument(
-        "--only",
-        nargs="+",
-        metavar="WORDS",
-        help="only the paths that have one of these in their name",
-    )
+    parser.add_argument("--jobs", type=int, default=jobs, help=f"paths at a time (default: {jobs})")
+    parser.add_argument("--only", nargs="+", default=[""], help="paths with one of these words")
     args = parser.parse_args()
     deadline = time.monotonic() + 60 * args.minutes - 10
-    facts = look()
-    paths = [
-        path
-        for path in cases(facts)
-        if not args.only or any(words in path.title for words in args.only)
-    ]
-    if not paths:
-        parser.error(
-            f"no path has {' or '.join(map(repr, args.only))} in its name; names are in tools/gpu_cases.py"
-        )
-    outcomes = run_all(paths, deadline, args.at_once)
+    facts = find_hardware()
+    cases = [case for case in CASES if any(word in case.title for word in args.only)]
+    if not cases:
+        parser.error(f"no path has {' or '.join(args.only)} in its title; see tools/gpu.py")
+    outcomes = run_all(cases, facts, deadline, args.jobs)
     day = datetime.date.today().isoformat()
-    kind = re.sub(r"[^a-z0-9]+", "-", facts["gpus"][0]["name"].lower()) + "-some" * bool(args.only)
-    page = args.out / f"{day}-{len(facts['gpus'])}x-{kind}.md"
+    kind = re.sub(r"[^a-z0-9]+", "-", facts["gpus"][0]["name"].lower())
+    some = "" if len(cases) == len(CASES) else "-some"
     args.out.mkdir(parents=True, exist_ok=True)
-    page.write_text(report(facts, outcomes, f"{day}, {args.at_once} paths side by side"))
-    failed = sum(one.state == "FAILED" for one in outcomes)
+    page = args.out / f"{day}-{len(facts['gpus'])}x-{kind}{some}.md"
+    page.write_text(report(facts, outcomes, f"{day}, {args.jobs} paths at a time"))
+    failed = sum(outcome.state == "FAILED" for outcome in outcomes)
     print(f"{failed} failed. The page: {page}")
     return int(failed > 0)
 

@@ -1,4 +1,4 @@
-"""What `make gpu` runs on the ranks: small programs, each ending with one line of rank 0 that says what was seen.
+"""What `make gpu` runs on the ranks: small programs, each ending with one line of rank 0.
 
 torchrun --standalone --nproc-per-node 2 tools/gpu_programs.py world --backend nccl
 They run on a CPU as well (world without --backend, zero without --dtype fp16): so they are tested.
@@ -61,7 +61,7 @@ def look(args):
         versions["mpirun"] = launcher
     if properties:
         versions["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
-    told = first_line(
+    result = first_line(
         "nvidia-smi", "--query-gpu=driver_version,compute_mode", "--format=csv,noheader"
     )
     gpus = [{"name": one.name, "bytes": one.total_memory} for one in properties]
@@ -70,7 +70,7 @@ def look(args):
             {
                 "gpus": gpus,
                 "versions": versions,
-                "driver": told,
+                "driver": result,
                 "modules": list(filter(util.find_spec, MODULES)),
             }
         )
@@ -130,7 +130,7 @@ def allreduce(args):
     from pi2zero import ranks
     from pi2zero.meters import now
 
-    me, told = ranks.join(), []
+    me, result = ranks.join(), []
     for size in args.sizes:
         x, times = torch.zeros(size // 4, device=me.device), []
         for _ in range(7):
@@ -139,18 +139,20 @@ def allreduce(args):
             dist.all_reduce(x)
             times.append(now() - start)
         best = min(times[2:])
-        told.append(
-            f"{size >> 20} MiB {1e3 * best:.2f} ms ({size / best * 2 * (1 - 1 / me.world_size) / 1e9:.1f} GB/s)"
+        result.append(
+            f"{size >> 20} MiB {1e3 * best:.2f} ms "
+            f"({size / best * 2 * (1 - 1 / me.world_size) / 1e9:.1f} GB/s)"
         )
     ranks.leave()
     return (
         me,
-        f"{me.world_size} ranks over {me.backend}, all-reduce, time and bus bandwidth: {'; '.join(told)}",
+        f"{me.world_size} ranks over {me.backend}, all-reduce, time and bus bandwidth: "
+        f"{'; '.join(result)}",
     )
 
 
 def zero(args):
-    """Ten steps of DeepSpeed at a stage; the loss falls, and the meters see the allocator's bytes."""
+    """Ten steps of DeepSpeed at a stage: the loss falls, the meters see the allocated bytes."""
     import torch
     from torch import nn
 
@@ -197,12 +199,13 @@ def zero(args):
     )
     return (
         me,
-        f"{me.world_size} ranks over {me.backend} on {me.device}: loss {losses[0]:.3f} to {losses[-1]:.3f}{peak}",
+        f"{me.world_size} ranks over {me.backend} on {me.device}: "
+        f"loss {losses[0]:.3f} to {losses[-1]:.3f}{peak}",
     )
 
 
 def generate(args):
-    """A summary by greedy search, in which all ranks take every step together: at stage 3 no rank has the whole model."""
+    """A summary by greedy search. At stage 3 no rank has the whole model, so all step together."""
     import torch
     import torch.distributed as dist
 
@@ -272,7 +275,8 @@ def fsdp(args):
     ranks.leave()
     return (
         me,
-        f"{me.world_size} ranks over {me.backend}: loss {losses['sharded']:.5f}, one process {losses['alone']:.5f}",
+        f"{me.world_size} ranks over {me.backend}: loss {losses['sharded']:.5f}, "
+        f"one process {losses['alone']:.5f}",
     )
 
 
@@ -302,9 +306,9 @@ def main():
     programs["zero"].add_argument("--fused", action="store_true", help="DeepSpeed's own Adam")
     programs["zero"].add_argument("--width", type=int, default=512)
     args = parser.parse_args()
-    told = args.run(args)
-    if told and told[0].rank == 0:
-        print(told[1], flush=True)
+    result = args.run(args)
+    if result and result[0].rank == 0:
+        print(result[1], flush=True)
 
 
 PROGRAMS = (look, world, allreduce, zero, generate, fsdp)
