@@ -199,7 +199,7 @@ def tokenized(stories, tokenizer, args, me):
             last[0] = time.monotonic()
             report(args, me, tokenized=share, seconds_left=(last[0] - begin) * (1 / share - 1))
 
-    return or_end(lambda: on_ranks.tokenized(stories, encode, tell=progress))
+    return or_end(lambda: on_ranks.tokenized(stories, encode, report=progress))
 
 
 def pick(rows, step, args, me):

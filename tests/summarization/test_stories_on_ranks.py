@@ -1,7 +1,7 @@
 """Stories on ranks: one copy on a host, the same numbers as one process would make, and what is wrong with a file ends all."""
 
 import pytest
-from test_dailymail_files import as_lines, folder_of_lines, rows
+from test_local_copies import as_lines, folder_of_lines, rows
 from worlds import checks
 
 pytestmark = pytest.mark.long
@@ -28,7 +28,7 @@ def encode(some):
             for a, h in zip(some["article"], some["highlights"])]
 
 shares = []
-made = on_ranks.tokenized(stories.splits["train"], encode, at_once=7, tell=shares.append)
+made = on_ranks.tokenized(stories.splits["train"], encode, at_once=7, report=shares.append)
 due = [pair for first in range(0, len(alone.splits["train"]), 7) for pair in encode(alone.splits["train"][first : first + 7])]
 same = len(made) == len(due) and all([list(a), list(h)] == [list(x), list(y)] for (a, h), (x, y) in zip(made, due))
 tell("the same numbers, in the same order", same and [list(part) for part in made[-1]] == [list(part) for part in due[-1]])
@@ -52,7 +52,7 @@ tell("its files go with it", not mine.exists())
 try:
     on_ranks.load(me, broken, say=said.append)
 except ValueError as error:
-    tell("what is wrong is said on all ranks", "no story left for train" in str(error))
+    tell("what is wrong is said on all ranks", "train.jsonl, line 1, column 2: not JSON" in str(error))
 embedded = on_ranks.load(me, "embedded", counts={{"train": 5, "test": 5}}, say=said.append)
 tell("the kit's own", len(embedded.splits["train"]) == 5 and embedded.name == "embedded")
 """

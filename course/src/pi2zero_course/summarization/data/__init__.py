@@ -1,8 +1,8 @@
-"""Stories to summarize, from one of three sources, always with the columns id, article and highlights.
+"""Stories to summarize, from one of three sources, with the columns id, article and highlights.
 
-embedded: written by the generator of the kit (pi2zero_course.summarization.data.news); needs no network and no download.
+embedded: written by the kit's generator (summarization.data.news); needs no network, no download.
 real: CNN/DailyMail 3.0.0, from the cache of the `datasets` library or from the Hugging Face hub.
-a path: a copy of your own, or your own stories in the same form (pi2zero_course.summarization.data.files says which forms).
+a path: your own copy, or your own stories in the same form (see summarization.data.files).
 """
 
 import os
@@ -19,20 +19,18 @@ if TYPE_CHECKING:
 __all__ = ["SPLITS", "Stories", "load"]
 
 SPLITS = ("train", "validation", "test")
-VARIABLE = "PI2ZERO_DAILYMAIL"  # the environment variable with the path of a local copy
-EMBEDDED = {
-    "train": 20000,
-    "validation": 500,
-    "test": 500,
-}  # stories, unless `counts` says otherwise
-SHOWN = 5  # skipped stories that are printed; the list has all of them
+VARIABLE = "PI2ZERO_DAILYMAIL"  # environment variable with the path of a local copy
+# Stories of the embedded source, unless `counts` says otherwise.
+EMBEDDED = {"train": 20000, "validation": 500, "test": 500}
+SHOWN = 5  # how many skipped stories are printed; the list has all of them
 
 
 @dataclass(frozen=True)
 class Stories:
-    """name: "embedded", "cnn_dailymail" or the path. why: why this source is in use, in a sentence or two.
-    splits: {"train", "validation", "test": a Dataset with the string columns id, article, highlights (a sentence a line)}.
-    skipped: the stories left out, as "file:line: what is wrong".
+    """name: "embedded", "cnn_dailymail" or the path. why: why this source is in use, in a sentence.
+
+    splits: {"train", "validation", "test": a Dataset with the columns id, article and highlights,
+    which has one sentence per line}. skipped: the stories left out, and what is wrong with each.
     """
 
     name: str
@@ -51,16 +49,18 @@ def load(
 ) -> Stories:
     """Stories from `source`: "embedded", "real", "auto" or a path.
 
-    "auto" is the path in $PI2ZERO_DAILYMAIL if that is set; else, unless download=False, the real set if it is in the cache
-    or if the hub answers within 3 s; else the embedded stories. `say` is told which, and why.
+    "auto" is the path in $PI2ZERO_DAILYMAIL if that is set; else, unless download=False, the real
+    set if it is in the cache or if the hub answers within 3 s; else the embedded stories. `say`
+    gets which one, and why.
 
-    counts: {split: how many stories at most}; a split that is not named is taken whole (embedded: 20,000, 500 and 500).
-    seed: of the embedded generator, and of the draw where `counts` takes a part of the real set; a local copy's first
-        stories are taken.
+    counts: {split: how many stories at most}; other splits are whole (embedded: 20,000, 500, 500).
+    seed: of the embedded generator, and of the draw where `counts` takes a part of the real set; of
+        a local copy the first stories are taken.
     download=False: the real set only from the cache.
 
-    Raises ValueError for arguments that make no sense and for a local copy with nothing left in a split, FileNotFoundError
-    for a path that is not there, OSError if the real set was asked for and cannot be had.
+    Raises ValueError for wrong arguments and for a local copy that is damaged or has no story left
+    in a split, FileNotFoundError for a path that does not exist, OSError if the real set was asked
+    for and is not available.
     """
     require_package("datasets", "summaries", "pi2zero-course")
     counts = _checked(counts)
@@ -94,7 +94,7 @@ def _checked(counts):
     for split, count in counts.items():
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise ValueError(
-                f"counts[{split!r}] is {count!r}. It has to be a whole number of stories, 1 or more."
+                f"counts[{split!r}] is {count!r}, not a whole number of stories, 1 or more."
             )
     return counts
 

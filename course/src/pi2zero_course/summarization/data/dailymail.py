@@ -1,7 +1,8 @@
 """CNN/DailyMail from the cache or the hub, without a long wait where there is no network.
 
-`load_dataset` tries for 23 s without a network, and for minutes behind a firewall that drops packets. So the cache is asked
-first, in offline mode, and then the hub is asked for one header, with 3 s for the name, the connection and the answer.
+`load_dataset` tries for 23 s without a network, and for minutes behind a firewall that drops
+packets. So the cache is read first, in offline mode, and then one header is requested from the hub,
+with 3 s for the name, the connection and the answer.
 """
 
 import contextlib
@@ -17,21 +18,23 @@ COLUMNS = ["id", "article", "highlights"]
 
 
 class Unavailable(OSError):
-    """The real set cannot be had. reason: why, to go into a sentence."""
+    """The real set is not available. reason: why, as a part of a sentence."""
 
     def __init__(self, reason: str):
         self.reason = reason
         super().__init__(
-            f"CNN/DailyMail cannot be loaded: {reason}. Expected: {REPOSITORY} in the cache of `datasets`, or a hub that "
-            "answers. Call again with a network (HF_ENDPOINT names a mirror, HTTPS_PROXY a proxy), or give the path of a "
-            "local copy, or use load('embedded')."
+            f"CNN/DailyMail cannot be loaded: {reason}. Expected: {REPOSITORY} in the cache of "
+            "`datasets`, or a hub that answers. Call again with a network (HF_ENDPOINT names a "
+            "mirror, HTTPS_PROXY a proxy), or give the path of a local copy, or use "
+            "load('embedded')."
         )
 
 
 def get(download: bool = True, say: Callable[[str], object] = print) -> tuple[str, dict]:
-    """(where it came from, {split: Dataset}) of the real set: from the cache without a request, else from the hub.
+    """Return (where it came from, {split: Dataset}) of the real set: the cache, else the hub.
 
-    download=False, HF_HUB_OFFLINE and HF_DATASETS_OFFLINE: from the cache only. Raises Unavailable.
+    The cache needs no request. download=False, HF_HUB_OFFLINE and HF_DATASETS_OFFLINE: from the
+    cache only. Raises Unavailable.
     """
     import datasets
     from huggingface_hub import constants
@@ -45,15 +48,14 @@ def get(download: bool = True, say: Callable[[str], object] = print) -> tuple[st
     if reason := unreachable():
         raise Unavailable(reason)
     say(
-        f"CNN/DailyMail is loaded from {constants.ENDPOINT}: {SIZE}, once. (load('embedded') needs no download.)"
+        f"CNN/DailyMail is loaded from {constants.ENDPOINT}: {SIZE}, once. "
+        "(load('embedded') needs no download.)"
     )
     try:
-        # Not asked: the viewer's server, which has 100 s to answer, and the counter of downloads. Neither is needed.
+        # The viewer's server may take 100 s, and the counter of downloads is not needed either.
         with _changed(datasets.config, USE_PARQUET_EXPORT=False, HF_UPDATE_DOWNLOAD_COUNTS=False):
             return f"from {constants.ENDPOINT}", _splits(datasets.load_dataset(REPOSITORY, CONFIG))
-    except (
-        Exception
-    ) as error:  # of two libraries, which raise OSError, ValueError and errors of their own
+    except Exception as error:  # two libraries raise OSError, ValueError and errors of their own
         first_line = str(error).split("\n")[0].rstrip(".")
         raise Unavailable(
             f"the hub answers, but the download failed ({type(error).__name__}: {first_line})"
@@ -64,14 +66,11 @@ def cached() -> dict | None:
     """{split: Dataset} from the cache of `datasets`, or None; no request is sent."""
     import datasets
 
-    if not any(
-        datasets.config.HF_DATASETS_CACHE.glob(
-            f"{REPOSITORY.replace('/', '___')}/{CONFIG}/*/*/dataset_info.json"
-        )
-    ):
+    complete = f"{REPOSITORY.replace('/', '___')}/{CONFIG}/*/*/dataset_info.json"
+    if not any(datasets.config.HF_DATASETS_CACHE.glob(complete)):
         return None
     verbosity = datasets.logging.get_verbosity()
-    datasets.logging.set_verbosity_error()  # else two warnings say what `Stories.why` says
+    datasets.logging.set_verbosity_error()  # two warnings would repeat `Stories.why`
     try:
         with offline():
             return _splits(datasets.load_dataset(REPOSITORY, CONFIG))
@@ -83,7 +82,7 @@ def cached() -> dict | None:
 
 @contextlib.contextmanager
 def offline() -> Iterator[None]:
-    """No request to the hub meanwhile. The environment is too late for that: both libraries read it at their import."""
+    """No request to the hub in the block. Both libraries read the environment at import only."""
     import datasets
     from huggingface_hub import constants
 
@@ -94,31 +93,30 @@ def offline() -> Iterator[None]:
 def unreachable(limit_s: float = LIMIT_S) -> str | None:
     """Why the hub cannot be used; None if it answers. Takes limit_s seconds at most.
 
-    A time-out of the HTTP library holds for each step of its own and does not hold for the look-up of the name, which the
-    system does and nobody can interrupt. So a thread asks, and is left behind when it takes too long.
+    A time-out of the HTTP library does not hold for the look-up of the name, which the system does
+    and no thread can interrupt. So a daemon thread asks, and is left behind if it takes too long.
     """
     answers = []
-    thread = threading.Thread(
-        target=lambda: answers.append(_ask(limit_s)), daemon=True, name="ask-the-hub"
-    )
+    thread = threading.Thread(target=lambda: answers.append(_ask(limit_s)), daemon=True)
     thread.start()
     thread.join(limit_s)
     return answers[0] if answers else _no_answer(limit_s)
 
 
 def draw(split, count: int | None, seed: int):
-    """`count` stories of a split, drawn with `seed`, in their order; all, if there are no more. Drawn, because the first ones
-    may all be of one of the two newspapers."""
+    """`count` stories of a split, drawn with `seed`, in their order; all if there are fewer.
+
+    The first ones may all be from one of the two newspapers, so a random part is drawn.
+    """
     if count is None or count >= len(split):
         return split
-    return split.select(
-        sorted(random.Random(seed).sample(range(len(split)), count)), keep_in_memory=True
-    )
+    rows = random.Random(seed).sample(range(len(split)), count)
+    return split.select(sorted(rows), keep_in_memory=True)
 
 
 def _ask(limit_s):
-    """What `unreachable` returns. The question is the first that `load_dataset` has, through the same client, so that
-    proxies, certificates and HF_ENDPOINT hold; its answer has a header that a firewall's log-in page lacks."""
+    """What `unreachable` returns. It is the first request of `load_dataset`, by the same client, so
+    proxies, certificates and HF_ENDPOINT hold. A firewall's log-in page lacks the header."""
     from huggingface_hub import constants, get_session, get_token
     from huggingface_hub.utils import httpx
 
@@ -129,16 +127,15 @@ def _ask(limit_s):
         answer = get_session().head(url, headers=headers, timeout=limit_s)
     except httpx.TimeoutException:
         return _no_answer(limit_s)
-    except (
-        Exception
-    ) as error:  # no such name, refused, a proxy's error, a bad address in HF_ENDPOINT
+    except Exception as error:  # no such name, refused, a proxy's error, a bad HF_ENDPOINT
         return f"the hub ({constants.ENDPOINT}) cannot be reached ({error or type(error).__name__})"
-    if any(
-        constants.HUGGINGFACE_HEADER_X_REPO_COMMIT in step.headers
-        for step in [*answer.history, answer]
-    ):
+    header, steps = constants.HUGGINGFACE_HEADER_X_REPO_COMMIT, [*answer.history, answer]
+    if any(header in step.headers for step in steps):
         return None
-    return f"{constants.ENDPOINT} answers, but not as the hub does (status {answer.status_code} for {REPOSITORY})"
+    return (
+        f"{constants.ENDPOINT} answers, but not as the hub does "
+        f"(status {answer.status_code} for {REPOSITORY})"
+    )
 
 
 def _no_answer(limit_s):
@@ -148,8 +145,8 @@ def _no_answer(limit_s):
 
 
 def _offline_by_setting():
-    """The name of the setting that forbids requests, or None. Both libraries read it at their import; a notebook may set it
-    later."""
+    """The name of the setting that forbids requests, or None. A notebook may set it after importing
+    the libraries."""
     import datasets
     from huggingface_hub import constants
 
@@ -161,7 +158,8 @@ def _offline_by_setting():
 
 def _splits(loaded):
     """{split: Dataset} with the three columns, in order; ValueError if anything is missing."""
-    missing = [split for split in ("train", "validation", "test") if split not in loaded]
+    splits = ("train", "validation", "test")
+    missing = [split for split in splits if split not in loaded]
     missing += [
         f"{column} in {split}"
         for split in loaded
@@ -170,14 +168,12 @@ def _splits(loaded):
     ]
     if missing:
         raise ValueError(f"{REPOSITORY} came without {', '.join(missing)}")
-    return {
-        split: loaded[split].select_columns(COLUMNS) for split in ("train", "validation", "test")
-    }
+    return {split: loaded[split].select_columns(COLUMNS) for split in splits}
 
 
 @contextlib.contextmanager
 def _changed(module, **values):
-    """Attributes of a module have other values meanwhile."""
+    """Attributes of a module have other values in the block."""
     former = {name: getattr(module, name) for name in values}
     try:
         for name, value in values.items():

@@ -1,7 +1,8 @@
-"""Short stories of local news, written by a generator, in the form of CNN/DailyMail: id, article, highlights.
+"""Short stories of local news, written by a generator, in the form of CNN/DailyMail.
 
-They ship with the kit, so that a summarizer can be trained without a network. Each split has sentences of its own
-(train.toml, validation.toml, test.toml) and names of its own: who only recalls training stories writes wrong summaries.
+They ship with the kit, so that a summarizer can be trained without a network. Each split has its
+own sentences (train.toml, validation.toml, test.toml) and its own names: a model that only recalls
+training stories writes wrong summaries.
 """
 
 import random
@@ -14,27 +15,18 @@ from pathlib import Path
 SPLITS = ("train", "validation", "test")
 DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()  # noqa: SIM905
 MONTHS = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
+    *("January", "February", "March", "April", "May", "June", "July"),
+    *("August", "September", "October", "November", "December"),
 ]
 HERE = Path(__file__).parent
 
 
 def story(split: str, index: int, seed: int = 0, topics: tuple[str, ...] = ()) -> dict[str, str]:
-    """Story number `index` (0, 1, ...) of a split: {"id", "article", "highlights"}, as in CNN/DailyMail.
+    """Story number `index` (0, 1, ...) of a split: {"id", "article", "highlights"}.
 
-    Always the same for the same arguments, on every machine, and made without the stories before it: a rank can write
-    only those of its own shard. Highlights stand on lines of their own. topics: only these (see train.toml); none: all.
+    Always the same for the same arguments, on every machine, and independent of the other stories:
+    a rank can write those of its own shard only. Each highlight is on its own line.
+    topics: only these (see train.toml); none: all. Raises ValueError.
     """
     if split not in SPLITS:
         raise ValueError(f"There is no split {split!r}. The splits are {', '.join(SPLITS)}.")
@@ -92,9 +84,12 @@ def _facts(draw, split, topic):
 
 
 def _noise(draw, split, facts):
-    """What a sentence mentions beside the facts, and a summary must leave out; other words than the facts."""
+    """What a sentence mentions and a summary must leave out; never the words of the facts."""
     names, person = _names(split), facts["person"].split()
-    other = lambda pool, taken: draw.choice([one for one in pool if one not in taken])  # noqa: E731
+
+    def other(pool, taken):
+        return draw.choice([word for word in pool if word not in taken])
+
     return {
         "other_town": other(names["town"], [facts["town"]]),
         "other_month": other(MONTHS, [facts["month"]]),
@@ -104,7 +99,7 @@ def _noise(draw, split, facts):
 
 
 def _fill(template, draw, facts):
-    """A sentence from a template: one of each [a|b], the facts in their places, "an" before a vowel, a capital first."""
+    """A sentence from a template: one of each [a|b], the facts, "an" before a vowel, a capital."""
     chosen = re.sub(r"\[([^]]*)\]", lambda found: draw.choice(found[1].split("|")), template)
     text = re.sub(r"\b([Aa]) (?=[aeiou])", r"\1n ", chosen.format(**facts))
     return re.sub(r"^(\W*)(\w)", lambda found: found[1] + found[2].upper(), text)
@@ -117,7 +112,7 @@ def _sentences(split):
 
 @cache
 def _names(split):
-    """{"given", "family", "town"}: this split's share of the names; 80 % are for training, 10 % for each other split."""
+    """{"given", "family", "town"}: this split's names. 80 % are for training, 10 % for each other."""
     raw = tomllib.loads((HERE / "names.toml").read_text(encoding="utf-8"))
     shares = {}
     for kind, pieces in raw.items():
