@@ -1,1 +1,4 @@
-"""The room at a glance: who agrees lets each check note its result for the instructor, whose page shows tasks against seats."""
+"""The room at a glance: with an attendee's consent, each check notes its result for the instructor.
+
+notes.py: the attendee's side. board.py: what the notes say. page.py: the instructor's page.
+"""

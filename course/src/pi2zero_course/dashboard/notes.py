@@ -1,6 +1,7 @@
-"""A seat's side of the room at a glance: to agree, to leave, and the note that a check makes. Without consent nothing is noted.
+"""The attendee's side: to agree, to leave, and the note of a check. Without consent there is none.
 
-A note is a seat's number, a task and how the check ended. It goes where the attendee has agreed to: a folder or an address.
+A note is a seat's number, a task and how the check ended. It goes where the attendee agreed to: a
+folder or an address.
 """
 
 import json
@@ -14,28 +15,23 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-HOURS = 12  # that a consent lasts: a day of a workshop
-SECONDS = 2.0  # that a check waits for the room
-REST = 60.0  # s without a further try, after the room has not answered
-SEATS = 99_999
+CONSENT_S = 12 * 3600  # a day of a workshop
+TIMEOUT_S = 2.0  # that a check waits for the room
+RETRY_S = 60.0  # without a further try, after the room has not answered
+MAX_SEAT = 99_999
 RESULTS = ("right", "not yet", "open")
 TASKS = re.compile(r"(lab \d, )?task \d{1,2}|blank \w{1,40}")
 LABS = [
-    "pi",
-    "allreduce",
-    "data_parallel",
-    "zero_memory",
-    "summarization",
-    "pipeline",
-    "tensor_and_space",
+    *("pi", "allreduce", "data_parallel", "zero_memory"),
+    *("summarization", "pipeline", "tensor_and_space"),
 ]
 
-_tried_in_vain = float("-inf")
+_last_failure = float("-inf")
 
 
 @dataclass(frozen=True)
 class Note:
-    """What a check tells of itself. There are no other fields: nobody's name, code, time or machine."""
+    """All that a check tells: no name, no code, no time, no machine."""
 
     seat: int
     task: str
@@ -43,29 +39,24 @@ class Note:
 
     @classmethod
     def read(cls, text: str | bytes) -> "Note":
-        """Raises ValueError for whatever is not a note."""
+        """Raises ValueError for anything that is not a note."""
         try:
             note = cls(**json.loads(text))
-            fits = (
-                type(note.seat) is int
-                and 1 <= note.seat <= SEATS
-                and note.result in RESULTS
-                and TASKS.fullmatch(note.task)
-            )
-        except (TypeError, RecursionError) as error:
-            raise ValueError("not a note") from error
-        if not fits:
-            raise ValueError("not a note")
-        return note
+            is_seat = type(note.seat) is int and 1 <= note.seat <= MAX_SEAT
+            if is_seat and note.result in RESULTS and TASKS.fullmatch(note.task):
+                return note
+        except (TypeError, RecursionError):
+            pass
+        raise ValueError("not a note")
 
     def text(self) -> str:
-        """As one line of JSON, which `read` takes."""
+        """One line of JSON, which `read` takes."""
         return json.dumps(asdict(self))
 
 
 @dataclass(frozen=True)
 class Consent:
-    """To note results as this seat, at a folder or an address, until a time (s since 1970)."""
+    """To note results as this seat, in a folder or at an address, until a time (s since 1970)."""
 
     where: str
     seat: int
@@ -75,48 +66,53 @@ class Consent:
 def join_room(where: str, seat: int | None = None, agree: bool = False) -> None:
     """Show what each check would note, and where; with agree=True, let it, for twelve hours.
 
-    where: the folder or the address that the instructor names. seat: the number at your place; without one, a number by chance.
+    where: the folder or the address that the instructor names. seat: the number at your place;
+    None: a random number. Raises ValueError for anything else.
     """
-    where, seat = checked(where, seat)
-    call = f'pi2zero_course.join_room("{where}", seat={seat}, agree=True)'
+    where, seat = _checked(where, seat)
     if not agree:
+        call = f'pi2zero_course.join_room("{where}", seat={seat}, agree=True)'
         print(f"Nothing is noted yet. {_what_leaves(where, seat)}\nTo agree:  {call}")
         return
-    path().parent.mkdir(parents=True, exist_ok=True)
-    consent = Consent(where, seat, time.time() + HOURS * 3600)
-    path().write_text(json.dumps(asdict(consent)))
+    consent_path().parent.mkdir(parents=True, exist_ok=True)
+    consent_path().write_text(json.dumps(asdict(Consent(where, seat, time.time() + CONSENT_S))))
     print(f"Agreed. {_what_leaves(where, seat)}\nTo stop:  pi2zero_course.leave_room()")
 
 
 def leave_room() -> None:
     """Note nothing from now on."""
-    path().unlink(missing_ok=True)
-    print(
-        "No check notes anything from now on. What was noted before is the instructor's to remove."
-    )
+    consent_path().unlink(missing_ok=True)
+    print("No check notes anything from now on. The instructor can remove earlier notes.")
 
 
 def _what_leaves(where: str, seat: int) -> str:
     """What is noted, to the letter."""
     note = Note(seat, "lab 1, task 2", "not yet")
-    if is_address(where):
-        line = note.text()
-        known = "The machine there sees your machine's address, as every web server does; the kit does not keep it."
-        known += " What is sent is not encrypted." * where.startswith("http:")
-    else:
-        line = _dated(note)
-        known = f"The file {seat}.jsonl there belongs to your account: who looks into the folder itself can see whose it is."
+    line = note.text() if _is_address(where) else _dated(note)
+    known = (
+        f"The file {seat}.jsonl there belongs to your account: "
+        "anyone who looks into the folder can see whose it is."
+    )
+    if _is_address(where):
+        known = (
+            "The machine there sees your machine's address, as every web server does; "
+            "the kit does not keep it."
+            + " What is sent is not encrypted."
+            * where.startswith("http:")
+        )
     return (
-        f"For {HOURS} hours each check of a lab's task or of a blank notes one line at\n    {where}\nsuch as\n    {line}\n"
-        f"result: {', '.join(RESULTS)}. There is no name in it, and nothing that you wrote. {known}"
+        f"For {CONSENT_S // 3600} hours each check of a lab's task or of a blank notes one line at"
+        f"\n    {where}\nsuch as\n    {line}\nresult: {', '.join(RESULTS)}. "
+        f"There is no name in it, and nothing that you wrote. {known}"
     )
 
 
 @contextmanager
 def noted(task: str, speaks: bool = True):
-    """Around a check: how it ends is noted, if there is consent. speaks: whether this process does so, one of several ranks.
+    """Around a check: note how it ends, if there is consent.
 
-    AssertionError: not yet; NotImplementedError: open, the answer is still to be written. Any other exception is no result.
+    speaks: whether this process notes it, one of several ranks. AssertionError: not yet;
+    NotImplementedError: open. Any other exception is no result.
     """
     result = None
     try:
@@ -134,63 +130,66 @@ def noted(task: str, speaks: bool = True):
 
 
 def task_name(judge, number: int) -> str:
-    """'lab 1, task 2', by the folder that a check's judge stands in."""
+    """'lab 1, task 2', by the folder of a check's judge."""
     folder = (judge.__module__.split(".") + [""] * 3)[2]
     return f"lab {LABS.index(folder) + 1}, task {number}" if folder in LABS else f"task {number}"
 
 
 def note(task: str, result: str) -> None:
-    """Note it, if there is consent, and say so. No check fails by it; a room that does not answer is left alone for a minute."""
-    global _tried_in_vain
-    consent = agreed()
-    if consent is None or time.monotonic() - _tried_in_vain < REST:
+    """Note it, if there is consent, and say so. No check fails by it.
+
+    A room that does not answer gets no note for a minute.
+    """
+    global _last_failure
+    consent = current_consent()
+    if consent is None or time.monotonic() - _last_failure < RETRY_S:
         return
-    told = Note(consent.seat, task, result)
     try:
-        send(told, consent.where)
+        send(Note(consent.seat, task, result), consent.where)
     except (OSError, ValueError):
-        _tried_in_vain = time.monotonic()
+        _last_failure = time.monotonic()
         print(
-            f"(The room does not answer at {consent.where}: nothing was noted. Your answer is judged all the same.)"
+            f"(The room does not answer at {consent.where}: nothing was noted. "
+            "Your answer is judged anyway.)"
         )
     else:
-        print(f"(Noted for the room: seat {told.seat}, {told.task}, {told.result}.)")
+        print(f"(Noted for the room: seat {consent.seat}, {task}, {result}.)")
 
 
-def agreed() -> Consent | None:
-    """What the attendee has agreed to, if it still holds."""
+def current_consent() -> Consent | None:
+    """What the attendee agreed to, if it is still valid."""
     try:
-        consent = Consent(**json.loads(path().read_text()))
-        checked(consent.where, consent.seat)
-        return consent if (now := time.time()) < consent.until <= now + HOURS * 3600 else None
+        consent = Consent(**json.loads(consent_path().read_text()))
+        _checked(consent.where, consent.seat)
+        return consent if 0 < consent.until - time.time() <= CONSENT_S else None
     except (OSError, ValueError, TypeError, RecursionError):
         return None
 
 
 def send(note: Note, where: str) -> None:
     """Raises OSError or ValueError if it does not arrive."""
-    if is_address(where):
+    if _is_address(where):
         _post(note, where)
     else:
         append(note, Path(where))
 
 
 def append(note: Note, folder: Path) -> None:
-    """Write a line at the end of the seat's file, never through a link that somebody has laid there."""
+    """Write a line at the end of the seat's file, never through a link or into a pipe."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
     file = os.open(folder / f"{note.seat}.jsonl", flags, 0o644)
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise OSError("not a file")
         if os.fstat(file).st_uid == os.getuid():
-            os.fchmod(file, 0o644)  # whatever the umask: the instructor reads it
+            os.fchmod(file, 0o644)  # for the instructor, whatever the umask
         os.write(file, f"{_dated(note)}\n".encode())
     finally:
         os.close(file)
 
 
 def _dated(note: Note) -> str:
-    """A line of a seat's file: the note and the second at which it came."""
+    """A line of a seat's file: the note and its time in s."""
     return json.dumps(asdict(note) | {"at": int(time.time())})
 
 
@@ -200,7 +199,7 @@ def _post(note: Note, where: str) -> None:
 
     address = urlsplit(where)
     connect = HTTPSConnection if address.scheme == "https" else HTTPConnection
-    connection = connect(address.hostname, address.port, timeout=SECONDS)
+    connection = connect(address.hostname, address.port, timeout=TIMEOUT_S)
     try:
         connection.request("POST", address.path, note.text(), {"Content-Type": "application/json"})
         if (status := connection.getresponse().status) != 204:
@@ -211,40 +210,35 @@ def _post(note: Note, where: str) -> None:
         connection.close()
 
 
-def checked(where: str, seat: int | None) -> tuple[str, int]:
-    """Raises ValueError, which says what is wrong."""
+def _checked(where: str, seat: int | None) -> tuple[str, int]:
+    """The two, with a number for None. Raises ValueError, which says what is wrong."""
     if seat is None:
-        seat = 10_000 + secrets.randbelow(SEATS - 10_000)
-    if type(seat) is not int or not 1 <= seat <= SEATS:
-        raise ValueError(f"seat is a number from 1 to {SEATS}, not a name; it is {seat!r}.")
-    if is_address(where):
+        seat = 10_000 + secrets.randbelow(MAX_SEAT - 10_000)
+    if type(seat) is not int or not 1 <= seat <= MAX_SEAT:
+        raise ValueError(f"seat is a number from 1 to {MAX_SEAT}, not a name; it is {seat!r}.")
+    if _is_address(where):
         address = urlsplit(where)
-        if (
-            not (address.hostname and re.fullmatch(r"/[\w/-]+", address.path))
-            or address.query
-            or '"' in where
-        ):
+        is_room = address.hostname and re.fullmatch(r"/[\w/-]+", address.path)
+        if not is_room or address.query or '"' in where:
             raise ValueError(
                 f"{where} is not the address of a room: it is like http://192.0.2.7:8900/k7q2m."
             )
-        address.port  # noqa: B018  (raises ValueError if it is none)
-    elif not (
-        isinstance(where, str)
-        and where.startswith("/")
-        and Path(where).is_dir()
-        and os.access(where, os.W_OK | os.X_OK)
-    ):
+        address.port  # noqa: B018  (raises ValueError if it is no number)
+        return where, seat
+    is_path = isinstance(where, str) and where.startswith("/")
+    if not is_path or not Path(where).is_dir() or not os.access(where, os.W_OK | os.X_OK):
         raise ValueError(
-            f"{where!r} is neither a folder here that you may write to, from / on, nor an address of http."
+            f"{where!r} is neither a folder here that you may write to, from / on, "
+            "nor an address of http."
         )
     return where, seat
 
 
-def is_address(where: str) -> bool:
+def _is_address(where: str) -> bool:
     """Whether notes go over the network: http or https; else to a folder."""
     return isinstance(where, str) and where.startswith(("http://", "https://"))
 
 
-def path() -> Path:
-    """Where the consent lies: in the home, so that ranks on other hosts find it, too."""
+def consent_path() -> Path:
+    """The consent's file: in the home folder, so that ranks on other hosts find it, too."""
     return Path(os.environ.get("PI2ZERO_ROOM") or Path.home() / ".config/pi2zero/room.json")

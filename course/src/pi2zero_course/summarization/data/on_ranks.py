@@ -41,7 +41,7 @@ def load(me, source: str | Path = "auto", **options) -> data.Stories:
 
     def open_files():  # unpickled stories open their files, which only their own host has
         nonlocal stories
-        stories = pickle.loads(packed[platform.node()])  # noqa: S301  (sent by a rank of this run)
+        stories = pickle.loads(packed[platform.node()])  # noqa: S301 (from a rank of this run)
 
     name = gather_or_raise(read_on_rank_0, ERRORS)[0]
     source = {"cnn_dailymail": "real"}.get(name, name)
