@@ -1,7 +1,6 @@
-"""What the cells of a notebook define, run in worlds of 1, 2, ... ranks of torch.distributed, and
-what checks say there.
+"""Cells of a notebook in worlds of 1, 2, ... ranks of torch.distributed, and what checks say there.
 
-World after world on the same processes: a rank takes seconds to load torch.
+World after world on the same processes, because a rank takes seconds to load torch.
 """
 
 import ast
@@ -40,69 +39,77 @@ for n in {sizes}:
         exec({text!r}, known | dict(me=Rank(comm.rank, n, comm.rank, "cpu", "gloo"), __name__=f"on {{n}}"))
         time.sleep(0.1)  # s, see pi2zero.ranks.leave
         dist.destroy_process_group()
-    done = comm.Ibarrier()  # those that are not in the world sleep: a rank that waits in MPI spins
+    done = comm.Ibarrier()  # ranks outside the world sleep: waiting in MPI, they would spin
     while not done.Test():
         time.sleep(0.01)
 """
 
 
-def definitions(book, cell_id, values=True):
-    """What a notebook's cell defines, without what it runs, magics and `@solution`. values: also
-    what it assigns.
-    """
+# Groups of 1, 2, ... MPI ranks, one after the other; the others sleep.
+GROUPS = """
+import sys, time
+from mpi4py import MPI
+
+world, text = MPI.COMM_WORLD, {text!r}
+for n in {sizes}:
+    group = world.Split(0 if world.rank < n else MPI.UNDEFINED)
+    if world.rank < n:
+        def tell(name, good, comm=group):
+            good = comm.allreduce(int(bool(good))) == comm.size  # on every rank
+            if comm.rank == 0:
+                print("CHECK", comm.size, name, good, flush=True)
+        try:
+            exec(text, {{"group": group, "tell": tell, "__name__": f"on {{n}}"}})
+        except SystemExit:
+            pass
+    done = world.Ibarrier()
+    while not done.Test():
+        time.sleep(0.01)
+"""
+
+
+def source(book, cell_id):
+    """A code cell of a notebook without its %%px line and without `@solution`."""
     cells = json.loads((ROOT / "notebooks" / f"{book}.ipynb").read_text())["cells"]
     [cell] = [cell for cell in cells if cell["id"] == cell_id]
-    kept = (
-        ast.FunctionDef,
-        ast.ClassDef,
-        ast.Import,
-        ast.ImportFrom,
-        *((ast.Assign, ast.AugAssign) if values else ()),
-    )
-    tree = ast.parse("".join(line for line in cell["source"] if not line.startswith("%")))
+    lines = "".join(cell["source"]).splitlines()
+    return "\n".join(line for line in lines if not line.startswith(("%", "@solution")))
+
+
+def definitions(book, cell_id, values=True):
+    """What a notebook's cell defines, without what it runs. values: also what it assigns."""
+    kept = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
+    kept += (ast.Assign, ast.AugAssign) if values else ()
+    tree = ast.parse(source(book, cell_id))
     tree.body = [node for node in tree.body if isinstance(node, kept)]
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            node.decorator_list = [
-                each for each in node.decorator_list if ast.unparse(each) != "solution"
-            ]
     return ast.unparse(tree)
 
 
 def checks(sizes, text, folder):
-    """What each `tell(name, good)` says in worlds of those sizes: a dict {name: whether it held on
-    all ranks} for each.
+    """{size: {name: whether it is true on all ranks}} of each `tell(name, good)` in the worlds.
 
-    text: a program in which `me` is this rank of the world. folder: an empty one, where the ranks
-    meet.
+    text: a program in which `me` is this rank of the world. folder: an empty one, where ranks meet.
     """
     program = PROGRAM.format(sizes=sizes, folder=folder, scripts=str(ROOT / "scripts"), text=text)
-    return told(program, sizes)
+    return run(program, sizes)
 
 
-def told(program, sizes):
-    """Run a program on as many ranks as the largest world has; what its lines "CHECK size name
-    held" say, as `checks` has it.
-    """
+def mpi_checks(sizes, text):
+    """The same in groups of MPI ranks without torch.distributed: `group` is the communicator."""
+    return run(GROUPS.format(sizes=sizes, text=text), sizes)
+
+
+def run(program, sizes):
+    """Run a program on the ranks of the largest world; returns its lines "CHECK size name true"."""
     mpi_env()
-    command = [
-        "mpirun",
-        "-n",
-        str(max(sizes)),
-        "-x",
-        "OMP_NUM_THREADS=1",
-        sys.executable,
-        "-m",
-        "mpi4py",
-        "-c",
-        program,
-    ]
+    command = ["mpirun", "-n", str(max(sizes)), "-x", "OMP_NUM_THREADS=1", sys.executable]
+    command += ["-m", "mpi4py", "-c", program]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
-    found = [{} for _ in sizes]
+    results = {size: {} for size in sizes}
     for line in done.stdout.splitlines():
         if line.startswith("CHECK "):
             _, size, rest = line.split(" ", 2)
-            name, _, held = rest.rpartition(" ")
-            found[sizes.index(int(size))][name] = held == "True"
-    return found
+            name, _, is_true = rest.rpartition(" ")
+            results[int(size)][name] = is_true == "True"
+    return results

@@ -1,43 +1,24 @@
-"""Notebook 11b's own cells on 1, 2 and 4 ranks: a network on an image that is dealt out gives one process's output and gradients.
+"""Notebook 11b's cells on 1 to 4 ranks: a sharded image gives one process's output and gradients.
 
-The cells are taken from the notebook by their ids, so what is tested is what a learner reads. In double precision, so that what
-is not rounding shows. Tolerance: a relative error of 1e-10.
+The cells are taken from the notebook by their ids, so what is tested is what a learner reads. In
+double precision, so that differences are not rounding. Tolerance: a relative error of 1e-10.
 """
 
-import matplotlib
+from textwrap import indent
+
 import pytest
 import worlds
 from worlds import definitions
 
-matplotlib.use("Agg")
-
-from pi2zero import plots
+pytestmark = pytest.mark.long
 
 BOOK = "11b_space_and_hybrids"
 SIZES = [1, 2, 3, 4]
-CELLS = [
-    "px-join",
-    "px-edges",
-    "px-margin",
-    "px-margins",
-    "px-line",
-    "px-swap",
-    "px-ends",
-    "px-halo-forward",
-    "px-halo-backward",
-]
-CELLS += [
-    "px-halo",
-    "px-network",
-    "px-layer",
-    "px-sum",
-    "px-classify",
-    "px-gradients",
-    "px-off",
-    "px-tiles",
-    "px-enter",
-]
-CELLS += ["px-filters", "px-filters-run", "px-mesh", "px-data-space", "px-data-pipeline", "px-fsdp"]
+CELLS = """
+    px-join px-edges px-margin px-margins px-line px-swap px-ends px-halo-forward px-halo-backward
+    px-halo px-network px-layer px-sum px-classify px-gradients px-off px-tiles px-enter
+    px-filters px-filters-run px-mesh px-data-space px-data-pipeline px-fsdp
+"""
 CHECKS = """
 n = me.world_size
 for height, width in ((128, 96), (101, 67), (77, 45), (64, 9)):
@@ -139,54 +120,29 @@ def told(name):
 
 
 def program(text):
-    cells = "\n\n".join(definitions(BOOK, cell, values=False) for cell in CELLS)
+    cells = "\n\n".join(definitions(BOOK, cell, values=False) for cell in CELLS.split())
     made = 'tiles = init_device_mesh("cpu", (2, 2), mesh_dim_names=("down", "across")) if me.world_size == 4 else None'
     return "\n".join([cells, "torch.set_default_dtype(torch.float64)", made, text])
 
 
-@pytest.mark.usefixtures("close_pictures")
-def test_a_strip_s_box_has_its_own_rows_and_the_paler_one_the_rows_that_its_layer_needs():
-    ax = plots.strips([0, 4, 10], [(1, 2), (3, -1)])
-    boxes = [(box.get_y(), box.get_y() + box.get_height()) for box in ax.patches]
-    assert boxes == [(-1, 6), (0, 4), (1, 9), (4, 10)] and [
-        text.get_text() for text in ax.texts
-    ] == ["+1\n+2", "+3\n−1"]
-    with pytest.raises(ValueError, match="margins: 1 pairs for 2 strips"):
-        plots.strips([0, 4, 10], [(1, 2)])
-
-
-@pytest.mark.usefixtures("close_pictures")
-def test_a_region_has_the_colour_of_what_is_chosen_there():
-    ax = plots.regions([1, 10, 100], [1, 10], [[0, 0, 1], [0, 1, 1]], ["near", "far"])
-    assert ax.collections[0].get_array().tolist() == [[0, 0, 1], [0, 1, 1]]
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["near", "far"]
-
-
 @pytest.fixture(scope="module")
 def by_size(tmp_path_factory):
-    return dict(
-        zip(
-            SIZES,
-            worlds.checks(SIZES, program(CHECKS), tmp_path_factory.mktemp("worlds")),
-            strict=True,
-        )
-    )
+    lines = [TOLD, "told('wrong: none')"]
+    for name, (cell, right, wrong) in WRONG.items():
+        text = definitions(BOOK, cell, values=False)
+        assert right in text, name
+        lines += [text.replace(right, wrong), f"told({'wrong: ' + name!r})", text]
+    text = program(CHECKS + "\nif n == 2:\n" + indent("\n".join(lines), "    "))
+    return worlds.checks(SIZES, text, tmp_path_factory.mktemp("worlds"))
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("n", SIZES)
-def test_an_image_that_is_dealt_out_gives_one_process_s_output_and_gradients(by_size, n):
-    found = by_size[n]
-    assert [name for name, held in found.items() if not held] == []
+def test_a_sharded_image_gives_one_process_s_output_and_gradients(by_size, n):
+    found = {name: ok for name, ok in by_size[n].items() if not name.startswith("wrong: ")}
+    assert [name for name, is_true in found.items() if not is_true] == []
     assert len(found) == 4 + 60 + 1 + 2 + {1: 0, 2: 4 + 4 + 8, 3: 0, 4: 4 + 2 + 4 + 4}[n]
 
 
-@pytest.mark.long
-def test_a_wrong_exchange_is_told_from_the_right_one(tmp_path):
-    lines = [TOLD, "told('right')"]
-    for name, (cell, was, becomes) in WRONG.items():
-        right = definitions(BOOK, cell, values=False)
-        assert was in right, name
-        lines += [right.replace(was, becomes), f"told({name!r})", right]
-    (found,) = worlds.checks([2], program("\n".join(lines)), tmp_path)
-    assert found == {"right": True} | dict.fromkeys(WRONG, False)
+def test_a_wrong_exchange_is_told_from_the_right_one(by_size):
+    found = {name: ok for name, ok in by_size[2].items() if name.startswith("wrong: ")}
+    assert found == {"wrong: none": True} | {f"wrong: {name}": False for name in WRONG}

@@ -3,6 +3,8 @@
 The cells are taken from the notebook by their ids, so what is tested is what a learner reads.
 """
 
+from textwrap import indent
+
 import pytest
 import worlds
 from worlds import definitions
@@ -11,28 +13,12 @@ pytestmark = pytest.mark.long
 
 BOOK = "11a_tensors_and_experts"
 SIZES = [1, 2, 3, 4]
-CELLS = [
-    "px-f-g",
-    "px-g",
-    "px-mlp",
-    "px-check",
-    "px-attention",
-    "px-parallel-attention",
-    "px-block",
-    "px-all-to-all",
-    "px-halves",
-]
-CELLS += ["px-sp-ends", "px-sp-exit", "px-sp", "px-rotate", "px-swap", "px-announce"]
-CELLS += [
-    "px-ring-tools",
-    "px-ring-forward",
-    "px-ring-backward",
-    "px-ring",
-    "px-ring-check",
-    "px-ulysses",
-    "px-ulysses-check",
-]
-CELLS += ["px-exchange", "px-moe", "px-moe-check", "px-capacity", "px-dtensor", "px-sp-dtensor"]
+CELLS = """
+    px-f-g px-g px-mlp px-check px-attention px-parallel-attention px-block px-all-to-all
+    px-halves px-sp-ends px-sp-exit px-sp px-rotate px-swap px-announce px-ring-tools
+    px-ring-forward px-ring-backward px-ring px-ring-check px-ulysses px-ulysses-check px-exchange
+    px-moe px-moe-check px-capacity px-dtensor px-sp-dtensor
+"""
 CHECKS = """
 n, SPLIT = me.world_size, (1, 1, 0, 1)
 for tokens, hidden, heads in ((97, 130, 6), (64, 128, 8), (5, 7, 4)):
@@ -90,25 +76,14 @@ for tokens in (97, 5) if n != 3 else ():  # these styles want equal parts, and t
 
 def program(text):
     return "\n\n".join(
-        [*(definitions(BOOK, cell, values=cell == "px-sp-dtensor") for cell in CELLS), text]
-    )
-
-
-@pytest.fixture(scope="module")
-def by_size(tmp_path_factory):
-    return dict(
-        zip(
-            SIZES,
-            worlds.checks(SIZES, program(CHECKS), tmp_path_factory.mktemp("worlds")),
-            strict=True,
-        )
+        [*(definitions(BOOK, cell, values=cell == "px-sp-dtensor") for cell in CELLS.split()), text]
     )
 
 
 @pytest.mark.parametrize("n", SIZES)
 def test_a_split_layer_gives_one_process_s_output_and_gradients(by_size, n):
-    found = by_size[n]
-    assert [name for name, held in found.items() if not held] == []
+    found = {k: ok for k, ok in by_size[n].items() if not k.startswith(("wrong ", "right "))}
+    assert [name for name, is_true in found.items() if not is_true] == []
     assert len(found) == 18 + (8 if n > 1 else 0) + (4 if n != 3 else 0)
 
 
@@ -148,17 +123,25 @@ def ring(q, k, v):
 """
 
 
-def test_a_wrong_layer_is_told_from_the_right_one(tmp_path):
+def wrong_layers():
+    """Each cell right, wrong, and right again, on two ranks."""
     lines = [INPUTS]
-    for cell, (was, becomes) in WRONG.items():
-        right = definitions(BOOK, cell, values=False)
-        assert was in right
-        told = TOLD[cell]
-        lines += [
-            f"tell('right {cell}', {told} < 1e-5)",
-            right.replace(was, becomes),
-            f"tell({cell!r}, {told} < 1e-5)",
-            right,
-        ]
-    (found,) = worlds.checks([2], program("\n".join(lines)), tmp_path)
-    assert found == {f"right {cell}": True for cell in WRONG} | dict.fromkeys(WRONG, False)
+    for cell, (right, wrong) in WRONG.items():
+        text = definitions(BOOK, cell, values=False)
+        assert right in text
+        for name, layer in ((f"wrong {cell}", text.replace(right, wrong)), (f"right {cell}", text)):
+            lines += [layer, f"tell({name!r}, {TOLD[cell]} < 1e-5)"]
+    return "if n == 2:\n" + indent("\n".join(lines), "    ")
+
+
+@pytest.fixture(scope="module")
+def by_size(tmp_path_factory):
+    text = program(f"{CHECKS}\n{wrong_layers()}")
+    return worlds.checks(SIZES, text, tmp_path_factory.mktemp("worlds"))
+
+
+def test_a_wrong_layer_is_told_from_the_right_one(by_size):
+    found = by_size[2]
+    assert {cell: (found[f"right {cell}"], found[f"wrong {cell}"]) for cell in WRONG} == (
+        dict.fromkeys(WRONG, (True, False))
+    )

@@ -3,49 +3,20 @@
 The cells are taken from the notebooks by their ids, so what is tested is what a learner reads.
 """
 
-import json
-from pathlib import Path
-
 import pytest
-from worlds import told
+from worlds import mpi_checks, source
 
 pytestmark = pytest.mark.long
 
-NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
-BY_HAND, WAITS = (
-    json.loads((NOTEBOOKS / f"{stem}.ipynb").read_text())
-    for stem in ("04_training_by_hand", "04b_who_waits")
-)
-CELLS = [
-    "px-imports",
-    "data",
-    "network",
-    "gradient-of",
-    "loss-of",
-    "px-bcast",
-    "px-bcast-done",
-    "px-plain-mean",
-]
-CELLS += ["parallel-gradient", "ranks-differ-by", "train-with"]
-CELLS_B = [
-    "server-step",
-    "ring",
-    "patiently",
-    "async-server",
-    "async-worker",
-    "asynchronous",
-    "staleness",
-]
-
-TELL = """
+BY_HAND, WAITS = "04_training_by_hand", "04b_who_waits"
+CELLS = """
+    px-imports data network gradient-of loss-of px-bcast px-bcast-done px-plain-mean
+    parallel-gradient ranks-differ-by train-with
+"""
+CELLS_B = "server-step ring patiently async-server async-worker asynchronous staleness"
+HEAD = """
 import sys
 from pi2zero import meters
-
-
-def tell(name, good):
-    good = comm.allreduce(int(bool(good))) == comm.size  # on every rank
-    if comm.rank == 0:
-        print("CHECK", comm.size, name, good, flush=True)
 
 
 def start(seed=0):
@@ -109,73 +80,45 @@ if comm.size == 2:  # one worker is never stale: plain SGD
 """
 
 
-def source(cell_id, book=BY_HAND):
-    """A code cell of a notebook without its %%px line and without `@solution`."""
-    [cell] = [cell for cell in book["cells"] if cell["id"] == cell_id]
-    lines = "".join(cell["source"]).splitlines()
-    return "\n".join(line for line in lines if not line.startswith(("%%px", "@solution")))
-
-
-# Groups of 1, 2, ... of the ranks, one after the other; those that are not in it sleep, for a rank that waits in MPI spins.
-GROUPS = """
-import sys, time
-from mpi4py import MPI
-
-world, text = MPI.COMM_WORLD, {text!r}
-for n in {sizes}:
-    group = world.Split(0 if world.rank < n else MPI.UNDEFINED)
-    if world.rank < n:
-        try:
-            exec(text, {{"group": group, "__name__": f"on {{n}}"}})
-        except SystemExit:
-            pass
-    done = world.Ibarrier()
-    while not done.Test():
-        time.sleep(0.01)
-"""
-
-
-def checks(sizes, text):
-    """What each check says in groups of those sizes, after the notebook's cells: a dict {name: whether it held} for each."""
-    cells = [*map(source, CELLS), *(source(cell, WAITS) for cell in CELLS_B)]
-    cells = [cell.replace("MPI.COMM_WORLD", "group") for cell in cells]
-    assert any("comm = group" in cell for cell in cells)
-    program = GROUPS.format(sizes=sizes, text="\n\n".join([*cells, TELL, text]))
-    return told(program, sizes)
-
-
-@pytest.fixture(scope="module")
-def by_size():
-    sizes = [1, 2, 3, 4]
-    return dict(zip(sizes, checks(sizes, CHECKS), strict=True))
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 4])
-def test_by_hand_equals_serial(by_size, n):
-    found = by_size[n]
-    assert found["gradient equals the serial one to 1e-6"]
-    assert found["training equals the serial one to 1e-4"]
-    assert [name for name, held in found.items() if not held] == []
-    assert len(found) > (20 if n > 1 else 10)
-
-
 WRONG = {
-    "the sum where the mean is due": ("return gradient / len(x)", "return gradient"),
+    "the sum instead of the mean": ("return gradient / len(x)", "return gradient"),
     "divided by the own share": ("return gradient / len(x)", "return gradient / len(mine)"),
     "the same data on all ranks": ('x[mine], y[mine], reduction="sum")', 'x, y, reduction="sum")'),
     "means of shares of unequal size": (', reduction="sum")', ") * len(x) / comm.size"),
 }
 FOR_EACH = """
-serial = gradient_of(new_model(), train_x[:61], train_y[:61])
-for name, step in STEPS.items():
-    exec(step)
-    tell(name, close(parallel_gradient(new_model(), train_x[:61], train_y[:61]), serial, 1e-6))
+if comm.size == 2:
+    serial = gradient_of(new_model(), train_x[:61], train_y[:61])
+    for name, step in STEPS.items():
+        exec(step)
+        ours = parallel_gradient(new_model(), train_x[:61], train_y[:61])
+        tell(f"step: {name}", close(ours, serial, 1e-6))
 """
 
 
-def test_a_wrong_step_is_told_from_the_right_one():
-    right = source("parallel-gradient")
+@pytest.fixture(scope="module")
+def by_size():
+    cells = [source(BY_HAND, cell) for cell in CELLS.split()]
+    cells += [source(WAITS, cell) for cell in CELLS_B.split()]
+    cells = [cell.replace("MPI.COMM_WORLD", "group") for cell in cells]
+    assert any("comm = group" in cell for cell in cells)
+    right = source(BY_HAND, "parallel-gradient")
     assert all(was in right for was, _ in WRONG.values())
     steps = {name: right.replace(was, becomes) for name, (was, becomes) in WRONG.items()}
-    (found,) = checks([2], f"STEPS = {steps | {'right': right}!r}\n{FOR_EACH}")
-    assert found == {"right": True} | dict.fromkeys(WRONG, False)
+    steps |= {"right": right}
+    text = [*cells, HEAD, f"STEPS = {steps!r}", FOR_EACH, right, CHECKS]
+    return mpi_checks([1, 2, 3, 4], "\n\n".join(text))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_by_hand_equals_serial(by_size, n):
+    found = {name: ok for name, ok in by_size[n].items() if not name.startswith("step: ")}
+    assert found["gradient equals the serial one to 1e-6"]
+    assert found["training equals the serial one to 1e-4"]
+    assert [name for name, is_true in found.items() if not is_true] == []
+    assert len(found) > (20 if n > 1 else 10)
+
+
+def test_a_wrong_step_is_told_from_the_right_one(by_size):
+    found = {name: ok for name, ok in by_size[2].items() if name.startswith("step: ")}
+    assert found == {"step: right": True} | {f"step: {name}": False for name in WRONG}

@@ -318,7 +318,9 @@ def test_slides_and_the_room_s_page_have_contrast(site, browser, tmp_path):
         assert axe(browser, contrast) == [], number
     states = {7: {"task 1": State(0, 0, 2, True), "task 2": State(0, 0, 1), "task 3": State(0, 0)}}
     shown = glance.room(Board(states, {7: "task 2"}, ["task 1", "task 2", "task 3"]), 600)
-    (tmp_path / "room.html").write_text(glance.PAGE.replace("REFRESH", "999").replace("ROOM", shown))
+    (tmp_path / "room.html").write_text(
+        glance.PAGE.replace("REFRESH", "999").replace("ROOM", shown)
+    )
     browser.goto((tmp_path / "room.html").as_uri())
     assert axe(browser) == []
 

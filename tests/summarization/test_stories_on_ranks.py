@@ -74,7 +74,7 @@ NAMES = [line.split('"')[1] for line in TEXT.splitlines() if 'tell("' in line]
 
 @pytest.mark.parametrize("name", NAMES)
 def test_on_one_rank_and_on_three(found, name):
-    assert [world.get(name) for world in found] == [True, True]
+    assert [world.get(name) for world in found.values()] == [True, True]
 
 
 HOSTS = """
@@ -117,4 +117,4 @@ except OSError as error:
 def test_on_two_hosts(tmp_path):
     (meet := tmp_path / "meet").mkdir()
     names = [line.split('"')[1] for line in HOSTS.splitlines() if 'tell("' in line]
-    assert checks([3], HOSTS.format(folder=str(tmp_path)), meet) == [dict.fromkeys(names, True)]
+    assert checks([3], HOSTS.format(folder=str(tmp_path)), meet) == {3: dict.fromkeys(names, True)}

@@ -1,7 +1,8 @@
-"""What is measured on live ranks: time, bytes sent (traffic.py), bytes held (memory.py), a profiled step (traces.py).
+"""What is measured on live ranks: time and bytes sent (traffic.py), memory (memory.py), a profiled
+step (traces.py).
 
-Nothing here wraps or patches a library: a meter counts what the program hands to it, in lines that the reader sees.
-`Memory` looks at all living tensors; it changes none.
+Nothing here patches a library: a meter counts what the program passes to it, in lines that the
+reader sees. `Memory` looks at all living tensors and changes none.
 """
 
 from typing import TYPE_CHECKING

@@ -1,8 +1,8 @@
-"""Which bytes a rank holds, by what they are for: parameters, gradients, master copy, moments, activations, in flight.
+"""A rank's memory by purpose: parameters, gradients, master copy, moments, activations, in flight.
 
-Works for torch, DistributedDataParallel, ZeroRedundancyOptimizer, FSDP2 and DeepSpeed at each ZeRO stage. Bytes are those of
-tensors' storages, each counted once, whoever looks at it. What the process holds besides them (Python, libraries, what
-the allocator keeps for later) is in `resident`.
+Works for torch, DistributedDataParallel, ZeroRedundancyOptimizer, FSDP2 and DeepSpeed at each ZeRO
+stage. Bytes are those of tensors' storages, each counted once. The rest of the process's memory
+(Python, libraries, what the allocator keeps for later) is in `resident`.
 """
 
 import gc
@@ -16,14 +16,15 @@ import torch
 __all__ = ["COMPONENTS", "Memory"]
 
 COMPONENTS = ("parameters", "gradients", "master", "moments", "activations", "in flight")
-MOMENT = 0.005  # s that a thread gets to let go of a tensor
-# DeepSpeed 0.19's names for the shards of the fp32 copy (stages 1 and 2; 3) and of reduced gradients (1 and 2; 1 and 2; 3).
+RELEASE_S = 0.005  # s that a thread gets to release a tensor
+# DeepSpeed 0.19's names for the shards of the fp32 copy (stages 1 and 2; 3), and of reduced
+# gradients (1 and 2; 1 and 2; 3).
 MASTER = ("single_partition_of_fp32_groups", "fp32_partitioned_groups_flat")
 REDUCED = ("averaged_gradients", "grads_in_partition", "grad_partitions_flat_buffer")
 
 
 class Memory:
-    """Bytes that this rank holds, by component, at moments that the program names.
+    """Bytes in this rank's memory, by component, at moments that the program names.
 
         memory = Memory()
         engine, *_ = deepspeed.initialize(...)
@@ -32,19 +33,21 @@ class Memory:
             loss = engine(x)
         memory.note("forward", engine)
 
-    `samples` maps each moment to a dict of the COMPONENTS in bytes, and "resident" (unique set size of the process). Of a model
-    on a GPU, the components are the bytes there, and a sample has as well: "on the host" (tensors that lie there, such as an
-    offloaded optimizer's), "allocated" and "reserved" (what torch's allocator has given out, and what it has taken), "peak"
-    (the most given out since the moment before). A moment that is noted again keeps the sample with the larger sum.
+    `samples` maps each moment to a dict of the COMPONENTS in bytes, and "resident" (unique set size
+    of the process). Of a model on a GPU, the components are the bytes there, and a sample also has
+    "on the host" (tensors there, such as an offloaded optimizer's), "allocated" and "reserved" (of
+    torch's allocator), and "peak" (the most allocated since the previous moment). A moment that is
+    noted again keeps the sample with the larger sum.
 
-    "in flight" is all that has no home yet or not for long: buckets, layers gathered for computing, gradients that wait to
-    be reduced, inputs. Tensors from before `Memory()` do not count unless the model or the optimizer holds them.
+    "in flight" is all that is in memory for a short time: communication buffers, layers gathered
+    for computing, gradients before their reduction, inputs. Tensors from before `Memory()` do not
+    count unless the model or the optimizer refers to them.
     """
 
     def __init__(self):
         self.samples: dict[str, dict[str, int]] = {}
-        # What is there already is set aside: it does not count, and Python's collector need not walk over it at each moment
-        # (0.4 s with torch and DeepSpeed loaded). The next Memory() takes it back first.
+        # Existing objects are frozen: they do not count, and the collector need not visit them at
+        # each moment (0.4 s with torch and DeepSpeed loaded). The next Memory() unfreezes them.
         gc.unfreeze()
         gc.collect()
         gc.freeze()
@@ -58,7 +61,7 @@ class Memory:
         """
 
         def pack(tensor):
-            # A parameter as itself: stage 3 takes its storage away, and a second tensor would hold on to it.
+            # A parameter is kept itself: a second tensor would keep the storage that stage 3 frees.
             saved = _Saved(tensor if tensor.is_leaf else tensor.detach())
             self._saved.add(saved)
             return saved
@@ -67,7 +70,7 @@ class Memory:
             yield
 
     def note(self, moment: str, model, optimizer=None) -> None:
-        """Measure now. model: a torch module or a DeepSpeed engine (which knows its optimizer). Can be called in hooks."""
+        """Measure now. model: a torch module, or a DeepSpeed engine, which knows its optimizer."""
         engine = model if hasattr(model, "zero_optimization_stage") else None
         sample = self._measure(
             engine.module if engine else model, engine.optimizer if engine else optimizer
@@ -87,8 +90,10 @@ class Memory:
                 sample[component if is_gpu == on_gpu else "on the host"] += size
 
         if on_gpu:
-            sample |= gpu_memory()  # before counting: what is made for it is not the program's
-        for component, tensors in _homes(model, optimizer, [saved.tensor for saved in self._saved]):
+            sample |= gpu_memory()  # first, because counting allocates
+        for component, tensors in _owners(
+            model, optimizer, [saved.tensor for saved in self._saved]
+        ):
             for storage in filter(None, map(_storage, tensors)):
                 count(component, *storage)
         for storage in _alive():
@@ -98,9 +103,10 @@ class Memory:
 
 
 def gpu_memory() -> dict[str, int]:
-    """Bytes of torch's allocator on this rank's GPU: "allocated", "reserved", and "peak", the most allocated since the last call.
+    """Bytes of torch's allocator on this rank's GPU: "allocated", "reserved", and "peak", the most
+    allocated since the last call.
 
-    What CUDA and nccl hold themselves (some 0.5 GB a process) is in none of them; nvidia-smi shows it.
+    CUDA's and nccl's own memory (some 0.5 GB per process) is in none of them; nvidia-smi shows it.
     """
     torch.cuda.synchronize()
     found = {"allocated": torch.cuda.memory_allocated(), "reserved": torch.cuda.memory_reserved()}
@@ -121,39 +127,26 @@ def total(sample: dict[str, int]) -> int:
     return sum(sample[component] for component in COMPONENTS)
 
 
-def _homes(model, optimizer, saved):
-    """(component, tensors), the surest home first: a storage counts where it is found first."""
+def _owners(model, optimizer, saved):
+    """Yield (component, tensors), the surest owner first: a storage counts where it is first."""
     parameters = list(model.parameters())
     base = _unwrap(optimizer)
     groups = [p for group in base.param_groups for p in group["params"]] if base else []
-    partitioned = [
-        p.ds_tensor for p in parameters if hasattr(p, "ds_tensor")
-    ]  # stage 3: the shard is here, p.data is gathered
-    shards = [
-        p for p in groups if hasattr(p, "_local_tensor")
-    ]  # FSDP2's; the module has gathered ones in their place meanwhile
+    # ZeRO-3's shards (p.data is gathered), and FSDP2's (the module may have gathered ones instead).
+    partitioned = [p.ds_tensor for p in parameters if hasattr(p, "ds_tensor")]
+    shards = [p for p in groups if hasattr(p, "_local_tensor")]
     yield "parameters", partitioned or shards or parameters
     yield "moments", [t for state in (base.state.values() if base else ()) for t in state.values()]
     master = [*groups, *_tensors([getattr(optimizer, name, None) for name in MASTER])]
     yield "master", master
     yield "gradients", [p.grad for p in master] if shards or not _same(groups, parameters) else []
-    yield (
-        "in flight",
-        [
-            t
-            for bucket in getattr(optimizer, "ipg_buckets", {}).values()
-            for t in _tensors(bucket.buffer)
-        ],
-    )
+    buckets = getattr(optimizer, "ipg_buckets", {}).values()
+    yield "in flight", [t for bucket in buckets for t in _tensors(bucket.buffer)]
     yield "gradients", _tensors([getattr(optimizer, name, None) for name in REDUCED])
     whole = _tensors([[p.grad, getattr(p, "grad_accum", None)] for p in parameters])
-    # From stage 2 on, a whole gradient is on its way to the rank that keeps it.
-    yield (
-        "in flight"
-        if partitioned or shards or getattr(optimizer, "partition_gradients", False)
-        else "gradients",
-        whole,
-    )
+    # From stage 2 on, a whole gradient is sent to the rank that keeps it.
+    is_sent = partitioned or shards or getattr(optimizer, "partition_gradients", False)
+    yield "in flight" if is_sent else "gradients", whole
     yield "in flight", [p.data for p in parameters]
     yield "activations", saved
 
@@ -175,16 +168,13 @@ def _tensors(tree):
     if isinstance(tree, torch.Tensor):
         return [tree]
     if isinstance(tree, dict):
-        tree = tree.values()
-    return (
-        [t for branch in tree for t in _tensors(branch)]
-        if isinstance(tree, list | tuple | type({}.values()))
-        else []
-    )
+        tree = list(tree.values())
+    is_branch = isinstance(tree, list | tuple)
+    return [t for branch in tree for t in _tensors(branch)] if is_branch else []
 
 
 def _storage(tensor):
-    """(address, bytes, whether on a GPU) of what a tensor looks at; None if that is empty, or not a tensor."""
+    """(address, bytes, whether on a GPU) of a tensor's storage; None if empty or no tensor."""
     tensor = getattr(tensor, "_local_tensor", tensor)  # of a DTensor, this rank's shard
     if not isinstance(tensor, torch.Tensor) or tensor.device.type == "meta":
         return None
@@ -193,21 +183,18 @@ def _storage(tensor):
 
 
 def _alive():
-    """The storages that a Python tensor looks at, but for those set aside, and those that only C++ holds.
+    """The storages of all Python tensors, but for the frozen ones.
 
-    A collective's thread lets go of its tensor a moment after the call has returned, and the tensor is Python's until then.
+    A collective's thread releases its tensor a moment after the call has returned.
     """
-    former, found = None, _looked_at()
-    while former is None or len(found) < len(former):
-        time.sleep(MOMENT)
-        former, found = found, _looked_at()
-    return found
+    previous, storages = None, _storages_now()
+    while previous is None or len(storages) < len(previous):
+        time.sleep(RELEASE_S)
+        previous, storages = storages, _storages_now()
+    return storages
 
 
-def _looked_at():
+def _storages_now():
     gc.collect()
-    return list(
-        filter(
-            None, map(_storage, [o for o in gc.get_objects() if issubclass(type(o), torch.Tensor)])
-        )
-    )
+    tensors = [each for each in gc.get_objects() if issubclass(type(each), torch.Tensor)]
+    return list(filter(None, map(_storage, tensors)))

@@ -1,4 +1,4 @@
-"""What a stage of a pipeline does, in order: recorded by the stage itself, so that no schedule can say otherwise."""
+"""The actions of a pipeline's stage, recorded by the stage itself, not by the schedule."""
 
 import time
 
@@ -9,10 +9,11 @@ __all__ = ["RecordedStage"]
 
 
 class RecordedStage(nn.Sequential):
-    """Layers that note each forward and each backward through them.
+    """Layers that record each forward and each backward pass through them.
 
-    trace: [(kind, micro-batch, start, stop)], kind "F" or "B"; micro-batches are numbered in the order of their forwards.
-    seconds: what a forward takes at least (a backward twice that), for a picture on cores that others use, too.
+    trace: [(kind, micro-batch, start, stop)], kind "F" or "B"; micro-batches are numbered in the
+    order of their forward passes. seconds: the least time of a forward pass (a backward pass takes
+    twice that), for a picture on shared cores.
     """
 
     def __init__(self, *layers, seconds=0.0):
@@ -28,16 +29,16 @@ class RecordedStage(nn.Sequential):
         return _Backward.apply(y, self, number)
 
     def row(self, rank):
-        """The actions that have been done, as `costs.pipeline_spans` and `plots.pipeline` take them."""
+        """The finished actions, as `costs.pipeline_spans` takes them."""
         return [(rank, kind, number) for kind, number, _, _ in self.trace]
 
     def spans(self, rank):
-        """The same with their times: [(action, start, stop)]."""
+        """The same with their times, as `plots.pipeline` takes them: [(action, start, stop)]."""
         return [((rank, kind, number), start, stop) for kind, number, start, stop in self.trace]
 
 
 class _Backward(torch.autograd.Function):
-    """Hands y on; its backward is the first of the stage's."""
+    """Passes y on; its backward is the first one of the stage."""
 
     @staticmethod
     def forward(ctx, y, stage, number):

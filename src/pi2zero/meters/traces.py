@@ -1,4 +1,4 @@
-"""What a rank did in a step, from torch.profiler's own record: computing, collectives, and waiting for them."""
+"""What a rank did in a step, from torch.profiler: computing, collectives, waiting for them."""
 
 import json
 import tempfile
@@ -8,51 +8,48 @@ __all__ = ["activities"]
 
 
 def activities(profiler, mark: str = "step") -> list[tuple[str, float, float]]:
-    """What this rank did in the block `with record_function(mark)`: (name, start, stop), for plots.timeline.
+    """(name, start, stop) of what this rank did in record_function(mark), for plots.timeline.
 
         with profile() as profiler, record_function("step"):
             step()
         spans = activities(profiler)
 
-    Names: "compute", torch's operations ("aten::") on the block's thread, but not autograd's, which enclose hooks that wait;
-    "communicate", the part of it during which gloo's threads run a collective; "wait", while they do and the block's thread has
-    no operation. What is in none of them is Python's time.
-    Seconds since 1970 by the host's clock, so that ranks of one host are on one axis (notebook 06 shows how). Not for nccl, whose
-    work is in the GPU's streams.
+    Names: "compute", torch's operations ("aten::") on the block's thread, without autograd's, which
+    enclose hooks that wait; "communicate", the part of it during which gloo's threads run a
+    collective; "wait", while they do and the block's thread has no operation. The rest is Python's
+    time. Seconds since 1970 by the host's clock, so ranks of one host have one axis (notebook 06).
+    Not for nccl, whose work is in the GPU's streams. Raises ValueError without such a block.
     """
-    trace = _trace(
-        profiler
-    )  # with a GPU it has every block twice, the second on the GPU's own time
+    trace = _trace(profiler)
+    # With a GPU, the trace has every block twice, the second one in the GPU's own time.
     spans = [
         event
         for event in trace["traceEvents"]
         if event["ph"] == "X" and event["cat"] != "gpu_user_annotation"
     ]
-    blocks = [
-        event for event in spans if event["cat"] == "user_annotation" and event["name"] == mark
-    ]
+    is_block = {"cat": "user_annotation", "name": mark}
+    blocks = [event for event in spans if is_block.items() <= event.items()]
     if len(blocks) != 1:
         many = f"{len(blocks)} blocks" if blocks else "no block"
         raise ValueError(
-            f"the profile has {many} {mark!r}; one is due: with record_function({mark!r}): ..."
+            f"the profile has {many} {mark!r}; use one: with record_function({mark!r}): ..."
         )
     (block,) = blocks
     base, inside = trace["baseTimeNanoseconds"] / 1e9, (block["ts"], block["ts"] + block["dur"])
 
     def times(chosen):
-        found = [(event["ts"], event["ts"] + event["dur"]) for event in spans if chosen(event)]
-        return common(union(found), [inside])
+        these = [(event["ts"], event["ts"] + event["dur"]) for event in spans if chosen(event)]
+        return common(union(these), [inside])
 
-    compute = times(
-        lambda event: event["name"].startswith("aten::") and event["tid"] == block["tid"]
-    )
+    thread = block["tid"]
+    compute = times(lambda event: event["name"].startswith("aten::") and event["tid"] == thread)
     collectives = times(lambda event: event["name"].startswith("gloo:"))
     named = {"compute": compute, "communicate": common(collectives, compute)}
     named["wait"] = common(collectives, gaps(compute, inside))
     return [
         (name, base + start / 1e6, base + stop / 1e6)
-        for name, found in named.items()
-        for start, stop in found
+        for name, parts in named.items()
+        for start, stop in parts
     ]
 
 
@@ -64,7 +61,7 @@ def _trace(profiler) -> dict:
 
 
 def union(spans) -> list[tuple[float, float]]:
-    """Spans that do not touch, in order: together the same times as the given ones."""
+    """The same times as disjoint spans, in order."""
     joined: list[tuple[float, float]] = []
     for start, stop in sorted(spans):
         if joined and start <= joined[-1][1]:
@@ -75,7 +72,7 @@ def union(spans) -> list[tuple[float, float]]:
 
 
 def gaps(spans, within) -> list[tuple[float, float]]:
-    """What is left of `within`, (start, stop), between spans that do not touch."""
+    """What is left of `within`, (start, stop), between disjoint spans."""
     edges = [within[0], *(edge for span in spans for edge in span), within[1]]
     return list(zip(edges[::2], edges[1::2], strict=True))
 

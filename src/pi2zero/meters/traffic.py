@@ -4,13 +4,11 @@ import sys
 import time
 from contextlib import contextmanager
 
-import numpy as np
-
 __all__ = ["Timeline", "Traffic", "now"]
 
 
 def now() -> float:
-    """Seconds of `time.monotonic`, once this rank's GPU, if it uses one, has done all that it was given."""
+    """Seconds of `time.monotonic`, after this rank's GPU, if it uses one, has finished its work."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         torch.cuda.synchronize()
@@ -24,11 +22,10 @@ class Timeline:
         with timeline("compute"):
             loss.backward()
 
-    `spans` is a list of (name, start, stop) in seconds of `time.monotonic`, which on Linux is one clock for all
-    processes of a host (clock_gettime(2), CLOCK_MONOTONIC): spans of ranks on one host can be drawn on one axis
-    (`plots.timeline`). Ranks on several hosts have several such clocks. On a GPU a block ends when its work is done (see `now`).
-
-    The pictures know "compute", "communicate" and "wait"; any other name gets a colour of its own.
+    `spans` is a list of (name, start, stop) in seconds of `time.monotonic`, which on Linux is one
+    clock for all processes of a host (clock_gettime(2), CLOCK_MONOTONIC), so ranks on one host have
+    one axis (`plots.timeline`). On a GPU a block ends when its work is done (see `now`).
+    The pictures know "compute", "communicate" and "wait"; other names get colours of their own.
     """
 
     def __init__(self):
@@ -44,7 +41,7 @@ class Timeline:
             self.add(name, start, now())
 
     def add(self, name: str, start: float, stop: float) -> None:
-        """Record a span whose times (s, `time.monotonic`) were taken elsewhere, such as in a hook."""
+        """Record a span whose times (s, `time.monotonic`) were measured in a hook."""
         if stop < start:
             raise ValueError(
                 f"span {name!r} stops {start - stop:g} s before it starts; give start, then stop"
@@ -64,15 +61,15 @@ class Timeline:
 
 
 class Traffic:
-    """Bytes that this rank sent and received, counted where the program hands a buffer to MPI.
+    """Bytes that this rank sent and received, counted where the program passes a buffer to MPI.
 
         traffic = Traffic()
         comm.Send(traffic.out(gradient), dest=0)
         comm.Recv(traffic.into(weights), source=0)
 
-    `sent` and `received` are bytes of payload, without the headers of MPI and of the network. Of a collective call such
-    as Allreduce this shows what was handed over, not what the library moved inside; write the algorithm with Send and
-    Recv to count that.
+    `sent` and `received` are bytes of payload, without headers. Of a collective such as Allreduce
+    this is what was passed to it, not what the library sent: write the algorithm with Send and Recv
+    to count that.
     """
 
     def __init__(self):
@@ -95,11 +92,11 @@ class Traffic:
 
 
 def nbytes(buffer) -> int:
-    """Bytes of a NumPy array, a torch tensor on the CPU, or anything else that shows its memory. Raises TypeError."""
+    """Bytes of a NumPy array, a torch tensor or another buffer. Raises TypeError."""
     try:
         return buffer.nbytes if hasattr(buffer, "nbytes") else memoryview(buffer).nbytes
     except TypeError:
-        example = np.array([1.0])
         raise TypeError(
-            f"a {type(buffer).__name__} has no memory to send; pass an array, e.g. np.array([value]): {example.nbytes} bytes"
+            f"a {type(buffer).__name__} has no memory to send; pass an array, e.g. "
+            "np.array([value]): 8 bytes"
         ) from None
