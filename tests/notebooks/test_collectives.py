@@ -18,9 +18,9 @@ import numpy as np
 comm = group
 
 
-def is_right(allreduce):
+def is_right(allreduce, lengths):
     right = True
-    for length in (0, 1, 2, 3, 4, 5, 7, 1001, 100_003):
+    for length in lengths:
         for dtype, tolerance in (("float64", 1e-13), ("float32", 1e-5), ("int64", 0)):
             x = (1000 * np.random.default_rng([comm.rank, length]).random(length)).astype(dtype)
             expected = np.empty_like(x)
@@ -32,9 +32,11 @@ def is_right(allreduce):
 
 
 for name, (function, text) in CELLS.items():
-    if comm.size == 3 or not name.startswith("wrong"):
-        exec(text)
-        tell(name, is_right(globals()[function]))
+    exec(text)
+    if not name.startswith("wrong"):
+        tell(name, is_right(globals()[function], (0, 1, 2, 3, 4, 5, 7, 1001, 100_003)))
+    elif comm.size == 3:  # of equal chunks, else a wrong ring's messages do not fit
+        tell(name, is_right(globals()[function], (3, 99)))
 """
 
 
