@@ -1,6 +1,7 @@
-"""Properties of notebooks 11 to 11b's own cells, and of the planner, over sizes that hypothesis chooses. No ranks.
+"""Properties of the cells of notebooks 11 to 11b over sizes that hypothesis chooses. No ranks.
 
-The cells are taken from the notebooks by their ids; what runs on real ranks is in test_pipelines, test_tensors and test_space.
+The cells are taken from the notebooks by their ids; test_pipelines, test_tensors and test_space run
+cells on ranks.
 """
 
 import sys
@@ -64,15 +65,6 @@ def test_a_pipeline_ends_does_all_once_and_is_never_faster_than_its_slowest_stag
     assert [PIPELINES["held"](row) for row in plan] == [
         m if name == "gpipe" else min(m, p - s) for s in range(p)
     ]
-
-
-@settings(deadline=None)
-@given(p=counts, m=st.integers(1, 30), forward=seconds, backward=seconds)
-def test_equal_stages_have_the_bubble_of_the_formula(p, m, forward, backward):
-    for name in ("gpipe", "one_f_one_b"):
-        plan = [PIPELINES[name](stage, p, m) for stage in range(p)]
-        spans = costs.pipeline_spans(plan, lambda stage, kind: forward if kind == "F" else backward)
-        assert PIPELINES["idle"](spans) == pytest.approx((p - 1) / (m + p - 1), abs=1e-9)
 
 
 @settings(deadline=None)
@@ -172,35 +164,3 @@ def test_an_expert_takes_the_first_tokens_that_want_it_and_no_more(tokens, exper
     for expert in range(experts):
         its = (wanted == expert).nonzero()[:, 0].tolist()
         assert kept[its].tolist() == [place < capacity for place in range(len(its))]
-
-
-@settings(deadline=None, max_examples=30)
-@given(
-    depth=st.integers(1, 6),
-    heads=st.sampled_from([1, 2, 4, 6]),
-    sequence=st.sampled_from([7, 16, 64]),
-    nodes=st.sampled_from([1, 2, 3]),
-    per_node=st.sampled_from([1, 2, 4]),
-    batch=st.sampled_from([1, 6, 8]),
-    memory=st.floats(1e5, 1e9),
-)
-def test_a_plan_keeps_its_promises_whatever_is_asked(
-    depth, heads, sequence, nodes, per_node, batch, memory
-):
-    gpt = costs.transformer(depth, 16 * heads, heads, 50, sequence)
-    machine = costs.Machine(nodes * per_node, per_node, memory, 1e12, 1e10, 1e9)
-    try:
-        plan = costs.plan(gpt, machine, batch)
-    except ValueError as error:
-        assert "no layout" in str(error)
-        return
-    assert len({each.layout for each in plan.candidates}) == len(plan.candidates)
-    for row in plan.candidates:
-        assert (
-            row.layout.ranks == machine.ranks
-            and batch % (row.layout.data * row.layout.micro_batch) == 0
-        )
-        assert (row.parts is not None) == (row.total_bytes <= plan.usable_memory)
-    least = batch * gpt.flops / machine.flops_per_s / machine.ranks
-    assert all(row.step_time >= least * (1 - 1e-9) for row in plan.fitting)
-    assert all(plan.why_others_lose().values())

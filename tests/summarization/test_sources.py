@@ -120,20 +120,6 @@ def silent():
 
 
 @contextlib.contextmanager
-def full():
-    """A listening socket that takes no more connections: packets are dropped, as by a firewall."""
-    with contextlib.ExitStack() as stack:
-        server = stack.enter_context(socket.socket())
-        server.bind(("127.0.0.1", 0))
-        server.listen(0)
-        for _ in range(4):
-            client = stack.enter_context(socket.socket())
-            client.setblocking(False)
-            client.connect_ex(server.getsockname())
-        yield server.getsockname()[1]
-
-
-@contextlib.contextmanager
 def portal():
     """A server that is not a hub: a hotel's log-in page."""
 
@@ -156,7 +142,6 @@ def portal():
     [
         (refusing, "cannot be reached"),
         (silent, "no answer from the hub in 3 s"),
-        (full, "no answer from the hub in 3 s"),
         (portal, "answers, but not as the hub does (status 200"),
     ],
 )
@@ -227,12 +212,6 @@ def test_the_question_goes_through_a_proxy(no_cache, monkeypatch):
     assert proxy.requests == [
         "HEAD http://hub.invalid/datasets/abisee/cnn_dailymail/resolve/main/README.md"
     ]
-
-
-def test_offline_mode_ends(no_cache):
-    with dailymail.offline():
-        assert constants.HF_HUB_OFFLINE and datasets.config.HF_HUB_OFFLINE
-    assert not constants.HF_HUB_OFFLINE and not datasets.config.HF_HUB_OFFLINE
 
 
 def test_embedded(capsys):
