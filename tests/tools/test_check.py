@@ -71,6 +71,14 @@ def test_many_failures_and_wrong_options_get_no_second_try(run_tests, monkeypatc
     assert "a second time" not in capfd.readouterr().out
 
 
+def test_the_files_that_make_the_tiers_are_there(request):
+    """Otherwise a renamed file leaves `make test` and nobody notices."""
+    conftest = request.config.pluginmanager.get_plugin(str(ROOT / "tests" / "conftest.py"))
+    assert [
+        path for path in (*conftest.CORE, *conftest.LONG) if not (ROOT / "tests" / path).exists()
+    ] == []
+
+
 def test_the_two_tiers_have_every_notebook_once():
     books = {str(path.relative_to(ROOT)) for path in ROOT.glob("*/*.ipynb")}
     books = {book for book in books if not book.startswith("labs/")}
