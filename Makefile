@@ -64,7 +64,7 @@ handout:        ## the kit as one file for attendees, without the labs' solution
 
 clean:          ## remove what can be made again: .venv, built slides, caches
 	@if $(PY) -c 'import pi2zero' 2>/dev/null; then $(PY) -m pi2zero reset; $(PY) -m pi2zero build --stop; fi
-	@rm -rf .venv .venv-tensorflow .venv-mpich .venv-openmpi4 .venv-site slides/build site/build .pytest_cache .ruff_cache src/*.egg-info course/src/*.egg-info course/build
+	@rm -rf .venv .venv-mpich .venv-openmpi4 .venv-site slides/build site/build .pytest_cache .ruff_cache src/*.egg-info course/src/*.egg-info course/build
 	@if [ -d build ]; then find build -mindepth 1 -maxdepth 1 ! -name before_update -exec rm -rf {} +; fi
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 
@@ -118,17 +118,30 @@ bench-room: set-up ## ten simulated attendees at once in notebook 02, by the hub
 	@$(PY) tools/hub.py install
 	@$(PY) benchmarks/bench_room.py
 
-lock: set-up    ## write requirements.lock, the pins of requirements.txt with their hashes
-	@$(PY) tools/lock.py
+lock: set-up    ## write the locks from the ranges of pyproject.toml; UPGRADE=--upgrade takes the newest
+	@$(PY) tools/lock.py $(UPGRADE)
+
+audit: set-up   ## licences, a bill of materials, known vulnerabilities of the pins (network)
+	@mkdir -p build
+	@.venv/bin/uv tool run pip-licenses --python $(PY) --from=mixed --format=markdown --output-file=build/licences.md
+	@.venv/bin/uv tool run --from cyclonedx-bom cyclonedx-py environment --output-file build/sbom.json $(PY)
+	@cat requirements.lock hub/requirements.lock site/requirements.lock > build/pins.txt
+	@.venv/bin/uv tool run pip-audit --disable-pip --no-deps -r build/pins.txt
+
+coverage: set-up ## lines and branches that the tests run, also in ranks (an hour)
+	@$(PY) -m coverage erase
+	@$(PY) -m coverage run tools/check.py all tests
+	@$(PY) -m coverage combine -q && $(PY) -m coverage report
 
 mpi-libraries: set-up ## notebooks 02, 03, 05 under Open MPI 4 and MPICH, for docs/mpi_libraries.md (an hour)
-	@$(PY) tools/mpi_libraries.py
+	@for library in openmpi4 mpich; do $(PY) tools/mpi_libraries.py $$library --horovod --test; done
 
 # Quick when .venv is there already. PYTHON=/path/to/python3.11 chooses the interpreter. SITE=1 builds on a site's torch and MPI.
 set-up:
 	@$(call with_python,tools/setup.py)
 
-with_python = for python in "$(PYTHON)" python3.11 python3; do \
-	  if command -v "$$python" >/dev/null 2>&1; then PYTHON="$(PYTHON)" SITE="$(SITE)" SITE_PYTHONPATH="$(PYTHONPATH)" exec "$$python" $(1); fi; done; \
-	echo "set-up stopped: there is no python3 on the PATH." >&2; \
-	echo "What to do: install Python 3.11 (Debian 12: apt-get install python3.11 python3.11-venv), then run make again." >&2; exit 1
+PYTHONS := $(or $(PYTHON),$(if $(SITE),python3,python3.11 python3.12 python3.13 python3.14 python3))
+with_python = for python in $(PYTHONS); do \
+	  if "$$python" -c "" 2>/dev/null; then PYTHON="$(PYTHON)" SITE="$(SITE)" SITE_PYTHONPATH="$(PYTHONPATH)" exec "$$python" $(1); fi; done; \
+	echo "set-up stopped: none of these runs: $(PYTHONS)." >&2; \
+	echo "What to do: install Python 3.11 to 3.14 (Debian: apt-get install python3 python3-venv), then run make again." >&2; exit 1

@@ -3,7 +3,7 @@ side. Writes benchmarks/mpi.md.
 
 A round starts the program once under each library, one after the other, the next round in another
 order: a machine that slows down slows all of them. Ratios are taken within a round. The
-environments are those of tools/mpi_environments.py.
+environments are those of tools/mpi_libraries.py.
 """
 
 import json
@@ -21,8 +21,7 @@ from pi2zero import plots
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tools"))
-from mpi_environments import TITLES, variables  # noqa: E402
-from mpi_libraries import version  # noqa: E402
+from mpi_libraries import TITLES, variables, version  # noqa: E402
 
 ROUNDS = 7
 PACKAGES = ("numpy", "mpi4py", "torch")

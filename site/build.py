@@ -21,8 +21,7 @@ from pathlib import Path
 from content import HERE, PARTS, ROOT
 
 sys.path.insert(0, str(ROOT / "tools"))
-from setup import take_lock
-from setup_packages import Packages
+from setup import uv_install
 
 VENV = ROOT / ".venv-site"
 LOCK = HERE / "requirements.lock"
@@ -39,16 +38,10 @@ def environment(venv=VENV):
     wanted = f"{LOCK.read_text()}{kit}"
     if done.exists() and done.read_text() == wanted and python.exists():
         return python
-    lock = take_lock(str(venv))
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
     (site,) = venv.glob("lib/python3*/site-packages")
-    (site / "kit.pth").write_text(
-        f"import site; site.addsitedir({kit!r})\n"
-    )  # what both need stands there once
-    packages = Packages(str(venv), str(venv / "set-up.log"), lock)
-    packages.uv = str(Path(sys.prefix) / "bin" / "uv")
-    packages.mend()
-    packages.install(["--no-deps", "--require-hashes", "-r", str(LOCK)])
+    (site / "kit.pth").write_text(f"import site; site.addsitedir({kit!r})\n")
+    uv_install(["--no-deps", "--require-hashes", "--quiet", "-r", str(LOCK)], str(python))
     done.write_text(wanted)
     return python
 

