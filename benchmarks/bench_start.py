@@ -3,8 +3,7 @@
 Writes benchmarks/start.md.
 
 Each clone is made of what is committed, from a copy that everybody may read, with a home folder of
-its own. As root, an ordinary user is made for the second half and removed afterwards. pip's time is
-that of a clone whose lock does not have uv: then the set-up falls back to pip.
+its own. As root, an ordinary user is made for the second half and removed afterwards.
 """
 
 import argparse
@@ -80,14 +79,11 @@ class Person:
             command, env=self.env, stdout=subprocess.PIPE, text=True, check=True, **options
         ).stdout
 
-    def clone(self, name, without_uv=False):
+    def clone(self, name):
         """A clone of what is committed; returns (folder, seconds)."""
         folder, start = self.home / name, time.monotonic()
         self.run("git", "clone", "-q", f"file://{self.origin}", folder)
         seconds = time.monotonic() - start
-        if without_uv:
-            lock = folder / "requirements.lock"
-            lock.write_text(re.sub(r"(?m)^uv==(?:.*\\\n)*.*\n", "", lock.read_text()))
         return folder, seconds
 
     @contextlib.contextmanager
@@ -180,7 +176,7 @@ def ordinary_user():
         subprocess.run(["userdel", USER], check=True)
 
 
-def measure(name, build, without_uv=False):
+def measure(name, build):
     """{what: seconds} for one person with an empty home. build: also wait until everything is
     compiled.
     """
@@ -190,7 +186,7 @@ def measure(name, build, without_uv=False):
     ) as folder:
         Path(folder).chmod(0o755)
         person = Person(name, folder)
-        clone, cloning = person.clone("first", without_uv)
+        clone, cloning = person.clone("first")
         with person.lab(clone) as (seconds, found["processor"], log):
             found["cold"] = cloning + seconds
             found["packages"] = float(
@@ -255,16 +251,9 @@ def shown(values):
 
 
 def kept(columns, what):
-    """A figure of the first person's, beside the bare program, or the same packages by pip."""
+    """A figure of the first person's, next to the bare program's."""
     first, bare = next(iter(columns.values())), BESIDE[what]
-    if bare:
-        beside = f"{WORDS[bare]}: {statistics.median(first[bare]):.2g} s"
-    else:
-        beside = (
-            f"the same packages by pip: {columns['pip'][what][0]:.0f} s"
-            if "pip" in columns
-            else "pip was not measured"
-        )
+    beside = f"{WORDS[bare]}: {statistics.median(first[bare]):.2g} s" if bare else ""
     return of(WORDS[what], "s", first[what], wanted=WANTED[what], beside=beside)
 
 
@@ -275,7 +264,6 @@ def main():
         "--builds", type=int, default=1, help="in how many of them to wait for all that is compiled"
     )
     parser.add_argument("--output", type=Path, default=HERE / "start.md")
-    parser.add_argument("--no-pip", action="store_true", help="leave out the minutes of pip")
     args = parser.parse_args()
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit("ended from outside")
@@ -289,13 +277,8 @@ def main():
                 ).items():
                     columns.setdefault(name, {}).setdefault(what, []).append(seconds)
                     print(f"round {number + 1}, {name}: {what}: {seconds:.1f} s", flush=True)
-        if not args.no_pip:
-            columns["pip"] = {
-                what: [seconds]
-                for what, seconds in measure(people[0], build=False, without_uv=True).items()
-            }
     people = list(columns)
-    names = {"root": "root", "user": "ordinary user", "pip": f"{people[0]}, by pip"}
+    names = {"root": "root", "user": "ordinary user"}
     rows = [
         f"| {words} | {' | '.join(shown(columns[p].get(what, [])) for p in people)} |"
         for what, words in WORDS.items()
@@ -305,7 +288,7 @@ def main():
         "",
         f"{datetime.date.today()}, {platform.system()}, {os.cpu_count()} cores, Python {platform.python_version()}. "
         f"Load of the machine before the start: {load:.1f} (0 is idle). "
-        f"Seconds, medians of {args.rounds} rounds (min to max); what is compiled, and pip: once.",
+        f"Seconds, medians of {args.rounds} rounds (min to max); what is compiled: once.",
         "",
         f"| | {' | '.join(names[p] for p in people)} |",
         f"|{' --- |' * (len(people) + 1)}",

@@ -19,6 +19,7 @@ import shutil
 import site
 import subprocess
 import sys
+import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 VENV = os.path.join(ROOT, ".venv")
@@ -153,6 +154,7 @@ def set_up(on_site):
     elif os.path.exists(VENV) and not os.path.exists(DONE):
         remedy = "move it away (or: make clean), then run make again."
         stop("%s was not made by this set-up." % VENV, remedy)
+    begin = time.time()
     os.makedirs(VENV, exist_ok=True)
     write(DONE, "unfinished")
     print("[1/4] Making %s with %s" % (VENV, sys.executable))
@@ -175,6 +177,7 @@ def set_up(on_site):
     print("[4/4] Installing the kit itself", flush=True)
     uv_install(exactly + ["-e", ROOT, "-e", os.path.join(ROOT, "course")])
     write(DONE, stamp(on_site))
+    print("The environment is ready, %.0f s." % (time.time() - begin))
 
 
 def main():
