@@ -14,7 +14,8 @@ from pathlib import Path
 
 import psutil
 
-ROOT, OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+from pi2zero.hosts.control_groups import OWN_GROUPS, ROOT, ControlGroups
+
 PERIOD = 100_000  # µs in which a person may use cores * PERIOD µs of processor time
 V1_CONTROLLERS, V2_CONTROLLERS = ("memory", "cpu", "cpuacct", "pids"), ("memory", "cpu", "pids")
 # Folders shared by all users, and the names of what MPI, torch and the kit leave there.
@@ -28,15 +29,12 @@ class PersonGroup:
     """The group of a person. Nothing is made before make()."""
 
     def __init__(self, name: str, root: Path = ROOT, own_groups: Path = OWN_GROUPS):
-        own = {}  # this process's group by controller; "" is version 2's
-        for line in own_groups.read_text().splitlines():
-            _, controllers, path = line.split(":", 2)
-            own |= dict.fromkeys(controllers.split(","), path.lstrip("/"))
-        self.is_v2 = (root / "cgroup.controllers").exists()
-        if self.is_v2:
-            self.parents = {"": root / own[""].removesuffix("/hub")}
-        else:
-            self.parents = {what: root / what / own.get(what, "") for what in V1_CONTROLLERS}
+        groups = ControlGroups(root, own_groups)
+        self.is_v2 = groups.is_v2
+        own_dir = groups.own_dir("")
+        self.parents = {"": own_dir.parent if own_dir.name == "hub" else own_dir}
+        if not self.is_v2:
+            self.parents = {what: groups.own_dir(what) for what in V1_CONTROLLERS}
         self.dirs = {what: parent / f"person-{name}" for what, parent in self.parents.items()}
 
     def make(self, memory: int | None, cores: float | None, processes: int | None) -> None:
