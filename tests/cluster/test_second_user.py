@@ -61,20 +61,10 @@ def ranks():
 def tries(user):
     """Call it with an attempt and its options: what the intruder got."""
 
-    @contextlib.contextmanager
-    def begun(attempt, **options):
-        command = [sys.executable, str(PROGRAM), str(user), attempt, json.dumps(options)]
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.communicate()
-
     def attempt(name, meanwhile=None, **options):
-        with begun(name, **options) as process:
+        command = [sys.executable, str(PROGRAM), str(user), name, json.dumps(options)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with subprocess.Popen(command, text=True, **pipes) as process:
             if meanwhile:
                 assert process.stdout.readline() == "ready\n", process.stderr.read()
                 while process.poll() is None:
@@ -106,51 +96,49 @@ def listening(its: engines.Engines):
     return sorted(("127.0.0.1" if host in EVERYWHERE else host, port) for host, port in found)
 
 
+def subscribe(tries, its, view, word):
+    """What the intruder reads of a cell that runs meanwhile."""
+    ports = [port for _, port in listening(its)]
+    return tries(
+        "subscribe", lambda: view.execute(CELL, silent=False, block=True), ports=ports, word=word
+    )
+
+
 def test_cells_are_read_without_encryption_and_only_then(ranks, tries, monkeypatch):
     monkeypatch.setenv("IPP_ENABLE_CURVE", "0")
     plain = engines.Engines(1, lambda what: None, place.Place())
     try:
-        ports, view = [port for _, port in listening(plain)], plain.client[:]
-        heard = tries(
-            "subscribe",
-            lambda: view.execute(CELL, silent=False, block=True),
-            ports=ports,
-            word="secret",
-        )
+        heard = "".join(subscribe(tries, plain, plain.client[:], "secret"))
     finally:
         plain.stop()
-    assert any("secret_number = 4711" in text for text in heard) and any(
-        "secret output" in text for text in heard
-    )
-    ports, view = [port for _, port in listening(ranks._engines)], ranks.view
-    assert (
-        tries(
-            "subscribe", lambda: view.execute(CELL, silent=False, block=True), ports=ports, word=""
-        )
-        == []
-    )
+    assert "secret_number = 4711" in heard and "secret output" in heard
+    assert subscribe(tries, ranks._engines, ranks.view, "") == []
 
 
-def test_a_client_needs_the_private_file(ranks, tries, tmp_path):
+@contextlib.contextmanager
+def open_copy(file):
+    """A copy of a file that everybody may read and write."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        copy = Path(shutil.copy(file, folder))
+        copy.chmod(0o666)
+        yield str(copy)
+
+
+def test_a_client_needs_the_private_file(ranks, tries):
     real = next(ranks._engines.folder.rglob("*client.json"))
     assert real.stat().st_mode & 0o077 == 0
     assert tries("connect", path=str(real)) == []
-    with tempfile.TemporaryDirectory() as open_to_all:
-        Path(open_to_all).chmod(0o755)
-        copy = Path(shutil.copy(real, open_to_all))
-        copy.chmod(0o644)
-        assert tries("connect", path=str(copy)) == [["secret_number"]] * 4
+    with open_copy(real) as copy:
+        assert tries("connect", path=copy) == [["secret_number"]] * 4
     ranks.run("assert secret_number == 4711")
 
 
 def test_torchs_ranks_meet_where_nobody_else_comes(ranks, tries):
     real = next(ranks._engines.folder.glob("torch-*"))
     assert tries("join", path=str(real)) == []
-    with tempfile.TemporaryDirectory() as open_to_all:
-        Path(open_to_all).chmod(0o777)
-        copy = Path(shutil.copy(real, open_to_all))
-        copy.chmod(0o666)
-        assert int(tries("join", path=str(copy))[0]) > 0
+    with open_copy(real) as copy:
+        assert int(tries("join", path=copy)[0]) > 0
 
 
 def test_no_port_is_open_to_all(ranks, tries, monkeypatch):
