@@ -57,7 +57,7 @@ class ActivitySampler(threading.Thread):
         super().__init__(name="pi2zero activity sampler", daemon=True)
         self.path, self._cell_runs = path, threading.Event()
         self._main = threading.main_thread()
-        self._clock = time.pthread_getcpuclockid(self._main.ident)
+        self._clock = time.pthread_getcpuclockid(self._main.ident or 0)
         self._pending_calls_made = self._pending_calls_run = self._number = 0
         # An attribute: the interpreter may call it after the function that registered it has
         # returned.
@@ -108,11 +108,11 @@ class ActivitySampler(threading.Thread):
             part.replace(self.path)
 
     def _files(self) -> list[str]:
-        frame = sys._current_frames().get(self._main.ident)
+        frame = sys._current_frames().get(self._main.ident or 0)
         return [frame.f_code.co_filename for frame in library_frames(frame)]
 
     def _sample(self) -> Sample | None:
-        frame = sys._current_frames().get(self._main.ident)
+        frame = sys._current_frames().get(self._main.ident or 0)
         if frame is None:
             return None
         python_ran = self._python_ran()

@@ -107,7 +107,7 @@ def _expression(frame: FrameType) -> str:
     index = frame.f_lasti // 2
     if not 0 <= index < len(positions) or None in positions[index]:
         return ""
-    first, last, begin, end = positions[index]
+    first, last, begin, end = (number or 0 for number in positions[index])
     file = frame.f_code.co_filename
     lines = [linecache.getline(file, number).encode() for number in range(first, last + 1)]
     lines[-1] = lines[-1][:end]  # columns count bytes
@@ -261,7 +261,7 @@ def _polling_loops(file: str) -> list[_Loop]:
         polls = [func for func in functions if last_name(func) in POLLS]
         owners = [func.value if isinstance(func, ast.Attribute) else func for func in polls]
         if owners and {last_name(func) for func in functions} <= POLLS | {"sleep"}:
-            loops.append(_Loop(loop.lineno, loop.end_lineno, owners))
+            loops.append(_Loop(loop.lineno, loop.end_lineno or loop.lineno, owners))
     return sorted(loops, key=lambda loop: -loop.first)
 
 

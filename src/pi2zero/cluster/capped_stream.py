@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 from pi2zero import log
 
@@ -26,7 +27,8 @@ class CappedStream:
 
     def start_cell(self, *_) -> None:
         """Count from zero again. The engine's shell calls it before each cell."""
-        self._lines, self._chars, self._file, self._in_line = 0, 0, None, False
+        self._lines, self._chars, self._in_line = 0, 0, False
+        self._file: Any = None  # of bytes, once it is needed
 
     def end_cell(self, *_) -> None:
         """Close the file, if the cell needed one. The engine's shell calls it after each cell."""

@@ -4,6 +4,7 @@ import concurrent.futures
 import re
 import signal
 import time
+from typing import Any
 
 from ipyparallel.error import CompositeError, RemoteError
 
@@ -42,7 +43,7 @@ class CellWatch:
         self.engines, self.ranks, self.timeout, self.sources = engines, ranks, timeout, sources
         self.outcome = Outcome()
         self.hang_detector = HangDetector(engines.hosts.sample, ranks)
-        self.sent = None  # ipyparallel's AsyncResult
+        self.sent: Any = None  # ipyparallel's AsyncResult
         self._gone: set[int] = set()  # ranks whose engine ended before it answered
         self.output = CellOutput(ranks, self.metadata, groupby)
 
@@ -87,7 +88,7 @@ class CellWatch:
         """Note how the cell ended; neither its text nor what was raised, which may hold data."""
         outcome, notes = self.outcome, []
         if outcome.errors:
-            kinds = sorted({error.ename for error in outcome.errors.values()})
+            kinds = sorted({str(error.ename) for error in outcome.errors.values()})
             notes.append(f"{name_ranks(outcome.errors)} raised {', '.join(kinds)}")
         notes += [f"rank {rank} died: {why}" for rank, why in outcome.dead.items()]
         if outcome.stuck:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import ipyparallel as ipp
 import psutil
@@ -55,11 +56,14 @@ class Engines:
     ipyparallel Client. ids: its engine ids in the order of the MPI ranks. info: what each rank said
     of itself (see `prepare_engine`). All of them change when the ranks are replaced."""
 
+    hosts: HostGroup  # from the moment when all of them have answered
+
     def __init__(self, n: int, progress: Callable[[str], None], place: Place | None = None):
         mpi_env()
         self.n, self.place = n, place or Place()
         self.mark = f"{ownership.owner_mark()}cluster-{time.monotonic_ns()}/"
-        self.client = self.hosts = self.ipp = None
+        self.client: Any = None  # ipyparallel's; it has no types
+        self.ipp: Any = None
         self._former: set[str] = set()  # uuids of engines that were replaced
         self._stopped, self._starting = False, threading.Lock()
         self.folder = ownership.make_run_dir(
@@ -263,11 +267,12 @@ class Engines:
                 steps.callback(self.client.close)
             steps.callback(ownership.end_marked, self.mark)  # also if it ended before it had hosts
             steps.callback(self.place.give_back)
-            if self.hosts:
-                steps.callback(self.hosts.close)
+            hosts = getattr(self, "hosts", None)
+            if hosts:
+                steps.callback(hosts.close)
             steps.callback(log.keep, self.folder)  # before anything is removed
-            if self.hosts:
-                steps.callback(self.hosts.collect_logs)
+            if hosts:
+                steps.callback(hosts.collect_logs)
 
     @property
     def mpirun_pid(self) -> int:
@@ -365,8 +370,9 @@ def drop_ipyparallel_caches(cluster: ipp.Cluster) -> None:
         method.cache_clear()  # functools' caches: a result keeps its client
     if loop := getattr(cluster, "_thread_loop", None):
         loop.add_callback(loop.stop)
-        cluster._async_thread.join(5)
-        if not cluster._async_thread.is_alive():
+        thread: Any = cluster._async_thread
+        thread.join(5)
+        if not thread.is_alive():
             loop.close()
 
 

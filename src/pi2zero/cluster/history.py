@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from ipyparallel.error import CompositeError, RemoteError
 from IPython.core.inputtransformer2 import TransformerManager
@@ -202,7 +203,8 @@ def _missing_variable(
     if isinstance(error, CompositeError):
         failures = [(name, text, info["engine_id"]) for name, text, _, info in error.elist]
     else:
-        failures = [(error.ename, error.evalue, error.engine_info["engine_id"])]
+        info: Any = error.engine_info
+        failures = [(error.ename, error.evalue or "", info["engine_id"])]
     quoted = [text.split("'") for name, text, _ in failures if name == "NameError"]
     names = {words[1] for words in quoted if len(words) == 3}
     if len(names) != 1 or len(quoted) != len(failures):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ipyparallel.client.magics import NO_LAST_RESULT, ParallelMagics, exec_args, output_args
 from IPython.core.error import UsageError
@@ -87,6 +87,8 @@ timeout_arg = argument(
 class RankMagics(ParallelMagics):
     """ipyparallel parses the options; the cluster runs the cells. Targets are MPI ranks."""
 
+    shell: Any  # IPython's, and the view's settings: traitlets allow None
+    view: Any
     timeout = TIMEOUT
     # (cell, ranks, time-out, order of the output) that was sent with --noblock, not yet waited for
     _unwatched = None
@@ -144,8 +146,8 @@ class RankMagics(ParallelMagics):
             "Move it there."
         )
 
-    def _eval_target_str(self, text):
-        return parse_targets(text, self.cluster.n)
+    def _eval_target_str(self, ts):
+        return parse_targets(ts, self.cluster.n)
 
     @magic_arguments("%pxconfig")
     @exec_args
@@ -200,7 +202,7 @@ class RankMagics(ParallelMagics):
             self.shell.run_cell(cell, cell_id=LOCAL_CELL_ID).raise_error()
         return result
 
-    def parallel_execute(
+    def parallel_execute(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         cell,
         block=None,

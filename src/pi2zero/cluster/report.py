@@ -4,8 +4,10 @@ import ast
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ipykernel.compiler import get_file_name
+from ipyparallel.error import RemoteError
 
 from pi2zero.cluster.blocking_calls import GIL_HOLDING_CALLS, last_name
 from pi2zero.cluster.history import History, statements
@@ -60,7 +62,7 @@ class Outcome:
     interrupt; finished: ranks that came to the end; seconds_waited: how long they had waited for
     each other, if that ended the cell."""
 
-    errors: dict[int, Exception] = field(default_factory=dict)
+    errors: dict[int, RemoteError] = field(default_factory=dict)
     dead: dict[int, str] = field(default_factory=dict)
     stuck: dict[int, list[Frame]] = field(default_factory=dict)
     uninterruptible: bool = False
@@ -134,7 +136,7 @@ class CellSources:
         around = [
             node
             for node in ast.walk(cell)
-            if isinstance(node, ast.stmt) and node.lineno <= frame.line <= node.end_lineno
+            if isinstance(node, ast.stmt) and node.lineno <= frame.line <= (node.end_lineno or 0)
         ]
         nodes = list(_own_nodes(around[-1])) if around else []
         # With huge integers, or in a long list, these take long.
@@ -212,7 +214,7 @@ def _consequence(outcome: Outcome, size: int, previous: History) -> str:
     replay = f"\ncluster.replay() runs your {steps} again."
     # Also names that a lab's check missed in an answer, and tells in a sentence of its own.
     errors = outcome.errors.values()
-    undefined = {name for error in errors for name in _NOT_DEFINED.findall(error.evalue)}
+    undefined = {name for error in errors for name in _NOT_DEFINED.findall(str(error.evalue))}
     missing = sorted(undefined & previous.names)
     if outcome.needs_restart:
         text = (
@@ -253,9 +255,9 @@ def _is_noise(header: str) -> bool:
     return bool(compiled or re.search(r"in .*<(list|dict|set)comp>", header))
 
 
-def _group_ranks(by_rank: dict) -> list[tuple[list[int], object]]:
+def _group_ranks(by_rank: dict) -> list[tuple[list[int], Any]]:
     """Group ranks with the same error or stack; the first rank's value stands for the group."""
-    groups: dict[str, tuple[list[int], object]] = {}
+    groups: dict[str, tuple[list[int], Any]] = {}
     for rank, value in sorted(by_rank.items()):
         if isinstance(value, list):
             # Engines name the same cell after their own pid: compare the last part of the file

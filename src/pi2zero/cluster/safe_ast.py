@@ -8,6 +8,7 @@ import ast
 import gc
 import sys
 import threading
+from typing import Any
 
 PARSER_FILES = ("/ast.py", "/IPython/core/compilerop.py")
 
@@ -25,7 +26,7 @@ def builds_ast(frame) -> bool:
     return False
 
 
-def parse(source: str, mode: str = "exec") -> ast.AST:
+def parse(source: str, mode: str = "exec") -> Any:
     """ast.parse. Raises ParserBusyError if another thread is parsing.
 
     A thread that parses lets another one run only in a garbage collection. So the collector is off
