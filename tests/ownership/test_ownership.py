@@ -1,6 +1,7 @@
 """Marks: which processes and folders are the kit's, and whose."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -12,6 +13,7 @@ import pytest
 
 import pi2zero
 from pi2zero import ownership
+from pi2zero.ownership import shm
 
 
 @pytest.fixture
@@ -61,6 +63,29 @@ def test_a_mark_of_a_process_that_has_ended(gone):
 @pytest.mark.parametrize("mark", ["nonsense", "/", "1:0/", "a/b/c/"])
 def test_what_is_not_a_mark_is_nobodys(mark):
     assert not ownership.owner_is_gone(mark)
+
+
+def test_a_process_with_a_name_that_is_no_utf8(tmp_path, monkeypatch):
+    """Nor does one that maps a file of such a name keep shared memory from being removed."""
+    program = os.fsencode(tmp_path / "caf") + b"\xe9"
+    shutil.copy(shutil.which("sleep"), program)
+    monkeypatch.setattr(shm, "SHM_DIR", tmp_path)
+    (left := tmp_path / "mpich_shm_1").touch()
+    with subprocess.Popen([program, "60"]) as process:
+        try:
+            assert not ownership.owner_is_gone(ownership.owner_mark(process.pid))
+            ownership.remove_unused_segments(age=0)
+        finally:
+            process.kill()
+    assert not left.exists()
+
+
+def test_a_temporary_folder_that_cannot_be_read_hides_no_run_folder(tmp_path, monkeypatch):
+    folder = ownership.make_run_dir(ownership.TMP_ON_EVERY_HOST)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
+    assert folder in ownership.run_dirs()
+    ownership.remove_run_dirs()
+    assert not folder.exists()
 
 
 def test_of_another_hosts_process_nothing_is_known(gone):
@@ -169,15 +194,13 @@ def test_a_folder_goes_with_its_process_or_with_the_next_one(gone, tmp_path, mon
 @pytest.mark.long
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="shared memory is elsewhere")
 def test_shared_memory_that_nobody_maps_is_removed(tmp_path, monkeypatch):
-    """The names are those that Open MPI gives: a singleton's is still there after its end, and goes
-    then.
-    """
+    """The names are Open MPI's. The file of a process without mpirun is there after its end."""
     program = "from mpi4py import MPI; input()"
     where = {"OMPI_MCA_btl_sm_backing_directory": str(tmp_path)}
     process = subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, env=os.environ | where
     )
-    monkeypatch.setattr(ownership, "SEGMENTS", tmp_path)
+    monkeypatch.setattr(shm, "SHM_DIR", tmp_path)
     deadline = time.monotonic() + 30
     while (
         str(tmp_path) not in Path(f"/proc/{process.pid}/maps").read_text()
