@@ -131,9 +131,10 @@ class RemoteHost:
 
         The system measures the silence. A kernel that was busy finds what has come meanwhile.
         """
-        buffer, descriptor, limit = b"", self._stdout.fileno(), START
-        while select.select([descriptor], [], [], limit)[0]:
-            if not (data := os.read(descriptor, 65536)):
+        buffer, limit, poll = b"", START, select.poll()
+        poll.register(self._stdout, select.POLLIN)
+        while poll.poll(1000 * limit):
+            if not (data := os.read(self._stdout.fileno(), 65536)):
                 time.sleep(0.1)  # for the last errors
                 return self._mark_lost("\n".join(self._errors[-5:]) or "its connection has ended")
             *lines, buffer = (buffer + data).split(b"\n")
