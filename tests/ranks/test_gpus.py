@@ -19,7 +19,7 @@ ABCD = ("a", "b", "c", "d")
 
 
 def views(*sees, hosts=None):
-    """Each rank's seat; by default all on one host."""
+    """What each rank sees; by default all on one host."""
     hosts = hosts or ["node1"] * len(sees)
     return [
         VisibleGpus(host, hosts[:rank].count(host), tuple(seen))
@@ -41,7 +41,7 @@ def views(*sees, hosts=None):
         ([[], []], [None, None], False),
     ],
 )
-def test_gpus_are_dealt_by_what_each_rank_sees(sees, chosen, own):
+def test_gpus_are_assigned_by_what_each_rank_sees(sees, chosen, own):
     assert assign(views(*sees)) == (chosen, own)
 
 
@@ -91,12 +91,10 @@ def test_a_torch_for_the_cpu_on_a_gpu_node_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     there = [detect(rank) for rank in range(2)]
     (told,) = assign_with_messages(there).messages
-    assert told.startswith(
-        f"GPUs LIE IDLE: 2 on {there[0].host}; this torch was built for the CPU. make clean, then make lab"
-    )
-    monkeypatch.setattr(
-        "torch.version.cuda", "13.0"
-    )  # it could use them: then this process was given none
+    says = f"GPUs LIE IDLE: 2 on {there[0].host}; this torch was built for the CPU. make clean"
+    assert told.startswith(says)
+    # A build that could use them: then this process was given none.
+    monkeypatch.setattr("torch.version.cuda", "13.0")
     assert assign_with_messages([detect(0)]).messages == []
     monkeypatch.setattr("torch.version.cuda", None)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # its user wants none
@@ -217,15 +215,8 @@ sys.stdout.write(json.dumps([devices, pretended_gpus.asked[-1]]) + chr(10))
 @pytest.mark.long
 def test_under_torchrun_mpi_is_left_alone(tmp_path):
     (tmp_path / "program.py").write_text(LAUNCHED)
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-    ]
-    command += [tmp_path / "program.py", HERE]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", "2", tmp_path / "program.py", HERE]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=200, env=without("GLOO_SOCKET_IFNAME")
     )

@@ -88,16 +88,8 @@ def test_a_port_that_is_taken_is_said():
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        launcher = [
-            "-m",
-            "torch.distributed.run",
-            "--nproc-per-node",
-            2,
-            "--master-addr",
-            "127.0.0.1",
-            "--master-port",
-            port,
-        ]
+        launcher = ["-m", "torch.distributed.run", "--nproc-per-node", 2]
+        launcher += ["--master-addr", "127.0.0.1", "--master-port", port]
         done = run(sys.executable, *launcher, SCRIPTS / "train_ddp.py", "--epochs", 1)
     assert done.returncode != 0 and "EADDRINUSE" in done.stderr, done.stderr
 

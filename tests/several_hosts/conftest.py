@@ -91,20 +91,14 @@ def on(node: str, line: str) -> str:
 
 
 def left_on(node: str) -> str:
-    """Processes of the kit and files in /tmp and /dev/shm of a node, in words; empty if there are
-    none.
-    """
-    lines = [
-        line for line in on(node, LOOK).splitlines() if line and not line.startswith(EVERYWHERE)
-    ]
-    return "\n".join(lines)
+    """Processes of the kit and files in /tmp and /dev/shm of a node, in words."""
+    lines = filter(None, on(node, LOOK).splitlines())
+    return "\n".join(line for line in lines if not line.startswith(EVERYWHERE))
 
 
 def jobs() -> list[str]:
     """The numbers of Slurm's jobs."""
-    return subprocess.run(
-        ["squeue", "-h", "-o", "%A"], capture_output=True, text=True, timeout=30
-    ).stdout.split()
+    return out("squeue", "-h", "-o", "%A").split()
 
 
 def shown(reply) -> str:
@@ -120,24 +114,15 @@ def out(*words) -> str:
 
 
 def somebody_s() -> dict[str, str]:
-    """The environment of a job that is not the kit's: without TMPDIR, which Slurm would make on the
-    nodes, and leave there.
-    """
+    """The environment of a job that is not the kit's. Slurm would make TMPDIR on the nodes."""
     return {name: value for name, value in os.environ.items() if name != "TMPDIR"}
 
 
 def sbatch(*words) -> str:
     """Submit a job from the clone; its number."""
     command = ["sbatch", "--parsable", *map(str, words)]
-    return subprocess.run(
-        command,
-        cwd=ROOT,
-        env=somebody_s() | AS_ROOT,
-        check=True,
-        timeout=60,
-        stdout=subprocess.PIPE,
-        text=True,
-    ).stdout.strip()
+    env = somebody_s() | AS_ROOT
+    return subprocess.check_output(command, cwd=ROOT, env=env, timeout=60, text=True).strip()
 
 
 def batch(*words):

@@ -158,20 +158,15 @@ def attempt(node, name, **options):
 
 
 def may_filter() -> bool:
-    """Whether an ordinary user may attach a packet filter to a socket of his own: as seal.py does.
-
-    Some kernels refuse it.
-    """
-    program = (
-        "import os, socket; from pi2zero.hosts import seal; s = socket.create_server(('', 0)); "
-    )
-    program += "assert seal.seal(os.getpid()) == 1"
-    return (
-        subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, **as_user("alice")
-        ).returncode
-        == 0
-    )
+    """Whether an ordinary user may attach a packet filter to a socket. Some kernels refuse it."""
+    program = """
+import os, socket
+from pi2zero.hosts.port_filter import restrict_listeners
+server = socket.create_server(("", 0))
+assert restrict_listeners(os.getpid()) == 1
+"""
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, capture_output=True, **as_user("alice")).returncode == 0
 
 
 def listening(node):

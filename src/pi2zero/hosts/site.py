@@ -132,4 +132,4 @@ def checked(name: str, value) -> Any:
         good = isinstance(value, str)
     if not good:
         raise PlaceError(f"{path()}: {name} has to be {wanted}; it is {repr(value)[:200]}.")
-    return tuple(value) if kind is tuple else value
+    return tuple(value) if kind is tuple and isinstance(value, list) else value
