@@ -76,7 +76,7 @@ def test_published_data_is_sane_and_sourced():
 
 
 def test_published_efficiencies_are_those_that_their_sources_state():
-    # Google's blog of 2017: 7.91 times on 8 GPUs; Bugliarello: 92.07 %, and 99.56 % for Google's Inception V3.
+    # Google's blog of 2017: 7.91 times on 8 GPUs; Bugliarello: 92.07 %, and 99.56 % for Google's.
     assert costs.published_efficiency(published("ResNet-50, DGX-1")[8]) == pytest.approx(
         7.91 / 8, abs=1e-3
     )

@@ -1,4 +1,4 @@
-"""The room at a glance: nothing without consent, nothing but what was shown; a page that is right with thirty seats at once."""
+"""The room at a glance: nothing without consent, nothing but what was shown; thirty seats at once."""
 
 import contextlib
 import http.client
@@ -69,7 +69,7 @@ def checked(task, *errors):
                 raise error
 
 
-# --- consent -------------------------------------------------------------------------------------------------------------------
+# --- consent ---
 
 
 def test_without_consent_nothing_is_noted(consent, folder, monkeypatch, capsys):
@@ -234,7 +234,7 @@ def test_labs_have_their_numbers():
     )
 
 
-# --- what the room takes -------------------------------------------------------------------------------------------------------
+# --- what the room takes ---
 
 GOOD = {"seat": 7, "task": "lab 1, task 2", "result": "right"}
 NO_NOTES = [
@@ -316,7 +316,7 @@ def test_links_and_pipes_in_an_open_folder_are_left_alone(folder, tmp_path):
     assert board.read(folder) == board.Board() and mine.read_text().startswith("{")
 
 
-# --- what the page says --------------------------------------------------------------------------------------------------------
+# --- what the page says ---
 
 
 def write(folder, *told):
@@ -374,7 +374,7 @@ def test_where_the_room_is_stuck(folder):
     )
 
 
-# --- thirty seats --------------------------------------------------------------------------------------------------------------
+# --- thirty seats ---
 
 SEAT = """
 import random, sys, time

@@ -1,4 +1,4 @@
-"""Which bytes a rank holds: each component at each ZeRO stage against the paper's formula, on real DeepSpeed ranks."""
+"""Each component of a rank's memory at each ZeRO stage against the paper's formula, on DeepSpeed."""
 
 import json
 import subprocess
@@ -164,7 +164,7 @@ def test_torch_and_what_was_there_before():
     assert memory.samples["step"]["parameters"] == 40_000, "the larger sample stays"
 
 
-def test_what_another_thread_is_about_to_let_go_of_is_waited_for():
+def test_a_tensor_that_another_thread_is_about_to_release_does_not_count():
     """As gloo's: a collective has returned, and its thread still holds the tensor."""
     import torch
 

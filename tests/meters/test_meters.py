@@ -101,7 +101,7 @@ def test_ranks_of_a_host_share_the_clock():
 
 
 def test_a_gpu_is_waited_for_before_the_clock_is_read(monkeypatch):
-    """Pretended: kernels run on after the call that started them, so `now` has to wait for them first."""
+    """Pretended: kernels run after the call that started them, so `now` waits for them first."""
     order = []
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: order.append("synchronize"))

@@ -96,7 +96,7 @@ layers = st.tuples(st.integers(1, 7), st.integers(1, 3), st.integers(0, 3)).filt
 )  # the last strip is thicker than its halo and has no row of the result
 @pytest.mark.parametrize("where", ["notebook", "script"])
 def test_strips_with_their_margins_give_the_whole_layer_or_a_sentence(where, rows, parts, layer):
-    """Each strip cut out of the padded image with its margins, then the layer without padding: one after the other, the whole."""
+    """Strips of the padded image with their margins, then the layer without padding: the whole."""
     kernel, stride, padding = layer
     assume(rows + 2 * padding >= kernel)
     edges = SPACE["edges_of"](rows, parts)
@@ -107,7 +107,7 @@ def test_strips_with_their_margins_give_the_whole_layer_or_a_sentence(where, row
             lacks, out = tissue.margins(edges, *layer)
     except ValueError as error:
         assert "Take fewer ranks" in str(error)
-        # A strip of kernel + stride - 1 rows has a whole window that begins in it, and no halo is as thick as the kernel.
+        # In a strip of kernel + stride - 1 rows a whole window begins, and no halo is that thick.
         assert min(b - a for a, b in pairwise(edges)) < kernel + stride - 1, (
             "large strips always do"
         )

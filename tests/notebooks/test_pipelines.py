@@ -15,7 +15,7 @@ BOOK = "11_model_parallel"
 SIZES = [1, 2, 3, 4]
 
 
-# --- Schedules on paper -----------------------------------------------------------------------------------------------
+# --- Schedules on paper ---
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def test_a_plan_that_cannot_end_says_who_waits(plan, says):
             spans_of(plan, {"F": 1, "B": 1})
 
 
-# --- On ranks ---------------------------------------------------------------------------------------------------------
+# --- On ranks ---
 
 CELLS = """
     px-network px-neighbours px-forward px-backward px-forward-backward px-backward-tagged px-run

@@ -1,4 +1,5 @@
-"""Notebook 11a's own cells on 1 to 4 ranks: a layer split over ranks gives one process's output and gradients, odd sizes too.
+"""Notebook 11a's cells on 1 to 4 ranks: a layer that is split over ranks gives one process's output
+and gradients, odd sizes too.
 
 The cells are taken from the notebook by their ids, so what is tested is what a learner reads.
 """

@@ -35,7 +35,7 @@ def facts(text: str) -> set[str]:
 
 
 def scores(texts: list[str], references: list[str]) -> dict[str, list[float]]:
-    """{name: [low, mean, high]} in percent: the F-measures "rouge1", "rouge2", "rougeL", "rougeLsum"
+    """{name: [low, mean, high]} in percent: F-measures "rouge1", "rouge2", "rougeL", "rougeLsum"
     with stemming, and "facts".
 
     low and high: the 95 % interval of the mean, from 1,000 resamples of the stories. facts: the

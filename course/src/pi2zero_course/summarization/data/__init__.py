@@ -139,7 +139,7 @@ def _real_or_embedded(download, counts, seed, say):
         )
     try:
         return _real(download, counts, seed, say)
-    except dailymail.Unavailable as error:
+    except dailymail.UnavailableError as error:
         return _embedded(
             f"The kit's own generated stories are in use, not CNN/DailyMail: {error.reason}.",
             counts,

@@ -17,7 +17,7 @@ SIZE = "0.8 GB"  # of the download
 COLUMNS = ["id", "article", "highlights"]
 
 
-class Unavailable(OSError):
+class UnavailableError(OSError):
     """The real set is not available. reason: why, as a part of a sentence."""
 
     def __init__(self, reason: str):
@@ -34,7 +34,7 @@ def get(download: bool = True, say: Callable[[str], object] = print) -> tuple[st
     """Return (where it came from, {split: Dataset}) of the real set: the cache, else the hub.
 
     The cache needs no request. download=False, HF_HUB_OFFLINE and HF_DATASETS_OFFLINE: from the
-    cache only. Raises Unavailable.
+    cache only. Raises UnavailableError.
     """
     import datasets
     from huggingface_hub import constants
@@ -42,11 +42,11 @@ def get(download: bool = True, say: Callable[[str], object] = print) -> tuple[st
     if stored := cached():
         return "from the cache of `datasets`, without a request to the hub", stored
     if not download:
-        raise Unavailable("the cache has no complete copy, and downloads are switched off")
+        raise UnavailableError("the cache has no complete copy, and downloads are switched off")
     if name := _offline_by_setting():
-        raise Unavailable(f"the cache has no complete copy, and {name} forbids to ask the hub")
+        raise UnavailableError(f"the cache has no complete copy, and {name} forbids to ask the hub")
     if reason := unreachable():
-        raise Unavailable(reason)
+        raise UnavailableError(reason)
     say(
         f"CNN/DailyMail is loaded from {constants.ENDPOINT}: {SIZE}, once. "
         "(load('embedded') needs no download.)"
@@ -57,7 +57,7 @@ def get(download: bool = True, say: Callable[[str], object] = print) -> tuple[st
             return f"from {constants.ENDPOINT}", _splits(datasets.load_dataset(REPOSITORY, CONFIG))
     except Exception as error:  # two libraries raise OSError, ValueError and errors of their own
         first_line = str(error).split("\n")[0].rstrip(".")
-        raise Unavailable(
+        raise UnavailableError(
             f"the hub answers, but the download failed ({type(error).__name__}: {first_line})"
         ) from error
 

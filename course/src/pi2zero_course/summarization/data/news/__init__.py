@@ -112,7 +112,7 @@ def _sentences(split):
 
 @cache
 def _names(split):
-    """{"given", "family", "town"}: this split's names. 80 % are for training, 10 % for each other."""
+    """{"given", "family", "town"}: this split's names: 80 % for training, 10 % for each other."""
     raw = tomllib.loads((HERE / "names.toml").read_text(encoding="utf-8"))
     shares = {}
     for kind, pieces in raw.items():
