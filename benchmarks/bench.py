@@ -251,7 +251,8 @@ def ratios(t):
 def conditions():
     memory = psutil.virtual_memory().total / 2**30
     return (
-        f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores ({platform.machine()}), {memory:.0f} GiB, {platform.system()}, "
+        f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores ({platform.machine()}), "
+        f"{memory:.0f} GiB, {platform.system()}, "
         f"Python {platform.python_version()}, NumPy {numpy.__version__}, {mpi_library()}, "
         f"ipyparallel {ipyparallel.__version__}; no GPU used."
     )
@@ -265,9 +266,11 @@ def report(seconds):
     return "\n\n".join(
         [
             "# How fast is π, and how fast does the kit start",
-            f"Written by `make bench`. {conditions()} Medians of {ROUNDS} rounds; each round runs everything once.",
+            f"Written by `make bench`. {conditions()} Medians of {ROUNDS} rounds; each round "
+            f"runs everything once.",
             table(("seconds", "min", "median", "max"), times),
-            f"N = 10^8 throughout. The three loops ran on {N_LOOP:,} samples or slices and are scaled. On ranks: computing time, "
+            f"N = 10^8 throughout. The three loops ran on {N_LOOP:,} samples or slices and are "
+            f"scaled. On ranks: computing time, "
             "from the barrier after the start to the reduced sum, median of three in one `mpirun`.",
             table(("ratio (median of the rounds' ratios)", "measured", "wanted"), rows),
             explanation,

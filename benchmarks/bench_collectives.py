@@ -190,8 +190,10 @@ def conditions(load, libraries, packages):
     versions = ", ".join([*libraries, *(f"{name} {version(name)}" for name in packages)])
     memory = psutil.virtual_memory().total / 2**30
     return (
-        f"{time.strftime('%Y-%m-%d')}, {RANKS} ranks on one host, {os.cpu_count()} cores, {memory:.0f} GiB, "
-        f"{versions}; shared memory between ranks, no network, no GPU. Load of the machine before the start: {load:.1f}."
+        f"{time.strftime('%Y-%m-%d')}, {RANKS} ranks on one host, {os.cpu_count()} cores, "
+        f"{memory:.0f} GiB, "
+        f"{versions}; shared memory between ranks, no network, no GPU. Load of the machine "
+        f"before the start: {load:.1f}."
     )
 
 
@@ -206,8 +208,10 @@ def report(rounds, load):
     return "\n\n".join(
         [
             "# All-reduce: your ring, MPI, gloo, Horovod",
-            f"Written by `make bench`. {conditions(load, [mpi_library()], PACKAGES)} Medians of {len(rounds)} rounds.",
-            f"Command: `mpirun -n {RANKS} python {COMMAND} {SIZES}`. Each call's time is the slowest rank's.",
+            f"Written by `make bench`. {conditions(load, [mpi_library()], PACKAGES)} Medians of "
+            f"{len(rounds)} rounds.",
+            f"Command: `mpirun -n {RANKS} python {COMMAND} {SIZES}`. Each call's time is the "
+            f"slowest rank's.",
             bandwidths(rounds),
             "busbw = size / time x 2 (p-1)/p (nccl-tests).",
             ratios(rounds),

@@ -143,8 +143,10 @@ def main():
     text = "\n\n".join(
         [
             "# Ranks on two hosts",
-            f"Written by `python tools/hosts.py -- python benchmarks/bench_hosts.py`. {conditions()} Load before: {load:.1f} (0 "
-            f"is idle). Both hosts share these cores. {REPEATS} starts of each size, both given; of the rest the median, and of "
+            f"Written by `python tools/hosts.py -- python benchmarks/bench_hosts.py`. "
+            f"{conditions()} Load before: {load:.1f} (0 "
+            f"is idle). Both hosts share these cores. {REPEATS} starts of each size, both "
+            f"given; of the rest the median, and of "
             f"the {ROUNDS} cells after each start the least and the most, too.",
             table(HEADER, [row(n, runs) for n, runs in measured.items()]),
             f"On paper, from the slopes between {min(measured)} and {max(measured)} ranks:",

@@ -157,14 +157,20 @@ def report(times, core, load):
     rows.append([CORE, f"{best:.4f}", "", "", "100 %"])
     parts = [
         "# π on one core, beside what the core can do",
-        f"Written by `python benchmarks/bench_limits.py`. {time.strftime('%Y-%m-%d')}, one thread of {os.cpu_count()} cores, "
-        f"NumPy {np.__version__}, torch {torch.__version__}, g++ with {' '.join(FLAGS)}; load before the start {load:.1f}. "
-        f"N = 10^8 slices, {ROUNDS} rounds after a warm-up (and the compiling). Processor time of the thread.",
+        f"Written by `python benchmarks/bench_limits.py`. {time.strftime('%Y-%m-%d')}, one "
+        f"thread of {os.cpu_count()} cores, "
+        f"NumPy {np.__version__}, torch {torch.__version__}, g++ with {' '.join(FLAGS)}; load "
+        f"before the start {load:.1f}. "
+        f"N = 10^8 slices, {ROUNDS} rounds after a warm-up (and the compiling). Processor time "
+        f"of the thread.",
         table(["the midpoint rule", "least, s", "median", "most", "of the core's limit"], rows),
-        f"The core's limits, best of 7 rounds each: multiply-adds {peak / 1e9:.0f} Gflop/s; this sum {ceiling / 1e9:.0f} Gflop/s "
-        f"({OPERATIONS} operations a slice, one of them a division); copying, read and written bytes together: in memory "
+        f"The core's limits, best of 7 rounds each: multiply-adds {peak / 1e9:.0f} Gflop/s; "
+        f"this sum {ceiling / 1e9:.0f} Gflop/s "
+        f"({OPERATIONS} operations a slice, one of them a division); copying, read and written "
+        f"bytes together: in memory "
         f"{roofs['memory'] / 1e9:.0f} GB/s, in the core's cache {roofs['cache'] / 1e9:.0f} GB/s.",
-        "![Roofline: operations a second over operations a byte, with the three ways under the roofs](limits.png)",
+        "![Roofline: operations a second over operations a byte, with the three ways under the "
+        "roofs](limits.png)",
     ]
     return "\n\n".join([*parts, (HERE / "limits_explained.md").read_text()])
 

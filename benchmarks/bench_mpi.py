@@ -25,7 +25,10 @@ from mpi_libraries import TITLES, variables, version  # noqa: E402
 
 ROUNDS = 7
 PACKAGES = ("numpy", "mpi4py", "torch")
-COMMAND = "scripts/allreduce_bench.py --json --warmups 2 --repeats 15 --sizes 1K 4K 16K 64K 256K 1M 4M 16M 64M --algorithms"
+COMMAND = (
+    "scripts/allreduce_bench.py --json --warmups 2 --repeats 15 --sizes 1K 4K 16K 64K "
+    "256K 1M 4M 16M 64M --algorithms"
+)
 ALGORITHMS = {
     "mpi": "MPI.Allreduce",
     "ring": "notebook 03's ring (Sendrecv)",
@@ -100,7 +103,10 @@ def shown(numbers, digits):
     """Median (smallest to largest)."""
     if not numbers:
         return "not run"
-    return f"{statistics.median(numbers):,.{digits}f} ({min(numbers):,.{digits}f} to {max(numbers):,.{digits}f})"
+    return (
+        f"{statistics.median(numbers):,.{digits}f} ({min(numbers):,.{digits}f} to "
+        f"{max(numbers):,.{digits}f})"
+    )
 
 
 def report(rounds, found, load):
@@ -108,10 +114,13 @@ def report(rounds, found, load):
     told = conditions(load, map(version, found.values()), PACKAGES)
     parts = [
         "# One all-reduce, several MPI libraries",
-        f"Written by `python benchmarks/bench_mpi.py`. {told} {ROUNDS} rounds, each with all libraries.",
-        f"Command: `mpirun -n {RANKS} python {COMMAND} ...`. Each call's time is the slowest rank's.",
+        f"Written by `python benchmarks/bench_mpi.py`. {told} {ROUNDS} rounds, each with all "
+        f"libraries.",
+        f"Command: `mpirun -n {RANKS} python {COMMAND} ...`. Each call's time is the slowest "
+        f"rank's.",
         "![Time of an all-reduce over its size, one line for each library](mpi.png)",
-        f"Time over that of {TITLES[FIRST]} in the same round: median (smallest to largest of the rounds). Below 1 is faster.",
+        f"Time over that of {TITLES[FIRST]} in the same round: median (smallest to largest of "
+        f"the rounds). Below 1 is faster.",
     ]
     for algorithm, words in ALGORITHMS.items():
         others = [library for library in found if library != FIRST]

@@ -70,7 +70,8 @@ def kernels(found):
 
 def hands(found):
     yield from (
-        "| two ranks | by hand, ms | library, ms | by hand / library | min to max | library / by hand |",
+        "| two ranks | by hand, ms | library, ms | by hand / library | min to max | library / "
+        "by hand |",
         "|---|---|---|---|---|---|",
     )
     rounds = found["pairs"]
@@ -123,10 +124,13 @@ def main():
     lines = [
         "# Model parallelism: schedules, rings, halos, and libraries",
         "",
-        f"{datetime.date.today()}, {platform.system()}, {limits.cores():.0f} cores, torch {torch.__version__.split('+')[0]}, "
-        f"1 thread a rank, gloo. Load of the machine before the start: {load:.1f} (0 is idle). {args.rounds} rounds, medians.",
+        f"{datetime.date.today()}, {platform.system()}, {limits.cores():.0f} cores, torch "
+        f"{torch.__version__.split('+')[0]}, "
+        f"1 thread a rank, gloo. Load of the machine before the start: {load:.1f} (0 is idle). "
+        f"{args.rounds} rounds, medians.",
         "",
-        "## Schedules: 4 ranks, 8 micro-batches (batches, one direction or two), stages that sleep 20 ms a layer",
+        "## Schedules: 4 ranks, 8 micro-batches (batches, one direction or two), stages that "
+        "sleep 20 ms a layer",
         "",
         *schedules(found),
         "",
@@ -134,7 +138,8 @@ def main():
         "",
         *kernels(found),
         "",
-        f"## By hand and by library: a step on 2 ranks, the shortest of {args.repeats} in each round",
+        f"## By hand and by library: a step on 2 ranks, the shortest of {args.repeats} in each "
+        f"round",
         "",
         *hands(found),
         "",

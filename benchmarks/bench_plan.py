@@ -117,7 +117,10 @@ def bytes_table(found):
         predicted, measured = predicted_bytes(layout), measured_bytes(held)
         equal = "yes" if np.allclose(losses, first, atol=1e-4) else f"no: {losses}"
         error = f"{predicted / measured - 1:+.1%}"
-        yield f"| {layout.name} | {layout.micro_batch} | {predicted / 1e6:.1f} | {measured / 1e6:.1f} | {error} | {equal} |"
+        yield (
+            f"| {layout.name} | {layout.micro_batch} | {predicted / 1e6:.1f} | "
+            f"{measured / 1e6:.1f} | {error} | {equal} |"
+        )
 
 
 @dataclass(frozen=True)
@@ -185,8 +188,14 @@ def kept(found):
 def times_table(rounds):
     found = times_of(rounds)
     machine, errors = found.machine, found.errors
-    yield f"As calibrated: {machine.flops_per_s / 1e9:.0f} G operations/s on a rank alone; {machine.devices:.1f} ranks compute at"
-    yield f"once; a message {1e3 * machine.latency:.1f} ms and {machine.intra_node_bandwidth / 1e6:.0f} MB/s;"
+    yield (
+        f"As calibrated: {machine.flops_per_s / 1e9:.0f} G operations/s on a rank alone; "
+        f"{machine.devices:.1f} ranks compute at"
+    )
+    yield (
+        f"once; a message {1e3 * machine.latency:.1f} ms and "
+        f"{machine.intra_node_bandwidth / 1e6:.0f} MB/s;"
+    )
     yield f"Adam {machine.optimizer_bandwidth / 1e9:.1f} GB/s."
     yield from (
         "",
@@ -209,14 +218,26 @@ def times_table(rounds):
             if one[name] > 0.01
         )
         ratio = guess / took
-        yield f"| {layout.name} | {layout.micro_batch} | {guess:.2f} | {took:.2f} | {ratio:.2f} | {ratio / found.factor:.2f} | {most} |"
+        yield (
+            f"| {layout.name} | {layout.micro_batch} | {guess:.2f} | {took:.2f} | {ratio:.2f} "
+            f"| {ratio / found.factor:.2f} | {most} |"
+        )
     yield ""
-    yield f"The ratio is predicted / measured; its median is {found.factor:.2f}. Once this common factor is taken out,"
-    yield f"the error of a run is {np.median(errors):.0%} in the median and {errors.max():.0%} at most. Ranking:"
+    yield (
+        f"The ratio is predicted / measured; its median is {found.factor:.2f}. Once this "
+        f"common factor is taken out,"
+    )
+    yield (
+        f"the error of a run is {np.median(errors):.0%} in the median and {errors.max():.0%} "
+        f"at most. Ranking:"
+    )
     missed = ", ".join(
         f"{LAID[k].name}, micro-batch {LAID[k].micro_batch}" for k in errors.argsort()[:-3:-1]
     )
-    yield f"{found.ranked:.0%} of all pairs of layouts are in the right order (50 % is chance). Largest misses: {missed}."
+    yield (
+        f"{found.ranked:.0%} of all pairs of layouts are in the right order (50 % is chance). "
+        f"Largest misses: {missed}."
+    )
 
 
 def published_tables():
@@ -321,10 +342,12 @@ def main():
         "# The planner, beside what was measured and what was published",
         "",
         f"{datetime.date.today()}, {platform.system()}, {limits.cores():.0f} cores, "
-        f"torch {torch.__version__.split('+')[0]}, 4 ranks, 1 thread a rank, gloo. Load of the machine before the start: {load} "
+        f"torch {torch.__version__.split('+')[0]}, 4 ranks, 1 thread a rank, gloo. Load of the "
+        f"machine before the start: {load} "
         "(0 is idle).",
         "",
-        f"A transformer of {model().parameters / 1e6:.1f} million parameters in fp32, Adam, {BATCH} sequences of "
+        f"A transformer of {model().parameters / 1e6:.1f} million parameters in fp32, Adam, "
+        f"{BATCH} sequences of "
         f"{Size().sequence} a step; a micro-batch is given in sequences.",
         "",
         "## Bytes of the fullest rank",

@@ -29,7 +29,10 @@ LESSON = 50 * 60  # s that the plans give notebook 02
 RANKS = """import pi2zero
 cluster = pi2zero.start(n=4)
 cluster.run("import os\\nfrom mpi4py import MPI\\nsecret = {name!r}\\nwho = MPI.COMM_WORLD.allgather(os.getuid())")"""
-ALL_MINE = "assert cluster.view['secret'] == [{name!r}] * 4 and cluster.view['who'] == [[os.getuid()] * 4] * 4"
+ALL_MINE = (
+    "assert cluster.view['secret'] == [{name!r}] * 4 and cluster.view['who'] == "
+    "[[os.getuid()] * 4] * 4"
+)
 
 
 @dataclass
@@ -168,7 +171,8 @@ def paper(count: int, heavy: int, alone: Told) -> str:
     for people in (count, 30, 300):
         average, start = people * alone.processor / LESSON, people * alone.start
         rows.append(
-            f"| {people} | {people * heavy / 1e9:.0f} GB | {average:.1f} | {2 * people} | {start:.0f} s |"
+            f"| {people} | {people * heavy / 1e9:.0f} GB | {average:.1f} | {2 * people} | "
+            f"{start:.0f} s |"
         )
     return "\n".join(rows)
 
@@ -186,7 +190,10 @@ FIGURES = {
 
 def row(what: str, value, alone: Told, told: list[Told]) -> str:
     values = [value(one) for one in told]
-    return f"| {what} | {value(alone):.0f} | {statistics.median(values):.0f} | {min(values):.0f} | {max(values):.0f} |"
+    return (
+        f"| {what} | {value(alone):.0f} | {statistics.median(values):.0f} | "
+        f"{min(values):.0f} | {max(values):.0f} |"
+    )
 
 
 def write(load: float, alone: Told, heavy: Told, measured) -> bool:

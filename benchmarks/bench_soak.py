@@ -58,7 +58,8 @@ def soak(count, seed, names):
         for one in rounds(notebook, count, seed, names):
             found.append({**one, "memory": one["memory"] / 1e6})
             print(
-                f"{len(found)} of {count}: {one['broken']}, start {one['start']:.1f} s, {one['descriptors']} descriptors",
+                f"{len(found)} of {count}: {one['broken']}, start {one['start']:.1f} s, "
+                f"{one['descriptors']} descriptors",
                 flush=True,
             )
     finally:
@@ -159,14 +160,19 @@ def page(one_kernel, restarted, seed, load):
     return "\n\n".join(
         [
             "# Soak: 200 rounds of start, break, go on, stop",
-            f"Written by `python benchmarks/bench_soak.py`, seed {seed}. {conditions()} Load before: {load:.1f} (0 is idle). "
-            f"{len(one_kernel)} rounds in one kernel, then {len(restarted)} in which the kernel is restarted, too. In each: "
-            "`pi2zero.start(n=2)`, a cell, the break, the same cell on fresh ranks, `cluster.stop()`; then it is counted.",
+            f"Written by `python benchmarks/bench_soak.py`, seed {seed}. {conditions()} Load "
+            f"before: {load:.1f} (0 is idle). "
+            f"{len(one_kernel)} rounds in one kernel, then {len(restarted)} in which the kernel "
+            f"is restarted, too. In each: "
+            "`pi2zero.start(n=2)`, a cell, the break, the same cell on fresh ranks, "
+            "`cluster.stop()`; then it is counted.",
             "![Seconds of the start, memory and descriptors over the rounds](soak.png)",
             held_table(one_kernel),
-            f"The same in the {len(restarted)} rounds that restart the kernel, too, after the first {WARM}:",
+            f"The same in the {len(restarted)} rounds that restart the kernel, too, after the "
+            f"first {WARM}:",
             held_table(restarted, (*MACHINE, "processes")),
-            f"The start, in the one kernel: median {statistics.median(one['start'] for one in one_kernel[WARM:]):.2f} s, "
+            f"The start, in the one kernel: median "
+            f"{statistics.median(one['start'] for one in one_kernel[WARM:]):.2f} s, "
             f"eight of ten between {seconds[0]:.2f} and {seconds[-1]:.2f} s.",
             "What broke, and how often: "
             + ", ".join(f"{name} ({times})" for name, times in broken.most_common())

@@ -286,7 +286,8 @@ def main():
     lines = [
         "# From clone to JupyterLab",
         "",
-        f"{datetime.date.today()}, {platform.system()}, {os.cpu_count()} cores, Python {platform.python_version()}. "
+        f"{datetime.date.today()}, {platform.system()}, {os.cpu_count()} cores, Python "
+        f"{platform.python_version()}. "
         f"Load of the machine before the start: {load:.1f} (0 is idle). "
         f"Seconds, medians of {args.rounds} rounds (min to max); what is compiled: once.",
         "",

@@ -79,8 +79,10 @@ def main():
     lines = [
         f"# {args.count:,} stories on two ranks",
         "",
-        f"{datetime.date.today()}, {platform.system()}, {limits.cores():.0f} cores. Load of the machine before the start: "
-        f"{load:.1f} (0 is idle). Articles of {words:.0f} words, {size / 2**30:.2f} GiB of JSON lines; cut at 512 tokens.",
+        f"{datetime.date.today()}, {platform.system()}, {limits.cores():.0f} cores. Load of the "
+        f"machine before the start: "
+        f"{load:.1f} (0 is idle). Articles of {words:.0f} words, {size / 2**30:.2f} GiB of JSON "
+        f"lines; cut at 512 tokens.",
         "",
         "| | s | rank 0 holds, GiB | rank 1 holds, GiB |",
         "|---|---|---|---|",
@@ -91,7 +93,8 @@ def main():
     most = max(held for rank in ranks for _, _, held in rank["moments"]) / 2**30
     lines += [
         "",
-        f"**{most:.2f} GiB** at most on a rank. On disk, once for both: {ranks[0]['stories'] / 2**30:.2f} GiB of stories and "
+        f"**{most:.2f} GiB** at most on a rank. On disk, once for both: "
+        f"{ranks[0]['stories'] / 2**30:.2f} GiB of stories and "
         f"{sum(rank['numbers'] for rank in ranks) / 2**30:.2f} GiB of numbers.",
         "",
         (HERE / "stories_explained.md").read_text(),

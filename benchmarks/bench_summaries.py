@@ -74,7 +74,8 @@ def speed_rows(rounds):
         ratios = [two / one for one, two in zip(found[1, stage], found[2, stage], strict=True)]
         one, two = (statistics.median(found[ranks, stage]) for ranks in (1, 2))
         rows.append(
-            f"| {stage} | {one:,.0f} | {two:,.0f} | {statistics.median(ratios):.2f} | {min(ratios):.2f} to {max(ratios):.2f} |"
+            f"| {stage} | {one:,.0f} | {two:,.0f} | {statistics.median(ratios):.2f} | "
+            f"{min(ratios):.2f} to {max(ratios):.2f} |"
         )
         more = {"less_is_better": False, "beside": "two cores that share nothing: 2"}
         kept.append(of(f"tokens/s, stage {stage}: two ranks / one", "times", ratios, **more))
@@ -131,7 +132,8 @@ def quality_rows(runs):
     gains = f"ROUGE-1 above nearest: {above['nearest']:.1f}; above lead-3: {above['lead-3']:.1f}."
     more = {
         "less_is_better": False,
-        "beside": f"nearest training story: {near['rouge1'][1]:.1f}; lead-3: {lead['rouge1'][1]:.1f}",
+        "beside": f"nearest training story: {near['rouge1'][1]:.1f}; lead-3: "
+        f"{lead['rouge1'][1]:.1f}",
     }
     kept = of(
         "ROUGE-1 of a model trained for three minutes",
@@ -173,7 +175,8 @@ def offline_rows(rounds):
     kept = of("lost to a network that does not answer", "s", lost, beside="without asking: 0")
     return [
         *rows,
-        f"| **lost to the network** | **{statistics.median(lost):.1f}** ({min(lost):.1f} to {max(lost):.1f}) |",
+        f"| **lost to the network** | **{statistics.median(lost):.1f}** ({min(lost):.1f} to "
+        f"{max(lost):.1f}) |",
     ], [kept]
 
 
@@ -210,16 +213,20 @@ def main():
     lines = [
         "# Summarization: tokens per second, ROUGE, and a network that is not there",
         "",
-        f"{datetime.date.today()}, {platform.system()}, {limits.cores():.0f} cores, torch {torch.__version__.split('+')[0]}, "
-        f"1 thread a rank, gloo, fp32. Load of the machine before the start: {load:.1f} (0 is idle).",
+        f"{datetime.date.today()}, {platform.system()}, {limits.cores():.0f} cores, torch "
+        f"{torch.__version__.split('+')[0]}, "
+        f"1 thread a rank, gloo, fp32. Load of the machine before the start: {load:.1f} (0 is "
+        f"idle).",
         "",
-        f"## Tokens per second: T5 of 0.26 million parameters, 64 stories a step; {args.rounds} rounds, medians",
+        f"## Tokens per second: T5 of 0.26 million parameters, 64 stories a step; {args.rounds} "
+        f"rounds, medians",
         "",
         "| stage | 1 rank | 2 ranks | ratio | ratio, min to max |",
         "|---|---|---|---|---|",
         *speed[0],
         "",
-        "## After minutes of training from scratch: 2 ranks, stage 1, 500 test stories; mean (95 % interval), percent",
+        "## After minutes of training from scratch: 2 ranks, stage 1, 500 test stories; mean "
+        "(95 % interval), percent",
         "",
         "| | steps | ROUGE-1 | ROUGE-2 | ROUGE-Lsum | names and numbers |",
         "|---|---|---|---|---|---|",

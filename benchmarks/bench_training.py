@@ -174,7 +174,8 @@ def enough_memory(program, more, parser):
     free = psutil.virtual_memory().available
     if more * rank > free:
         parser.error(
-            f"{more} more ranks of {rank / 1e9:.1f} GB each need {more * rank / 1e9:.0f} GB, {free / 1e9:.0f} GB are free: "
+            f"{more} more ranks of {rank / 1e9:.1f} GB each need {more * rank / 1e9:.0f} GB, "
+            f"{free / 1e9:.0f} GB are free: "
             "take a smaller --batch-size"
         )
 
@@ -185,11 +186,15 @@ def page(rounds, args, load):
     lines = [
         "# Training: two ranks against one",
         "",
-        f"{datetime.date.today()}, {platform.system()}, {limits.cores():.0f} cores, torch {torch.__version__.split('+')[0]}, "
+        f"{datetime.date.today()}, {platform.system()}, {limits.cores():.0f} cores, torch "
+        f"{torch.__version__.split('+')[0]}, "
         f"1 thread a rank. Load of the machine before the start: {load:.1f} (0 is idle).",
-        f"The steps of `scripts/synthetic_benchmark.py --model {args.model} --image-size {args.image_size} "
-        f"--batch-size {args.batch_size}` (per rank), {len(rounds)} rounds of {TURNS} turns of {STEPS} steps; "
-        f"a step on one rank: {statistics.median(steps):.0f} ms ({min(steps):.0f} to {max(steps):.0f}).",
+        f"The steps of `scripts/synthetic_benchmark.py --model {args.model} --image-size "
+        f"{args.image_size} "
+        f"--batch-size {args.batch_size}` (per rank), {len(rounds)} rounds of {TURNS} turns of "
+        f"{STEPS} steps; "
+        f"a step on one rank: {statistics.median(steps):.0f} ms ({min(steps):.0f} to "
+        f"{max(steps):.0f}).",
         "",
         "| 2 ranks | times 1 rank: median | min | max | efficiency | share of the ceiling |",
         "|---|---|---|---|---|---|",
@@ -199,14 +204,18 @@ def page(rounds, args, load):
         of_ceiling = statistics.median(ratio[variant] / ratio[CEILING] for ratio, _ in rounds)
         median = statistics.median(ratios)
         lines.append(
-            f"| {variant} | {median:.2f} | {min(ratios):.2f} | {max(ratios):.2f} | {median / 2:.0%} | {of_ceiling:.0%} |"
+            f"| {variant} | {median:.2f} | {min(ratios):.2f} | {max(ratios):.2f} | "
+            f"{median / 2:.0%} | {of_ceiling:.0%} |"
         )
     return "\n".join([*lines, "", (HERE / "training_explained.md").read_text()])
 
 
 def kept(rounds):
     """Shares of what two independent runs give; and images/s of two ranks."""
-    apart = f"two that share nothing: 1 (they are {statistics.median(r[CEILING] for r, _ in rounds):.2f} times as fast as one)"
+    apart = (
+        f"two that share nothing: 1 (they are "
+        f"{statistics.median(r[CEILING] for r, _ in rounds):.2f} times as fast as one)"
+    )
     found = []
     for name in (name for name in rounds[0][0] if name != CEILING):
         shares = [r[name] / r[CEILING] for r, _ in rounds]

@@ -86,7 +86,8 @@ def step_rows(rounds):
             milliseconds = 1e3 * statistics.median(one[variant][0] for one in found)
             sent = found[0][variant][1] / (4 * parameters)
             rows.append(
-                f"| {size} | {variant} | {milliseconds:.0f} | {statistics.median(ratios):.2f} | {min(ratios):.2f} to "
+                f"| {size} | {variant} | {milliseconds:.0f} | {statistics.median(ratios):.2f} | "
+                f"{min(ratios):.2f} to "
                 f"{max(ratios):.2f} | {sent:.2f} |"
             )
             if size == list(SIZES)[-1] and variant != "DDP":
@@ -142,7 +143,8 @@ def largest_rows(counts):
         for stage in range(4):
             predicted, trained = largest(ranks, stage)
             rows.append(
-                f"| {ranks} | {stage} | {predicted / 1e6:.0f} | {trained / 1e6:.0f} | {trained / predicted:.0%} |"
+                f"| {ranks} | {stage} | {predicted / 1e6:.0f} | {trained / 1e6:.0f} | "
+                f"{trained / predicted:.0%} |"
             )
     more = {
         "wanted": WANTED,
@@ -202,7 +204,8 @@ def main():
     load, explained = os.getloadavg()[0], (HERE / "zero_explained.md").read_text()
     mpi_env()
     measured = (
-        f"{datetime.date.today()}, {platform.system()}, {limits.cores():.0f} cores, torch {torch.__version__.split('+')[0]}, "
+        f"{datetime.date.today()}, {platform.system()}, {limits.cores():.0f} cores, torch "
+        f"{torch.__version__.split('+')[0]}, "
         f"1 thread a rank, gloo. Load of the machine before the start: {load:.1f} (0 is idle)."
     )
     steps, kept = step_rows(args.rounds)
@@ -218,11 +221,13 @@ def main():
         "",
         measured,
         "",
-        "| parameters | variant | ms | times DDP | times DDP, min to max | bytes sent / bytes of the model |",
+        "| parameters | variant | ms | times DDP | times DDP, min to max | bytes sent / bytes "
+        "of the model |",
         "|---|---|---|---|---|---|",
         *steps,
         "",
-        "## The largest model that adds at most 2 GiB to a rank, bf16, Adam; millions of parameters",
+        "## The largest model that adds at most 2 GiB to a rank, bf16, Adam; millions of "
+        "parameters",
         "",
         measured,
         "",
@@ -230,9 +235,11 @@ def main():
         "|---|---|---|---|---|",
         *largest_models,
         "",
-        f"## Stage 3 on 4 ranks: what each phase adds at its fullest moment, {whole:.0f} million parameters; bytes for each",
+        f"## Stage 3 on 4 ranks: what each phase adds at its fullest moment, {whole:.0f} "
+        f"million parameters; bytes for each",
         "",
-        f"Predicted: {float(costs.zero_total(1, 4, 3)):.0f}. A column's figure holds all that is there at that moment.",
+        f"Predicted: {float(costs.zero_total(1, 4, 3)):.0f}. A column's figure holds all that "
+        f"is there at that moment.",
         "",
         "| | built | `initialize` | forward, backward | step | most |",
         "|---|---|---|---|---|---|",

@@ -65,14 +65,20 @@ def minutes(found):
 def text(found):
     parts = [
         "# What the kit measured, on one page",
-        "`make bench` writes it, and figures.json beside it with the same numbers (those of the soak are `make soak`'s; "
-        "[hosts.md](hosts.md), [room.md](room.md), [stories.md](stories.md) and [mpi.md](mpi.md) have programs of their own)."
+        "`make bench` writes it, and figures.json beside it with the same numbers (those of the "
+        "soak are `make soak`'s; "
+        "[hosts.md](hosts.md), [room.md](room.md), [stories.md](stories.md) and "
+        "[mpi.md](mpi.md) have programs of their own)."
         f"{minutes(found)} "
         "Each figure is a median, with the least and "
-        "the most of its repeats. A ratio is of runs that took turns, because the speed of a machine drifts. Between two runs on "
-        f"one kind of computer nine medians in ten differ by less than {drift(kept()):.0%} ([machines.md](machines.md)): a "
-        "second run agrees, and a figure has got worse, by a spread that is so much wider on each side. *Wanted* is what "
-        "this kit asks of itself; *beside it*: what the machine can do, or what is measured against; *published*: the like of "
+        "the most of its repeats. A ratio is of runs that took turns, because the speed of a "
+        "machine drifts. Between two runs on "
+        f"one kind of computer nine medians in ten differ by less than {drift(kept()):.0%} "
+        f"([machines.md](machines.md)): a "
+        "second run agrees, and a figure has got worse, by a spread that is so much wider on "
+        "each side. *Wanted* is what "
+        "this kit asks of itself; *beside it*: what the machine can do, or what is measured "
+        "against; *published*: the like of "
         "it, by others, mostly on GPUs; empty where we know of none. The load before is "
         "the mean of the minute before the start, so it has what the benchmark before it left.",
         "![Each figure as a share of what is wanted](figures.png)",
@@ -195,7 +201,8 @@ def compare(before, now):
         )
 
     return [
-        f"{page}: {what}: {number(figure.value)} {figure.unit}; before: {number(was.value)} ({number(was.low)} to "
+        f"{page}: {what}: {number(figure.value)} {figure.unit}; before: {number(was.value)} "
+        f"({number(was.low)} to "
         f"{number(was.high)})."
         for (page, what), figure in flat(now).items()
         if (was := old.get((page, what))) and worse(page, figure, was)
@@ -247,7 +254,10 @@ def agreements(runs):
         wider = drift(
             {name: run for name, run in runs.items() if computer(run) != computer(runs[a])}
         )
-        yield f"- {a}, then {b}, by a spread {wider:.0%} wider on each side: {agreement(runs[a], runs[b], wider)}"
+        yield (
+            f"- {a}, then {b}, by a spread {wider:.0%} wider on each side: "
+            f"{agreement(runs[a], runs[b], wider)}"
+        )
 
 
 def machines(found):
@@ -273,18 +283,26 @@ def machines(found):
     ]
     return "\n\n".join([
         "# The same figures on other machines",
-        "Written by `python benchmarks/pages.py`. Medians, with the least and the most of the repeats. The packages are the "
-        "same. The pages of the benchmarks explain the first run. The shares of two independent runs are measured "
-        "otherwise since the end of 2026-11-28: those of the other runs are of 96 images and of ceilings that were told wrongly "
+        "Written by `python benchmarks/pages.py`. Medians, with the least and the most of the "
+        "repeats. The packages are the "
+        "same. The pages of the benchmarks explain the first run. The shares of two independent "
+        "runs are measured "
+        "otherwise since the end of 2026-11-28: those of the other runs are of 96 images and of "
+        "ceilings that were told wrongly "
         "([training.md](training.md)).",
         "\n".join(lines),
         "## Does a second run agree?",
-        "The repeats of a run lie minutes apart, two runs hours. So the spread of one run is not all: between two runs that one "
-        f"kind of computer made (processor, Python) nine medians in ten differ by less than {drift(kept()):.0%}; changes of the "
-        "kit between them are in it. A later run agrees with an earlier one if its median lies between the earlier one's least "
-        "and most, made wider on each side by such a share. So that no run judges itself, two runs are judged by the share that "
+        "The repeats of a run lie minutes apart, two runs hours. So the spread of one run is "
+        "not all: between two runs that one "
+        f"kind of computer made (processor, Python) nine medians in ten differ by less than "
+        f"{drift(kept()):.0%}; changes of the "
+        "kit between them are in it. A later run agrees with an earlier one if its median lies "
+        "between the earlier one's least "
+        "and most, made wider on each side by such a share. So that no run judges itself, two "
+        "runs are judged by the share that "
         "the other computers' runs show.",
-        "\n".join(agreements(kept() | {"figures.json": found})) or "There are no two runs of one computer.",  # the latest is last
+        "\n".join(agreements(kept() | {"figures.json": found})) or "There are no two runs of "
+        "one computer.",  # the latest is last
         "## The figures",
         table(["page", "figure", "unit", *names, "wanted"], rows),
     ]) + "\n"  # fmt: skip
@@ -312,7 +330,8 @@ def main():
     print("written: benchmarks/README.md, machines.md and figures.png")
     if args.compare and ASIDE.exists():
         print(
-            f"{(time.time() - ASIDE.stat().st_mtime) / 60:.0f} minutes since the former figures were put aside."
+            f"{(time.time() - ASIDE.stat().st_mtime) / 60:.0f} minutes since the former figures "
+            f"were put aside."
         )
         before = read(ASIDE)
         worse = compare(before, found)

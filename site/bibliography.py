@@ -18,6 +18,7 @@ def markdown():
         ]
         cited = f" Cited in {', '.join(where)}." if where else ""
         lines.append(
-            f"- {work['by']} ({work['year']}). [{work['title']}]({work['url']}). {work['in']}.{cited}"
+            f"- {work['by']} ({work['year']}). [{work['title']}]({work['url']}). "
+            f"{work['in']}.{cited}"
         )
     return "\n".join(lines)

@@ -51,7 +51,8 @@ def slides(folder, decks):
     command = [sys.executable, ROOT / "slides" / "build.py", "--no-pdf", "--out", folder, *decks]
     if decks and subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
         sys.exit(
-            "The slides could not be built, and the site needs them. Their message is above; `make slides` shows it alone."
+            "The slides could not be built, and the site needs them. Their message is above; "
+            "`make slides` shows it alone."
         )
 
 
@@ -139,7 +140,8 @@ def main():
     for deck in (out / "html" / "slides").glob("*.html"):
         link_to_pages(deck, headings)
     print(
-        f"{out / 'html' / 'index.html'}: {len(list((out / 'html').rglob('*.html')))} pages, {time.monotonic() - begin:.0f} s"
+        f"{out / 'html' / 'index.html'}: {len(list((out / 'html').rglob('*.html')))} pages, "
+        f"{time.monotonic() - begin:.0f} s"
     )
 
 

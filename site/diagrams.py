@@ -20,7 +20,8 @@ def draw(app, doctree):
             alt = DESCRIBED.get(app.env.docname, {}).get("mermaid")
             if not alt:
                 raise ExtensionError(
-                    f"{app.env.docname}: its diagram has no description. Add `mermaid = ...` under it in site/alt.toml."
+                    f"{app.env.docname}: its diagram has no description. Add `mermaid = ...` "
+                    f"under it in site/alt.toml."
                 )
             block.replace_self(nodes.raw("", figure(block.astext(), alt), format="html"))
 

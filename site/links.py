@@ -72,7 +72,8 @@ def main():
         print(f"{one['filename']}: {one['uri']} {word}: {one['info']}")
     wrong = len(broken) - len(refused)
     print(
-        f"{len(found)} addresses: {len(found) - len(broken)} answer, {len(refused)} refuse programs, {wrong} are broken"
+        f"{len(found)} addresses: {len(found) - len(broken)} answer, {len(refused)} refuse "
+        f"programs, {wrong} are broken"
     )
     sys.exit(wrong > 0)
 

@@ -50,7 +50,10 @@ OWN_TREE = ["slides", "glossary", "measured", "behind", "bibliography"]
 OWN = sorted(path.name for path in (HERE / "pages").glob("*.md"))
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
 WIDGET = "application/vnd.jupyter.widget-view+json"
-NO_WIDGET = "*An explorer with sliders: they move where the notebook runs. What it shows at the start stands below.*"
+NO_WIDGET = (
+    "*An explorer with sliders: they move where the notebook runs. What it shows at the "
+    "start stands below.*"
+)
 
 
 def stage(folder):

@@ -125,7 +125,8 @@ def make_slide(md, tokens, number):
     timing = re.fullmatch(r"notes\s+(\d+(?:\.\d+)?)\s+min", tokens[opens[0]].info.strip())
     if not timing:
         raise SlideError(
-            f"{where}: its notes begin with {tokens[opens[0]].info!r}; expected `::: notes 1.5 min`."
+            f"{where}: its notes begin with {tokens[opens[0]].info!r}; expected `::: notes 1.5 "
+            f"min`."
         )
     classes = tokens[heading].attrs.pop("class", "")
     head, body = (
@@ -148,7 +149,8 @@ def make_slide(md, tokens, number):
         raise SlideError(f"{where}: {error}") from None
     if "<p>:::" in html + notes:
         raise SlideError(
-            f"{where}: a stray `:::`; a container around another one needs more colons than the inner one."
+            f"{where}: a stray `:::`; a container around another one needs more colons than the "
+            f"inner one."
         )
     slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
     return Slide(

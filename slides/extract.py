@@ -38,7 +38,8 @@ def tagged_cell(path, tag):
     ]
     if len(cells) != 1:
         raise SlideError(
-            f"{path}: {len(cells)} code cells carry the tag {tag!r} or have it as their id; expected exactly one."
+            f"{path}: {len(cells)} code cells carry the tag {tag!r} or have it as their id; "
+            f"expected exactly one."
         )
     return cells[0]
 
@@ -68,7 +69,8 @@ def cell_output(path, tag):
     text = re.sub(r"\x1b\[[0-9;]*m", "", "".join(texts)).strip("\n")
     if not text:
         raise SlideError(
-            f"{path}: the cell tagged {tag!r} has no text output. Run the notebook and commit its outputs."
+            f"{path}: the cell tagged {tag!r} has no text output. Run the notebook and commit "
+            f"its outputs."
         )
     return text
 

@@ -32,7 +32,8 @@ def find_browser():
             return path
     raise NoBrowser(
         "No PDF this time: neither Chromium nor Chrome is on the PATH. "
-        "Install one (Debian, Ubuntu: `apt-get install chromium`) and run `make slides` again; the HTML is complete."
+        "Install one (Debian, Ubuntu: `apt-get install chromium`) and run `make slides` again; "
+        "the HTML is complete."
     )
 
 

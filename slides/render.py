@@ -149,7 +149,8 @@ def picture(source, alt):
     )
     if zoom < PICTURE_ZOOM_LEAST:
         raise SlideError(
-            f"{path}: the picture of {tag!r}, {size[0]} x {size[1]} px, is too large to be legible on a slide."
+            f"{path}: the picture of {tag!r}, {size[0]} x {size[1]} px, is too large to be "
+            f"legible on a slide."
         )
     width, height = (round(zoom * pixels) for pixels in size)
     where = f'data-figure="{html.escape(source)}" width="{width}" height="{height}"'

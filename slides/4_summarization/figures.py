@@ -182,7 +182,8 @@ def told():
                 ]
             )
     raise SlideError(
-        f"{NOTEBOOK_10}: no summary of the cell 'ten' has a wrong name; the slide that shows one can go."
+        f"{NOTEBOOK_10}: no summary of the cell 'ten' has a wrong name; the slide that shows "
+        f"one can go."
     )
 
 

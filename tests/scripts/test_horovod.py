@@ -156,7 +156,10 @@ def test_a_second_worker_joins_and_no_step_is_lost(tmp_path):
     discover.write_text(f"#!/bin/sh\ncat '{hosts}'\n")
     discover.chmod(0o755)
     patient = "--start-timeout 300 --gloo-timeout-seconds 300"
-    launcher = f"horovodrun --gloo --network-interface lo {patient} -np 1 --min-np 1 --max-np 2 --host-discovery-script"
+    launcher = (
+        f"horovodrun --gloo --network-interface lo {patient} -np 1 --min-np 1 --max-np 2 "
+        f"--host-discovery-script"
+    )
     steps = [
         "--steps",
         "30",

@@ -246,13 +246,17 @@ def test_what_else_cannot_be_done_ends_all_ranks(two, base):
         "other options": "The ranks do not have the same options",
         "not shared": "The ranks do not have the same checkpoint in run: share it",
         "not shared, resumed": "The ranks do not have the same checkpoint in run: share it",
-        "half of one": f"{base / 'half of one'} has a checkpoint: add --resume, or choose another folder",
-        "nothing to evaluate": f"{base / 'nothing'} holds no checkpoint: run `summarize.py train` first",
-        "nothing to generate": f"{base / 'nothing'} holds no checkpoint: run `summarize.py train` first",
+        "half of one": f"{base / 'half of one'} has a checkpoint: add --resume, or choose "
+        f"another folder",
+        "nothing to evaluate": f"{base / 'nothing'} holds no checkpoint: run `summarize.py "
+        f"train` first",
+        "nothing to generate": f"{base / 'nothing'} holds no checkpoint: run `summarize.py "
+        f"train` first",
         "empty": f"There is no text to summarize: {base / 'empty'} is empty",
         "latin": f"{base / 'latin'} is not text in UTF-8 (",
         "absent": f"No such file or directory: '{base / 'absent'}'",
-        "resumed with another rate": f"{base / 'resumed with another rate' / 'step10'} was made with the options ",
+        "resumed with another rate": f"{base / 'resumed with another rate' / 'step10'} was made "
+        f"with the options ",
     }
     for name, message in says.items():
         assert all(message in said for said in two[name]["said"]) and len(two[name]["said"]) == 2, (

@@ -152,7 +152,10 @@ def test_a_program_is_shown_as_it_is(cell, monkeypatch, capsys):
     pages = [
         output.data["text/html"] for output in cell.outputs if "text/html" in output.get("data", {})
     ]
-    again = f"`.venv/bin/python tools/notebooks.py` with that notebook writes what {SHOWS.search(cell.source).group()} is now"
+    again = (
+        f"`.venv/bin/python tools/notebooks.py` with that notebook writes what "
+        f"{SHOWS.search(cell.source).group()} is now"
+    )
     assert capsys.readouterr().out == printed and pages == ([last._repr_html_()] if last else []), (
         again
     )

@@ -224,7 +224,8 @@ def test_a_quiz_answers_by_keyboard(site, browser):
     browser.keyboard.press("Enter")
     assert right.locator("p").is_visible() and not wrong.locator("p").is_visible(), "one at a time"
     browser.wait_for_function(
-        "document.querySelector('.quiz-score').textContent.startsWith('0 of 1 right at the first try')"
+        "document.querySelector('.quiz-score').textContent.startsWith('0 of 1 right at the "
+        "first try')"
     )
 
 
@@ -364,7 +365,8 @@ def test_without_a_network_no_address_is_asked_for():
 def test_a_broken_address_is_named(site, elsewhere, tmp_path):
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "index.md").write_text(
-        f"# A page\n\n[good]({elsewhere}/good), [closed]({elsewhere}/closed), [gone]({elsewhere}/gone/403)\n"
+        f"# A page\n\n[good]({elsewhere}/good), [closed]({elsewhere}/closed), "
+        f"[gone]({elsewhere}/gone/403)\n"
     )
     done = links("--probe", elsewhere, "--source", tmp_path / "source", "--out", tmp_path)
     assert done.returncode == 1, done.stderr
