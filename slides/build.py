@@ -18,7 +18,7 @@ import jinja2
 import matplotlib
 from deck import load
 from extract import ROOT, SlideError
-from pdf import NoBrowser, print_pdfs
+from pdf import NoBrowserError, print_pdfs
 from pygments.formatters import HtmlFormatter
 from render import data_uri
 
@@ -104,7 +104,7 @@ def main(argv=None):
     if not options.no_pdf:
         try:
             pages += print_pdfs(pages)
-        except NoBrowser as missing:
+        except NoBrowserError as missing:
             print(missing)
     for page in pages:
         shown = page.relative_to(ROOT) if page.is_relative_to(ROOT) else page

@@ -67,7 +67,7 @@ class ThreadRank:
     def __init__(self, rank, mail):
         self.rank, self.size, self.mail = rank, len(mail), mail
 
-    def Sendrecv(self, send, dest, recvbuf, source):  # as mpi4py spells it
+    def Sendrecv(self, send, dest, recvbuf, source):
         self.mail[self.rank][dest].put(np.array(send))
         recvbuf[...] = self.mail[source][self.rank].get(timeout=20)
 

@@ -20,17 +20,17 @@ QUIET = [
 ]
 
 
-class NoBrowser(Exception):
+class NoBrowserError(Exception):
     """There is no browser to print with; the message says what to do."""
 
 
 def find_browser():
-    """Path of the browser's program. Raises NoBrowser."""
+    """Path of the browser's program. Raises NoBrowserError."""
     for name in NAMES:
         path = shutil.which(name)
         if path:
             return path
-    raise NoBrowser(
+    raise NoBrowserError(
         "No PDF this time: neither Chromium nor Chrome is on the PATH. "
         "Install one (Debian, Ubuntu: `apt-get install chromium`) and run `make slides` again; "
         "the HTML is complete."

@@ -4,7 +4,6 @@ run agrees.
 
 import dataclasses
 import json
-import re
 import sys
 from pathlib import Path
 
@@ -14,8 +13,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 import figures
 import pages
 from figures import Figure, of
-
-from pi2zero import costs
 
 
 @pytest.fixture
@@ -99,60 +96,6 @@ def test_the_kept_page_is_what_the_kept_figures_say():
     """And each figure's page is there."""
     here = Path(figures.__file__).parent
     assert (here / "README.md").read_text() == pages.text(figures.read(here / "figures.json"))
-
-
-def test_every_kept_figure_has_something_beside_it():
-    """A published number, or what the machine can do: alone a number says little."""
-    kept = json.loads(figures.KEPT.read_text())
-    assert kept and not [
-        one["what"] for run in kept.values() for one in run["figures"] if not one["beside"]
-    ]
-
-
-def test_a_run_is_kept_with_what_it_ran_on(folder):
-    figures.keep("pi", [of("start", "s", [1])], load=0)
-    run = json.loads(figures.KEPT.read_text())["pi"]
-    assert (
-        run["versions"]["torch"] == figures.version("torch")
-        and run["memory"].endswith("GiB")
-        and run["kit"] is not None
-    )
-    assert f"torch {run['versions']['torch']}" in figures.with_what(run) and run[
-        "processor"
-    ] in figures.with_what(run)
-
-
-def test_what_others_published_stands_beside_a_figure_and_is_what_the_kit_quotes():
-    """Each pattern fits a kept figure, and the numbers are those of `costs.PUBLISHED`, where they
-    are there.
-    """
-    kept = [figure for _, several in figures.read(figures.KEPT).values() for figure in several]
-    assert not [
-        one["figures"]
-        for one in pages.PUBLISHED
-        if not any(re.search(one["figures"], each.what) for each in kept)
-    ]
-    beside = {one["figures"]: one["says"] for one in pages.PUBLISHED}
-    puhti = [
-        f"{costs.published_efficiency(one):.3f}"
-        for one in costs.PUBLISHED
-        if "Puhti" in one.name and one.ranks > 1
-    ]
-    assert len(puhti) == 2 and all(
-        number in beside["two ranks, (by hand|DDP): share"] for number in puhti
-    )
-    horovod = {costs.published_efficiency(one) for one in costs.PUBLISHED if "Horovod" in one.name}
-    assert (
-        all(f"{number:g}" in beside["two ranks, Horovod.*: share"] for number in horovod)
-        and len(horovod) == 2
-    )
-    pair = next(
-        one for one in costs.PUBLISHED if one.name == "ResNet-50, V100 pair" and one.ranks == 2
-    )
-    both = next(says for pattern, says in beside.items() if "tokens/s" in pattern)
-    assert f"{pair.value} / 334.0" in both and f"{2 * costs.published_efficiency(pair):.2f}" in both
-    hyfi = next(one for one in costs.PUBLISHED if one.name == "Hy-Fi")
-    assert f"{hyfi.stated}" in beside["convolution: two strips"]
 
 
 def on(processor, value):

@@ -469,7 +469,7 @@ def test_a_room_everywhere_is_refused(tmp_path, capsys):
 def browser_missing():
     try:
         pdf.find_browser()
-    except pdf.NoBrowser as missing:
+    except pdf.NoBrowserError as missing:
         return str(missing)
     return ""
 

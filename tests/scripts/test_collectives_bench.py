@@ -152,15 +152,6 @@ def test_memory_is_counted_on_each_host():
     )
 
 
-def test_help():
-    done = subprocess.run(
-        [sys.executable, SCRIPT, "--help"], check=False, capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0
-    assert "mpirun -n 2 python scripts/allreduce_bench.py" in done.stdout
-    assert "--warmups" in done.stdout
-
-
 @pytest.mark.long
 def test_a_size_that_takes_too_long_ends_and_says_where_the_ranks_stand():
     done = bench(

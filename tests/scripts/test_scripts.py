@@ -95,14 +95,6 @@ def test_cpi_says_what_is_wrong_once_and_ends():
         assert done.stdout == ""
 
 
-def test_cpi_help():
-    done = run(sys.executable, CPI, "--help")
-    assert done.returncode == 0
-    assert "number of slices" in done.stdout
-    assert "mpirun -n 4 python scripts/cpi.py" in done.stdout
-    assert "Spawn" in done.stdout
-
-
 def spawn(ranks, n, times=1):
     """What a parent gets from `ranks` spawned children, `times` times."""
     done = run(sys.executable, "-c", SPAWN.format(script=str(CPI), ranks=ranks, n=n, times=times))

@@ -215,7 +215,7 @@ def test_a_notebook_keeps_vectors_where_a_deck_shows_them():
 
 def test_without_a_browser_the_remedy_is_named(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(pdf.NoBrowser, match="apt-get install chromium"):
+    with pytest.raises(pdf.NoBrowserError, match="apt-get install chromium"):
         pdf.find_browser()
 
 
