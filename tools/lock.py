@@ -2,7 +2,7 @@
 
 The ranges are in pyproject.toml and course/pyproject.toml. The versions of the lock that is there stay where the ranges allow
 them; `python tools/lock.py --upgrade` takes the newest. torch has no hashes and stands in a comment, because the set-up chooses
-its build; Horovod stands in one, with its hash, because it is compiled here.
+its build.
 """
 
 import os
@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -41,14 +40,9 @@ def main():
     old = lock.read_text().replace("# torch==", "torch==")
     everything = compiled(*sources, "--all-extras", "--group", "dev", *upgrade, old=old)
     entries = {name: entry for name, entry in everything.items() if not OF_TORCH.fullmatch(name)}
-    (horovod,) = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]["native"]
-    with tempfile.NamedTemporaryFile("w", suffix=".txt") as pin:
-        pin.write(horovod)
-        pin.flush()
-        (source,) = compiled(pin.name, "--no-deps").values()
     torch = everything["torch"].split()[0]
-    comments = f"# {torch}\n# {' '.join(source.replace(chr(92), '').split())}\n"
-    lock.write_text(HEAD.format(" and ".join(sources)) + comments + "".join(entries.values()))
+    head = HEAD.format(" and ".join(sources)) + f"# {torch}\n"
+    lock.write_text(head + "".join(entries.values()))
     print(f"requirements.lock: {len(entries)} packages")
     for group in ("hub", "site"):
         lock = ROOT / group / "requirements.lock"
