@@ -10,89 +10,61 @@ from pathlib import Path
 
 from pi2zero.requirements import UnsupportedSystemError, require_linux
 
+DOCTOR = {
+    "--json": "for programs: one JSON object",
+    "--quick": "only what takes no time: starts no ranks, loads no torch",
+    "--background": "patiently; one line at the end",
+    "--short": "one line: GREEN, or RED and what failed",
+}
+SEATS = "one table of what --json wrote at all seats of a room, FOLDER/SEAT.json"
+REPORT = "pack logs, versions and settings, without secrets, to attach to a report of a mistake"
+BUILD = {
+    "--wait": "wait until they are ready; exit status 1 if one cannot be compiled",
+    "--again": "try again what has failed; with HOROVOD_... options, compile Horovod anew",
+    "--stop": "end the compiling",
+}
+
 
 def main() -> int:
-    """Do what the command line asks for; returns the exit status. Leaves with status 2 if it cannot be understood."""
+    """Do what the command line asks for; return the exit status. A wrong command line exits with 2."""
     parser = argparse.ArgumentParser(
         prog="python -m pi2zero", description="From π to ZeRO: look after the machine."
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    doctor = commands.add_parser(
-        "doctor", help="what this machine has, what is missing, and what to do about it"
+
+    def add_command(name, function, words, flags):
+        command = commands.add_parser(name, help=words)
+        command.set_defaults(function=function)
+        for flag, meaning in flags.items():
+            command.add_argument(flag, action="store_true", help=meaning)
+        return command
+
+    doctor = add_command(
+        "doctor", look, "what this machine has, what is missing, what to do", DOCTOR
     )
-    doctor.add_argument("--json", action="store_true", help="for programs: one JSON object")
+    doctor.add_argument("--seats", metavar="FOLDER", help=SEATS)
     doctor.add_argument(
-        "--quick",
-        action="store_true",
-        help="only what takes no time: starts no ranks, loads no torch",
+        "--report", metavar="FILE.zip", type=Path, nargs="?", const=Path(), help=REPORT
     )
-    doctor.add_argument("--background", action="store_true", help="patiently; one line at the end")
-    doctor.add_argument(
-        "--short", action="store_true", help="one line: GREEN, or RED and what failed"
-    )
-    doctor.add_argument(
-        "--seats",
-        metavar="FOLDER",
-        help="one table of what --json wrote at all seats of a room, FOLDER/SEAT.json",
-    )
-    doctor.add_argument(
-        "--report",
-        metavar="FILE.zip",
-        type=Path,
-        nargs="?",
-        const=Path(),
-        help="pack logs, versions and settings, without secrets, to attach to a report of a mistake",
-    )
-    commands.add_parser(
-        "reset", help="end what the kit has started from this clone on this host, and nothing else"
-    )
-    build = commands.add_parser(
-        "build", help="compile Horovod and DeepSpeed's operators in the background"
-    )
+    add_command("reset", reset, "end what the kit has started from this clone on this host", {})
+    words = "compile Horovod and DeepSpeed's operators in the background"
+    build = add_command("build", build_parts, words, BUILD)
     build.add_argument("names", nargs="*", help="horovod, deepspeed; none: all", metavar="NAME")
-    build.add_argument(
-        "--wait",
-        action="store_true",
-        help="wait until they are ready; exit status 1 if one cannot be compiled",
-    )
-    build.add_argument(
-        "--again",
-        action="store_true",
-        help="try again what has failed; with HOROVOD_... options, compile Horovod anew",
-    )
-    build.add_argument("--stop", action="store_true", help="end the compiling")
-    where = commands.add_parser(
-        "site", help="where ranks run when nobody says it: check the site file, and try it"
-    )
-    where.add_argument(
-        "--write", action="store_true", help="write one to begin with; an old one stays"
-    )
-    where.add_argument("-n", type=int, default=4, help="ranks to try it with (4)")
-    planner = commands.add_parser(
-        "plan",
-        help="layouts of a model on a machine: what fits, what is fastest, why the others lose",
-    )
-    planner.add_argument(
-        "file",
-        nargs="?",
-        type=Path,
-        help="the model and the machine, as --example shows it",
-        metavar="model.toml",
-    )
-    planner.add_argument("--example", action="store_true", help="print a file to begin with")
-    planner.add_argument("--best", type=int, default=10, help="layouts to show (10)")
+    words = "where ranks run when nobody says it: check the site file, and try it"
+    site = add_command("site", try_site, words, {"--write": "write a file to begin with"})
+    site.add_argument("-n", type=int, default=4, help="ranks to try it with (4)")
+    words = "layouts of a model on a machine: what fits, what is fastest, why the others lose"
+    plan = add_command("plan", make_plan, words, {"--example": "print a file to begin with"})
+    words = "the model and the machine, as --example shows it"
+    plan.add_argument("file", nargs="?", type=Path, help=words, metavar="model.toml")
+    plan.add_argument("--best", type=int, default=10, help="layouts to show (10)")
     options = parser.parse_args()
-    if options.command == "plan":
-        return make_plan(options)
-    try:
-        require_linux()
-    except UnsupportedSystemError as error:
-        sys.exit(str(error))
-    if options.command == "site":
-        return try_site(options)
-    if options.command == "build":
-        return build_parts(options)
-    return look(options) if options.command == "doctor" else reset()
+    if options.command != "plan":
+        try:
+            require_linux()
+        except UnsupportedSystemError as error:
+            sys.exit(str(error))
+    return options.function(options)
 
 
 def look(options) -> int:
@@ -124,12 +96,8 @@ def look(options) -> int:
         print(seats.code(results), file=sys.stderr if options.json else sys.stdout)
     if options.json:
         seconds = round(time.monotonic() - start, 2)
-        print(
-            json.dumps(
-                {"status": status, "seconds": seconds, "checks": [asdict(r) for r in results]},
-                indent=1,
-            )
-        )
+        checks = [asdict(result) for result in results]
+        print(json.dumps({"status": status, "seconds": seconds, "checks": checks}, indent=1))
     return int(status == "failed")
 
 
@@ -143,17 +111,11 @@ def try_site(options) -> int:
         print(site.write())
         return 0
     try:
-        told = site.load()
-        print(
-            f"{site.path()}: "
-            + (
-                f"on = {told.on!r}"
-                if site.path().exists()
-                else "not there; ranks run on this machine"
-            )
-        )
-        cluster = start(options.n)
-        cluster.stop()
+        where = f"on = {site.load().on!r}"
+        if not site.path().exists():
+            where = "not there; ranks run on this machine"
+        print(f"{site.path()}: {where}")
+        start(options.n).stop()
     except (place.PlaceError, ClusterError) as error:
         print(f"\n{error}")
         return 1
@@ -168,9 +130,7 @@ def make_plan(options) -> int:
         print(costs.EXAMPLE, end="")
         return 0
     if options.file is None:
-        print(
-            "plan: which file? `python -m pi2zero plan --example > model.toml` writes one to begin with."
-        )
+        print("plan: which file? `python -m pi2zero plan --example > model.toml` writes one.")
         return 2
     try:
         plan = costs.plan_from(options.file.read_text())
@@ -201,8 +161,8 @@ def build_parts(options) -> int:
     return int(any(each.state == "failed" for each in shown))
 
 
-def reset() -> int:
-    """End what the kit has started from this clone on this host, and say what that was; returns the exit status."""
+def reset(options) -> int:
+    """End what the kit has started from this clone on this host, and say what that was."""
     from pi2zero.cluster import api
 
     print(api.reset())
