@@ -80,7 +80,7 @@ test-fast: set-up ## the tests that start no ranks (two minutes)
 	@$(PY) -m pytest -q -n3 --dist=loadfile -m "not long" tests
 
 cluster-test: set-up ## ranks on several hosts: makes two hosts and a Slurm here (root, Linux), tests, removes them
-	@$(PY) tools/check.py all hosts
+	@$(PY) tools/check.py all built hosts
 
 labs: set-up    ## generate labs/ from solutions/
 	@$(PY) tools/labs.py

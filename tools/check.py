@@ -107,7 +107,9 @@ def run_tests(name: str, commands: list[list[str]], retry: list[str]) -> Result:
         runs = list(pool.map(run_pytest, [f"{name}-{i}" for i in numbers], commands, shown))
     counts, errors = {}, {}
     for _, result in runs:
-        errors |= result["errors"]
+        for test, error in result["errors"].items():
+            # A cell needs those before it: its whole notebook counts, and runs again.
+            errors.setdefault(test.split("::")[0] if ".ipynb" in test else test, error)
         for outcome, count in result["outcomes"].items():
             counts[outcome] = counts.get(outcome, 0) + count
     failed = [(code, result) for code, result in runs if code != 0]
@@ -116,10 +118,8 @@ def run_tests(name: str, commands: list[list[str]], retry: list[str]) -> Result:
     lost = any(code != 1 or not result["errors"] for code, result in failed)  # 1: tests failed
     if lost or len(errors) > MAX_RETRIED:
         return Result(False, counts)
-    # A cell needs those before it: its whole notebook runs again.
-    again = sorted({test.split("::")[0] if ".ipynb" in test else test for test in errors})
-    print(f"\n=== {name}, a second time, alone: {', '.join(again)}", flush=True)
-    code, _ = run_pytest(f"{name}-again", [*retry, *again])
+    print(f"\n=== {name}, a second time, alone: {', '.join(errors)}", flush=True)
+    code, _ = run_pytest(f"{name}-again", [*retry, *errors])
     return Result(code == 0, counts, errors if code == 0 else {})
 
 

@@ -58,6 +58,21 @@ def test_what_fails_twice_has_failed(run_tests, capfd):
     assert "make test-all: FAILED in some" in capfd.readouterr().out
 
 
+def test_a_failed_cell_runs_its_notebook_again_and_no_other(monkeypatch):
+    """A cell needs those before it, and those after it fail with it."""
+    commands = []
+    errors = {f"notebooks/b.ipynb::Cell {number}": f"error {number}" for number in range(3, 30)}
+
+    def run_pytest(name, command, shown=True):
+        commands.append(command)
+        return (0, {}) if len(commands) > 1 else (1, {"errors": errors, "outcomes": {}})
+
+    monkeypatch.setattr(check, "run_pytest", run_pytest)
+    result = check.run_tests("notebooks", [["first"]], ["again"])
+    assert result.passed and result.unsteady == {"notebooks/b.ipynb": "error 3"}
+    assert commands == [["first"], ["again", "notebooks/b.ipynb"]]
+
+
 def test_more_than_two_that_pass_only_alone_fail_the_run(capfd):
     result = check.Result(True, {"passed": 9}, {f"test_{i}": "late" for i in range(3)})
     assert check.summarize("rest", {"tests": result}, 60) == 1
