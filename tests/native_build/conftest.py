@@ -21,7 +21,7 @@ import pytest
 from pi2zero.native_build.parts import Horovod
 
 ROOT = Path(__file__).parents[2]
-LEFT_OUT = ("deepspeed", "horovod", "torch", "pi2zero", "__editable__")
+LEFT_OUT = ("deepspeed", "ninja", "horovod", "torch", "pi2zero", "__editable__")
 SETUP = """
 import os, subprocess, sysconfig, time
 from pathlib import Path

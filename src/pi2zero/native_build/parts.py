@@ -64,7 +64,8 @@ class DeepSpeed(Part):
 
     def is_wanted(self) -> bool:
         """With a GPU, DeepSpeed uses other operators, which it compiles itself."""
-        return package_version(self.NAME) == self.VERSION and not shutil.which("nvidia-smi")
+        # Not DeepSpeed's own version: that is gone for a moment while the wheel is installed.
+        return bool(package_version("ninja")) and not shutil.which("nvidia-smi")
 
     def settings(self, work: Path) -> dict[str, str]:
         """torch's headers may ask for glog's, which its wheels do not bring."""
