@@ -19,7 +19,7 @@ os.environ["PI2ZERO_ROOM"] = (
 )  # and no test notes anything, whatever this user has agreed to
 # A shell's background jobs ignore Ctrl-C, and so does all that they start; some tests press it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-pytest.register_assert_rewrite("lab_checks", "pictures")
+pytest.register_assert_rewrite("pictures")
 
 HERE = Path(__file__).parent
 # All tests there are long: they start kernels with ranks, browsers, or environments.
@@ -27,8 +27,7 @@ LONG = ("browser/", "faults/", "packaging/", "several_hosts/", "visitors/")
 # Of the long tests, those that `make test` runs.
 CORE = (
     "checks/test_blanks_on_ranks.py",
-    "checks/test_checks_framework.py",
-    "checks/test_checks_zero_memory.py",
+    "checks/test_framework.py",
     "cluster/",
     "deepspeed_support/",
     "faults/test_cells.py",
@@ -39,14 +38,8 @@ CORE = (
 # Begun first, so that no worker is left with one of them at the end: a file's tests run on one
 # worker, for what they share.
 FIRST = (
-    *("test_notebooks", "test_summarize", "test_checks_summarization", "test_horovod"),
-    *(
-        "test_train_scripts",
-        "test_train_deepspeed",
-        "test_native_build",
-        "test_setup",
-        "test_checks_pi",
-    ),
+    *("test_notebooks", "test_summarize", "test_lab_answers", "test_horovod"),
+    *("test_train_scripts", "test_train_deepspeed", "test_native_build", "test_setup"),
     *("test_memory", "test_doctor", "test_labs", "test_cells", "test_slides", "test_site"),
 )
 

@@ -2,7 +2,6 @@
 
 import ast
 import contextlib
-import functools
 import importlib
 import re
 import sys
@@ -18,8 +17,8 @@ from blank_mistakes import RIGHT, WRONG
 from notebook_blanks import BLANKS, BOOKS, PARTS, ROOT, TAUGHT, code, tags
 
 from pi2zero_course.checks import blanks
-from pi2zero_course.checks.blanks import compare
-from pi2zero_course.checks.framework.base import CheckFailed
+from pi2zero_course.checks.framework.answers import CheckFailed
+from pi2zero_course.checks.framework.task import is_left, result_of
 
 sys.path.insert(0, str(ROOT / "tools"))
 import notebooks
@@ -42,6 +41,12 @@ def replaced(blank, piece, other):
     return blank.kits.replace(piece, other, 1)
 
 
+def check_of(blank):
+    """The check of a blank."""
+    module = importlib.import_module(f"pi2zero_course.checks.blanks.{blank.module}")
+    return getattr(module, blank.name)
+
+
 def check(blank, source):
     """Define an answer from its text, and check it."""
     names = {
@@ -55,9 +60,7 @@ def check(blank, source):
     }
     names |= {"sentences": None, "rouge1": None, "words": None}  # the check lends them
     exec(source, names)
-    getattr(importlib.import_module(f"pi2zero_course.checks.blanks.{blank.module}"), blank.name)(
-        names[blank.name]
-    )
+    check_of(blank)(names[blank.name])
 
 
 @pytest.mark.parametrize("book", TAUGHT)
@@ -115,24 +118,16 @@ def test_a_wrong_answer_is_told_its_mistake(blank, piece, other, words):
     assert words in str(refused.value)
 
 
-@pytest.mark.parametrize("blank", IN_KERNEL, ids=repr)
-def test_each_mistake_that_a_check_knows_is_told_in_its_own_words(blank, monkeypatch):
-    """In the first case that it gets wrong, it may give the same value as another one that is asked before."""
-    module, tried = importlib.import_module(f"pi2zero_course.checks.blanks.{blank.module}"), []
+TABLES = [blank for blank in IN_KERNEL if check_of(blank).reference and not check_of(blank).judge]
 
-    def with_each_mistake(function, right, cases, mistakes=(), **options):
-        for wrong, words in mistakes:
-            if wrong is not function:  # but the answer itself: whether it uses an argument
-                compared = functools.partial(
-                    compare.compare, right=right, cases=cases, mistakes=mistakes, **options
-                )
-                tried.append((lambda *case, wrong=wrong: wrong(*case), words, compared))
 
-    monkeypatch.setattr(module, "compare", with_each_mistake, raising=False)
-    check(blank, blank.kits)
-    for wrong, words, compared in tried:
-        with pytest.raises(CheckFailed, match=re.escape(words)):
-            compared(wrong)
+@pytest.mark.parametrize("blank", TABLES, ids=repr)
+def test_each_mistake_is_named_in_its_own_words(blank):
+    """In the first case that it gets wrong, it may give the same value as one that is asked before."""
+    task = check_of(blank)
+    for sentence, wrong in task.mistakes.items():
+        with pytest.raises(CheckFailed, match=re.escape(sentence)):
+            task.verify(lambda *case, wrong=wrong: result_of(wrong, task.reference, case))
 
 
 @pytest.mark.parametrize(
@@ -167,7 +162,7 @@ def test_a_blank_is_left_as_long_as_it_comes_to_its_raise(cell, left, monkeypatc
     assert capsys.readouterr().out == f"{said}\n"
     with contextlib.suppress(SyntaxError):
         exec(cell.removeprefix("%%px\n"), names := {})
-        assert blanks.is_left(names["f"]) == left
+        assert is_left(names["f"]) == left
 
 
 @pytest.mark.parametrize("book", BOOKS)

@@ -429,7 +429,7 @@ WRONG = {
         ("return parameters", "return 0 * parameters", "has to be"),
     ],
     "one_way_seconds": [
-        (" / 8  #", "  #", "8 bits a byte"),
+        (" / 8  #", "  #", "8 bits per byte"),
         (" * 128 / 130", "", "only 128 are data"),
         ("2 * parameters", "parameters", "has 2 bytes"),
     ],

@@ -3,12 +3,15 @@
 import numpy as np
 from mpi4py import MPI
 
-from pi2zero_course.checks.blanks import blank
-from pi2zero_course.checks.blanks.compare import shown
-from pi2zero_course.checks.blanks.names import with_names
 from pi2zero_course.checks.framework.agree import agree
-from pi2zero_course.checks.framework.base import CheckFailed, answer
-from pi2zero_course.checks.framework.bytecode import global_names
+from pi2zero_course.checks.framework.answers import (
+    CheckFailed,
+    call_answer,
+    global_names,
+    with_globals,
+)
+from pi2zero_course.checks.framework.task import blank
+from pi2zero_course.checks.framework.values import show
 
 
 def _part_of(rank, length):
@@ -31,8 +34,8 @@ def two_level_allreduce(function):
             sent.append(part.size)
             comm.Allreduce(MPI.IN_PLACE, part)
 
-        with with_names(function, host=host, between=between, ring_allreduce=ring):
-            returned = answer(function, x)
+        with with_globals(function, host=host, between=between, ring_allreduce=ring):
+            returned = call_answer(function, x)
         return x, returned, sum(sent)
 
     try:
@@ -68,5 +71,5 @@ def _judge(length, hosts, per_host, results):
         elif np.array_equal(x, parts[rank]):
             why = "x is as it was: does Allgatherv, step 3, write into x?"
         raise CheckFailed(
-            f"{length} numbers: x of rank {rank} is {shown(x[:8])}; the sum is {shown(sum(parts)[:8])}.\n{why}"
+            f"{length} numbers: x of rank {rank} is {show(x[:8])}; the sum is {show(sum(parts)[:8])}.\n{why}"
         )

@@ -2,88 +2,81 @@
 
 import torch
 
-from pi2zero_course.checks.blanks import blank
-from pi2zero_course.checks.blanks.compare import compare
+from pi2zero_course.checks.framework.task import Blank
 
 
-@blank
-def three_numbers(function):
-    """three_numbers(ranks, total=None, micro=None, passes=None) -> all three, where two are given."""
+def _three_numbers(ranks, total=None, micro=None, passes=None):
+    total = total or micro * passes * ranks
+    micro = micro or total // (passes * ranks)
+    return total, micro, passes or total // (micro * ranks)
 
-    def right(ranks, total=None, micro=None, passes=None):
-        total = total or micro * passes * ranks
-        micro = micro or total // (passes * ranks)
-        return total, micro, passes or total // (micro * ranks)
 
-    mistakes = [
-        (
-            lambda r, t=None, m=None, p=None: right(1, t, m, p),
-            "The ranks are a factor, too: total = micro x passes x ranks.",
+# three_numbers(ranks, total=None, micro=None, passes=None) -> all three, where two are given
+three_numbers = Blank(
+    name="three_numbers",
+    reference=_three_numbers,
+    cases=[(2, 64, None, 2), (4, 96, 8, None), (8, None, 4, 3)],
+    mistakes={
+        "The ranks are a factor, too: total = micro x passes x ranks.": (
+            lambda ranks, *given: _three_numbers(1, *given)
         ),
-        (
-            lambda *given: (*right(*given)[:2], 1),
-            "passes is not always 1: total / (micro x ranks).",
+        "passes is not always 1: total / (micro x ranks).": (
+            lambda *given: (*_three_numbers(*given)[:2], 1)
         ),
-        (lambda *given: right(*given)[::-1], "The order is total, micro, passes."),
-    ]
-    cases = [(2, 64, None, 2), (4, 96, 8, None), (8, None, 4, 3)]
-    compare(function, right, cases, mistakes)
-    return "Any two of them give the third, on 2, 4 and 8 ranks."
+        "The order is total, micro, passes.": lambda *given: _three_numbers(*given)[::-1],
+    },
+    verified="Any two of them give the third, on 2, 4 and 8 ranks.",
+)
 
 
-@blank
-def clip(function):
-    """clip(gradients, limit) -> the gradients, scaled down to the norm `limit` in all; shorter ones, and limit 0: as they are."""
+def _factor(gradients, limit):
+    return limit / torch.cat([gradient.flatten() for gradient in gradients]).norm()
 
-    def right(gradients, limit):
-        norm = torch.cat([gradient.flatten() for gradient in gradients]).norm()
-        return [
-            gradient * (limit / norm if limit and norm > limit else 1) for gradient in gradients
-        ]
 
-    def each(gradients, limit):
-        return [right([gradient], limit)[0] for gradient in gradients]
+def _clip(gradients, limit):
+    factor = min(1, _factor(gradients, limit)) if limit else 1
+    return [gradient * factor for gradient in gradients]
 
-    def always(gradients, limit):
-        norm = torch.cat([gradient.flatten() for gradient in gradients]).norm()
-        return [gradient * limit / norm for gradient in gradients]
 
-    mistakes = [
-        (
-            each,
-            "That clips each tensor for itself, and the direction changes: one norm, of all of them together.",
+_LONG = [torch.tensor([3.0, 1.0]), torch.tensor([[0.5, 4.0]])]
+
+# clip(gradients, limit) -> the gradients, scaled down to the norm `limit` in all; shorter ones, and limit 0: as they are
+clip = Blank(
+    name="clip",
+    reference=_clip,
+    cases=[(_LONG, 1.0), ([gradient / 100 for gradient in _LONG], 1.0), (_LONG, 0.0)],
+    mistakes={
+        "That clips each tensor for itself, and the direction changes: one norm, of all of them together.": (
+            lambda gradients, limit: [_clip([gradient], limit)[0] for gradient in gradients]
         ),
-        (always, "Short gradients are not made longer, and limit 0 means: none."),
-        (
-            lambda gradients, limit: [gradient.clamp(-limit, limit) for gradient in gradients],
-            "That cuts each value, and the direction changes.",
+        "Short gradients are not made longer, and limit 0 means: none.": (
+            lambda gradients, limit: [g * _factor(gradients, limit) for g in gradients]
         ),
-    ]
-    long = [torch.tensor([3.0, 1.0]), torch.tensor([[0.5, 4.0]])]
-    cases = [(long, 1.0), ([gradient / 100 for gradient in long], 1.0), (long, 0.0)]
-    compare(function, right, cases, mistakes, tolerance=1e-5)
-    return "Long gradients get the norm `limit` and keep their direction; short ones stay."
-
-
-@blank
-def through_fp16(function):
-    """through_fp16(gradient, scale) -> what is left of a gradient in fp32, if it is scaled, stored in fp16, and scaled back."""
-
-    def right(gradient, scale):
-        return (gradient * scale).half().float() / scale
-
-    mistakes = [
-        (
-            lambda g, s: (g * s).half() / s,
-            "Either it goes to fp16 before it is scaled, or it is divided in fp16 still: scale, .half(), .float(), divide.",
+        "That cuts each value, and the direction changes.": (
+            lambda gradients, limit: [gradient.clamp(-limit, limit) for gradient in gradients]
         ),
-        (lambda g, s: (g * s).half().float(), "Divide by the scale in the end."),
-        (lambda g, s: g.clone(), "It has to go through fp16: .half()."),
-    ]
-    cases = [
+    },
+    tolerance=1e-5,
+    verified="Long gradients get the norm `limit` and keep their direction; short ones stay.",
+)
+
+# through_fp16(gradient, scale) -> what is left of a gradient in fp32, if it is scaled, stored in fp16, and scaled back
+through_fp16 = Blank(
+    name="through_fp16",
+    reference=lambda gradient, scale: (gradient * scale).half().float() / scale,
+    cases=[
         (torch.tensor([1e-8, 3e-6]), 2.0**16),
         (torch.tensor([0.1234567]), 8.0),
         (torch.tensor([10.0]), 2.0**16),
-    ]
-    compare(function, right, cases, mistakes)
-    return "Small gradients survive; those too large for the scale become infinite, which is how an overflow is seen."
+    ],
+    mistakes={
+        "Either it goes to fp16 before it is scaled, or it is divided in fp16 still: scale, .half(), .float(), divide.": (
+            lambda gradient, scale: (gradient * scale).half() / scale
+        ),
+        "Divide by the scale in the end.": (
+            lambda gradient, scale: (gradient * scale).half().float()
+        ),
+        "It has to go through fp16: .half().": lambda gradient, scale: gradient.clone(),
+    },
+    verified="Small gradients survive; those too large for the scale become infinite, which is how an overflow is seen.",
+)

@@ -5,37 +5,30 @@ import inspect
 import numpy as np
 
 from pi2zero import costs
-from pi2zero_course.checks.blanks import blank
-from pi2zero_course.checks.blanks.compare import compare, shown
-from pi2zero_course.checks.framework.base import CheckFailed, answer
+from pi2zero_course.checks.framework.answers import CheckFailed, call_answer
+from pi2zero_course.checks.framework.task import Blank, blank
+from pi2zero_course.checks.framework.values import show
 
-
-@blank
-def bubble(function):
-    """bubble(p, m) -> the share of all ranks' time that is idle, for p ranks and m micro-batches."""
-    mistakes = [
-        (lambda p, m: m / (m + p - 1), "That is the share in which a rank is busy."),
-        (
-            lambda p, m: (p - 1) / m,
-            "Divide by the whole time: a rank's m micro-batches, and what it waits for.",
+# bubble(p, m) -> the share of all ranks' time that is idle, for p ranks and m micro-batches
+bubble = Blank(
+    name="bubble",
+    reference=lambda p, m: float(costs.pipeline_bubble(p, m)),
+    cases=[(4, 8), (4, 1), (7, 5), (1, 3)],
+    mistakes={
+        "That is the share in which a rank is busy.": lambda p, m: m / (m + p - 1),
+        "Divide by the whole time: a rank's m micro-batches, and what it waits for.": (
+            lambda p, m: (p - 1) / m
         ),
-        (
-            lambda p, m: (p - 1) / (m + p),
-            "The whole takes as long as m + p - 1 micro-batches: the first rank begins at once.",
+        "The whole takes as long as m + p - 1 micro-batches: the first rank begins at once.": (
+            lambda p, m: (p - 1) / (m + p)
         ),
-        (
-            lambda p, m: p / (m + p),
-            "The first rank begins at once: p - 1 micro-batches pass until the last one does.",
+        "The first rank begins at once: p - 1 micro-batches pass until the last one does.": (
+            lambda p, m: p / (m + p)
         ),
-        (lambda p, m: 1 - 1 / p, "That is without micro-batches, for m = 1."),
-    ]
-    compare(
-        function,
-        lambda p, m: float(costs.pipeline_bubble(p, m)),
-        [(4, 8), (4, 1), (7, 5), (1, 3)],
-        mistakes,
-    )
-    return "With more micro-batches it goes to 0, with more ranks to 1."
+        "That is without micro-batches, for m = 1.": lambda p, m: 1 - 1 / p,
+    },
+    verified="With more micro-batches it goes to 0, with more ranks to 1.",
+)
 
 
 @blank
@@ -43,7 +36,7 @@ def one_f_one_b(function):
     """one_f_one_b(stage, stages, micro) -> the row of a stage: (stage, "F" or "B", micro-batch) in order."""
     for stages, micro in ((4, 8), (4, 2), (3, 3), (1, 4)):
         for stage in range(stages):
-            row = answer(function, stage, stages, micro)
+            row = call_answer(function, stage, stages, micro)
             called = f"one_f_one_b({stage}, {stages}, {micro})"
             _complete(called, row, stage, micro)
             _in_turn(called, row, stage, stages, micro)
@@ -62,15 +55,15 @@ def _complete(called, row, stage, micro):
         row = [(number, kind, i) for number, kind, i in row]
     except (TypeError, ValueError):
         raise CheckFailed(
-            f'{called} gives {shown(row)}; a list of (stage, "F" or "B", micro-batch) is due.'
+            f'{called} gives {show(row)}; a list of (stage, "F" or "B", micro-batch) is due.'
         ) from None
     due = {(stage, kind, i) for kind in "FB" for i in range(micro)}
     if wrong := [action for action in row if action not in due]:
         raise CheckFailed(
-            f"{called} has {shown(wrong[0])}; it has to be one of stage {stage} and micro-batches 0 to {micro - 1}."
+            f"{called} has {show(wrong[0])}; it has to be one of stage {stage} and micro-batches 0 to {micro - 1}."
         )
     if missing := sorted(due - set(row), key=str):
-        raise CheckFailed(f"{called} never does {shown(missing[0])}.")
+        raise CheckFailed(f"{called} never does {show(missing[0])}.")
     if len(row) != len(due):
         raise CheckFailed(
             f"{called} has {len(row)} actions; {micro} forwards and {micro} backwards are due."
@@ -102,53 +95,46 @@ def _in_turn(called, row, stage, stages, micro):
         )
 
 
-@blank
-def by_blocks(function):
-    """by_blocks(scores, values, blocks) -> softmax(scores) @ values, taken block by block; blocks: lists of places."""
+def _attention(scores, values, blocks=None):
+    weights = np.exp(scores - scores.max())
+    return float(weights @ values / weights.sum())
 
-    def right(scores, values, blocks):
-        weights = np.exp(scores - scores.max())
-        return float(weights @ values / weights.sum())
 
-    def unscaled(scores, values, blocks):
-        m, total, o = -np.inf, 0.0, 0.0
-        for block in blocks:
-            m = max(m, scores[block].max())
-            weights = np.exp(scores[block] - m)
-            total, o = total + weights.sum(), o + weights @ values[block]
-        return float(o / total)
+def _unscaled(scores, values, blocks):
+    m, total, o = -np.inf, 0.0, 0.0
+    for block in blocks:
+        m = max(m, scores[block].max())
+        weights = np.exp(scores[block] - m)
+        total, o = total + weights.sum(), o + weights @ values[block]
+    return float(o / total)
 
-    def of_blocks(scores, values, blocks):
-        parts = [right(scores[block], values[block], None) for block in blocks]
-        return float(np.mean(parts))
 
-    mistakes = [
-        (
-            unscaled,
-            "When a larger score comes, what was added up before it is too large: scale the sum and o by exp(m - new).",
+_RNG = np.random.default_rng(3)
+_SCORES, _VALUES = _RNG.normal(size=12) * 5, _RNG.normal(size=12)
+_HALVES, _THIRDS = np.split(np.arange(12), [5]), np.split(np.arange(12), [4, 7])
+
+# by_blocks(scores, values, blocks) -> softmax(scores) @ values, taken block by block; blocks: lists of places
+by_blocks = Blank(
+    name="by_blocks",
+    reference=_attention,
+    cases=[
+        (_SCORES, _VALUES, _THIRDS),
+        (np.sort(_SCORES), _VALUES, _HALVES),
+        (_SCORES + 800, _VALUES, _THIRDS),
+    ],
+    mistakes={
+        "When a larger score comes, what was added up before it is too large: scale the sum and o by exp(m - new).": _unscaled,
+        "That is the mean of the blocks' own results; a block with large scores counts more.": (
+            lambda s, v, blocks: float(
+                np.mean([_attention(s[block], v[block]) for block in blocks])
+            )
         ),
-        (
-            of_blocks,
-            "That is the mean of the blocks' own results; a block with large scores counts more.",
+        "Divide by the sum of the weights, in the end.": (
+            lambda s, v, blocks: _attention(s, v) * float(np.exp(s - s.max()).sum())
         ),
-        (
-            lambda s, v, b: right(s, v, b) * float(np.exp(s - s.max()).sum()),
-            "Divide by the sum of the weights, in the end.",
+        "Only the last block is in it: add to what the blocks before brought.": (
+            lambda s, v, blocks: _attention(s[blocks[-1]], v[blocks[-1]])
         ),
-        (
-            lambda s, v, b: right(s[b[-1]], v[b[-1]], None),
-            "Only the last block is in it: add to what the blocks before brought.",
-        ),
-    ]
-    rng = np.random.default_rng(3)
-    scores, values = rng.normal(size=12) * 5, rng.normal(size=12)
-    halves, thirds = np.split(np.arange(12), [5]), np.split(np.arange(12), [4, 7])
-    cases = [
-        (scores, values, thirds),
-        (np.sort(scores), values, halves),
-        (scores + 800, values, thirds),
-    ]
-    compare(function, right, cases, mistakes)
-    return (
-        "Block by block it gives what it gives at once, also where exp(score) alone would overflow."
-    )
+    },
+    verified="Block by block it gives what it gives at once, also where exp(score) alone would overflow.",
+)

@@ -6,10 +6,9 @@ from types import SimpleNamespace
 import torch
 import torch.nn.functional as F
 
-from pi2zero_course.checks.blanks import blank
-from pi2zero_course.checks.blanks.compare import compare, same, shown
-from pi2zero_course.checks.blanks.names import with_names
-from pi2zero_course.checks.framework.base import CheckFailed, answer, hint
+from pi2zero_course.checks.framework.answers import CheckFailed, call_answer, with_globals
+from pi2zero_course.checks.framework.task import blank, compare
+from pi2zero_course.checks.framework.values import is_same, pick_hint, show
 
 PLACES = {
     "a rank between two others": (1, 3),
@@ -49,10 +48,10 @@ def backward_once(function):
         x.requires_grad_(before is not None)
         y, gradient = x @ weight, None if after is None else torch.rand(6, 3)
         post = _Post(gradient, after)
-        with with_names(
+        with with_globals(
             function, dist=post, before=before, after=after, timeline=lambda what: nullcontext()
         ):
-            answer(function, x, y, labels)
+            call_answer(function, x, y, labels)
         _judge_stage(place, post, x, weight, labels, before)
     return "On the first, a middle and the last rank the gradients are right, and x's is sent to the rank before."
 
@@ -73,14 +72,14 @@ def _judge_stage(place, post, x, weight, labels, before):
         raise CheckFailed(
             f"on {place} the weights have no gradient: y.backward(gradient) continues the chain rule."
         )
-    if not same(weight.grad, due_weight.grad, 1e-5):
+    if not is_same(weight.grad, due_weight.grad, 1e-5):
         ones = values.detach().T @ torch.ones(6, 3)
         known = [
             (ones, "It began with ones: hand the gradient that came to y.backward(...)."),
             (2 * due_weight.grad, "It went back twice."),
         ]
         raise CheckFailed(
-            f"on {place} the weights' gradient is wrong. {hint(weight.grad, known, same=lambda a, b: same(a, b, 1e-5))}"
+            f"on {place} the weights' gradient is wrong. {pick_hint(weight.grad, known, same=lambda a, b: is_same(a, b, 1e-5))}"
         )
     if before is None and post.sent:
         raise CheckFailed("the first rank sends to rank None: there is nobody before it.")
@@ -95,7 +94,7 @@ def _judge_stage(place, post, x, weight, labels, before):
         raise CheckFailed(
             f"{place} sends to rank {to}; the gradient of x goes to the rank before, {before}."
         )
-    if not same(tensor, values.grad, 1e-5):
+    if not is_same(tensor, values.grad, 1e-5):
         known = [
             (
                 post.gradient,
@@ -103,7 +102,7 @@ def _judge_stage(place, post, x, weight, labels, before):
             )
         ]
         raise CheckFailed(
-            f"{place} sends {shown(tensor)}, not x.grad. {hint(tensor, known, same=same)}"
+            f"{place} sends {show(tensor)}, not x.grad. {pick_hint(tensor, known, same=is_same)}"
         )
 
 
@@ -129,8 +128,8 @@ def parallel_attention(function):
         "Leave": end("Leave", lambda x: x * 13),
         "attention": attention,
     }
-    with with_names(function, **ends):
-        mine = answer(function, x, qkv, out)
+    with with_globals(function, **ends):
+        mine = call_answer(function, x, qkv, out)
     if mine is None:
         raise CheckFailed("parallel_attention returned None. Is the `return` missing?")
     for name, why in {
@@ -142,7 +141,7 @@ def parallel_attention(function):
             raise CheckFailed(
                 f"it has to go once through {why}. It went {calls.count(name)} times."
             )
-    if not same(mine, ((x + 0.5) * qkv + out) * 13):
+    if not is_same(mine, ((x + 0.5) * qkv + out) * 13):
         raise CheckFailed(
             f"the order is Enter, attention, Leave; yours is {', '.join(calls)}, and each takes what the one before gave."
         )
@@ -185,9 +184,9 @@ def balance(function):
     probabilities = (torch.randn(40, 4) + torch.tensor([2.0, 0, 0, -9])).softmax(
         -1
     )  # nobody goes to expert 3
-    with with_names(function, n=4):
+    with with_globals(function, n=4):
         compare(function, right, [(probabilities,), (torch.eye(4),)], mistakes, tolerance=1e-5)
-        loss, _ = answer(function, probabilities.requires_grad_())
+        loss, _ = call_answer(function, probabilities.requires_grad_())
     if not loss.requires_grad:
         raise CheckFailed(
             "the loss has no gradient: it has to be made of the probabilities that it is given, without .item() or .detach()."

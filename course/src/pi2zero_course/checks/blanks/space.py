@@ -1,46 +1,28 @@
 """The check of the blank in notebook 11b that needs no ranks."""
 
-from pi2zero_course.checks.blanks import blank
-from pi2zero_course.checks.blanks.compare import compare
+from pi2zero_course.checks.framework.task import Blank
 
-
-@blank
-def largest_side(function):
-    """largest_side(limit, fixed, per_pixel, ranks) -> pixels along a side of the largest square image, a whole number."""
-
-    def right(limit, fixed, per_pixel, ranks):
-        return int(((limit - fixed) * ranks / per_pixel) ** 0.5)
-
-    mistakes = [
-        (
-            lambda limit, fixed, per_pixel, ranks: int((limit * ranks / per_pixel) ** 0.5),
-            "What is fixed comes off the limit, on every rank.",
+# largest_side(limit, fixed, per_pixel, ranks) -> pixels along a side of the largest square image, an integer
+largest_side = Blank(
+    name="largest_side",
+    reference=lambda limit, fixed, each, ranks: int(((limit - fixed) * ranks / each) ** 0.5),
+    cases=[(64e6, 20_000, 75.0, 4), (1e6, 200_000, 12.5, 1), (1e9, 5e8, 100.0, 9)],
+    mistakes={
+        "What is fixed comes off the limit, on every rank.": (
+            lambda limit, fixed, each, ranks: int((limit * ranks / each) ** 0.5)
         ),
-        (
-            lambda limit, fixed, per_pixel, ranks: int((limit - fixed) * ranks / per_pixel),
-            "That is the number of pixels; the side is its square root.",
+        "That is the number of pixels; the side is its square root.": (
+            lambda limit, fixed, each, ranks: int((limit - fixed) * ranks / each)
         ),
-        (
-            lambda limit, fixed, per_pixel, ranks: int(((limit - fixed) / per_pixel) ** 0.5),
-            "That is for one rank: each of them holds a part of the image.",
+        "That is for one rank: each of them holds a part of the image.": (
+            lambda limit, fixed, each, ranks: int(((limit - fixed) / each) ** 0.5)
         ),
-        (
-            lambda limit, fixed, per_pixel, ranks: int(
-                ranks * ((limit - fixed) / per_pixel) ** 0.5
-            ),
-            "It is the area that grows with the ranks, not the side.",
+        "It is the area that grows with the ranks, not the side.": (
+            lambda limit, fixed, each, ranks: int(ranks * ((limit - fixed) / each) ** 0.5)
         ),
-        (
-            lambda limit, fixed, per_pixel, ranks: int(
-                ((limit * ranks - fixed) / per_pixel) ** 0.5
-            ),
-            "The parameters are on every rank, not once.",
+        "The parameters are on every rank, not once.": (
+            lambda limit, fixed, each, ranks: int(((limit * ranks - fixed) / each) ** 0.5)
         ),
-    ]
-    compare(
-        function,
-        right,
-        [(64e6, 20_000, 75.0, 4), (1e6, 200_000, 12.5, 1), (1e9, 5e8, 100.0, 9)],
-        mistakes,
-    )
-    return "The area grows with the ranks; what is fixed is on each of them."
+    },
+    verified="The area grows with the ranks; what is fixed is on each of them.",
+)

@@ -5,10 +5,10 @@ from itertools import pairwise
 import torch
 from mpi4py import MPI
 
-from pi2zero_course.checks.blanks import blank
-from pi2zero_course.checks.blanks.compare import compare
 from pi2zero_course.checks.framework.agree import agree
-from pi2zero_course.checks.framework.base import CheckFailed, answer, hint
+from pi2zero_course.checks.framework.answers import CheckFailed, call_answer, globals_of
+from pi2zero_course.checks.framework.task import blank, compare
+from pi2zero_course.checks.framework.values import pick_hint
 
 ROWS = 37
 LAYERS = [(3, 1, 1), (5, 1, 2), (3, 2, 1), (2, 2, 0)]  # kernel, stride, padding
@@ -62,7 +62,7 @@ def halo_backward(function):
 
 
 def _judge_halo(function, kernel, stride, padding):
-    space, rank, size = function.__globals__, MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
+    space, rank, size = globals_of(function), MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
     edges = [ROWS * part // size for part in range(size + 1)]
     out = [
         *(-(-edge // stride) for edge in edges[:-1]),
@@ -82,7 +82,7 @@ def _judge_halo(function, kernel, stride, padding):
     own = _added([g if r == rank else 0 * g for r, g in enumerate(gradients)], edges, lacks)[
         :, :, begin:end
     ]
-    mine = answer(
+    mine = call_answer(
         function, gradients[rank].clone(), space["Line"](2, list(range(size)), edges), lacks
     )
     if not isinstance(mine, torch.Tensor):
@@ -103,7 +103,9 @@ def _judge_halo(function, kernel, stride, padding):
             "What comes is to be added to what is there, not put in its place.",
         ),
     ]
-    why = hint(mine, known, same=lambda one, value: torch.allclose(one, value, rtol=0, atol=1e-9))
+    why = pick_hint(
+        mine, known, same=lambda one, value: torch.allclose(one, value, rtol=0, atol=1e-9)
+    )
     off = (mine - due).abs().amax((0, 1, 3)) > 1e-9
     raise CheckFailed(
         f"kernel {kernel}, stride {stride}: wrong in rows {off.nonzero().flatten().tolist()} of the strip.\n{why}"

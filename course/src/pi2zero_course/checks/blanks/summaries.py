@@ -3,10 +3,8 @@
 import re
 from collections import Counter
 
-from pi2zero_course.checks.blanks import blank
-from pi2zero_course.checks.blanks.compare import compare, same
-from pi2zero_course.checks.blanks.names import with_names
-from pi2zero_course.checks.framework.base import named
+from pi2zero_course.checks.framework.task import Blank
+from pi2zero_course.checks.framework.values import is_same
 from pi2zero_course.summarization.scores import sentences
 
 
@@ -23,48 +21,40 @@ def _rouge1(reference, text):
     return 2 * (a & b).total() / (a.total() + b.total())
 
 
-@blank
-def rouge1(function):
-    """rouge1(reference, text) -> the F-measure of single words."""
+def _share(which):
+    def measure(reference, text):
+        counts = list(_counts(reference, text))
+        return (counts[0] & counts[1]).total() / counts[which].total()
 
-    def run(reference, text):
-        with with_names(function, words=_words):
-            return function(reference, text)
+    return measure
 
-    def share(which):
-        def measure(reference, text):
-            a, b = _counts(reference, text)
-            return (a & b).total() / (a, b)[which].total()
 
-        return measure
+def _of_sets(reference, text):
+    a, b = (set(counts) for counts in _counts(reference, text))
+    return 2 * len(a & b) / (len(a) + len(b))
 
-    def sets(reference, text):
-        a, b = (set(counts) for counts in _counts(reference, text))
-        return 2 * len(a & b) / (len(a) + len(b))
 
-    mistakes = [
-        (share(0), "That is the recall: the share of the reference's words that the text has."),
-        (share(1), "That is the precision: the share of the text's words that the reference has."),
-        (
-            sets,
-            "A word that comes twice in both counts twice: & of two Counters keeps the smaller count.",
-        ),
-        (
-            lambda reference, text: (share(0)(reference, text) + share(1)(reference, text)) / 2,
-            "The harmonic mean is due.",
-        ),
-        (
-            lambda reference, text: _rouge1(reference, text) / 2,
-            "Twice the common words, over the words of both.",
-        ),
-    ]
-    cases = [
+# rouge1(reference, text) -> the F-measure of single words
+rouge1 = Blank(
+    name="rouge1",
+    reference=_rouge1,
+    cases=[
         ("the cat sat on the mat", "the dog saw the cat by the door"),
         ("A fire, a fire!", "a fire"),
         ("yes", "no"),
-    ]
-    compare(named(function, run), _rouge1, cases, mistakes)
-    return "It is the harmonic mean of precision and recall, in words with their counts."
+    ],
+    mistakes={
+        "That is the recall: the share of the reference's words that the text has.": _share(0),
+        "That is the precision: the share of the text's words that the reference has.": _share(1),
+        "A word that comes twice in both counts twice: & of two Counters keeps the smaller count.": _of_sets,
+        "The harmonic mean is due.": (
+            lambda reference, text: (_share(0)(reference, text) + _share(1)(reference, text)) / 2
+        ),
+        "Twice the common words, over the words of both.": 1 / 2,
+    },
+    lent={"words": _words},
+    verified="It is the harmonic mean of precision and recall, in words with their counts.",
+)
 
 
 def _greedy(article, reference, most=3, stop=True):
@@ -79,46 +69,53 @@ def _greedy(article, reference, most=3, stop=True):
     return "\n".join(chosen)
 
 
-def _same_lines(mine, due, tolerance):
+def _same_lines(value, due, tolerance):
     """ROUGE-1 does not know in which order the lines stand."""
-    texts = isinstance(mine, str) and isinstance(due, str)
+    texts = isinstance(value, str) and isinstance(due, str)
     return (
-        sorted(mine.split("\n")) == sorted(due.split("\n")) if texts else same(mine, due, tolerance)
+        sorted(value.split("\n")) == sorted(due.split("\n"))
+        if texts
+        else is_same(value, due, tolerance)
     )
 
 
-@blank
-def oracle(function):
-    """oracle(article, reference) -> up to three sentences, chosen one by one for the best ROUGE-1, as lines."""
+def _three_best_alone(article, reference):
+    parts = sorted(sentences(article), key=lambda part: -_rouge1(reference, part))
+    return "\n".join(parts[:3])
 
-    def run(article, reference):
-        with with_names(function, sentences=sentences, rouge1=_rouge1):
-            return function(article, reference)
 
-    def alone(article, reference):
-        parts = sorted(sentences(article), key=lambda part: -_rouge1(reference, part))
-        return "\n".join(parts[:3])
+_FIRE = "A fire burned in the bakery. It burned for an hour. Nobody was hurt. The mayor came late. It rained."
 
-    mistakes = [
-        (
-            lambda a, r: _greedy(a, r, stop=False),
-            "A sentence that does not raise the score is not taken: it may be fewer than three.",
+# oracle(article, reference) -> up to three sentences, chosen one by one for the best ROUGE-1, as lines
+oracle = Blank(
+    name="oracle",
+    reference=_greedy,
+    # In no round do two sentences raise the score equally: which of them comes first would be a matter of taste.
+    cases=[
+        (_FIRE, "A fire burned in the bakery for an hour. Nobody was hurt."),
+        (_FIRE, "A fire burned in the bakery for an hour. Nobody was hurt. The mayor came late."),
+        (_FIRE, "The mayor came late."),
+        (_FIRE, "It rained. Nobody came."),
+    ],
+    mistakes={
+        "A sentence that does not raise the score is not taken: it may be fewer than three.": (
+            lambda article, reference: _greedy(article, reference, stop=False)
         ),
-        (lambda a, r: _greedy(a, r, most=1), "Up to three sentences, one after the other."),
-        (
-            lambda a, r: _greedy(a, r, most=9),
-            "Three sentences at most, also if a fourth raises the score.",
+        "Up to three sentences, one after the other.": (
+            lambda article, reference: _greedy(article, reference, most=1)
         ),
-        (alone, "Each sentence is to be judged together with those chosen before, not alone."),
-        (lambda a, r: _greedy(a, r).split("\n"), "The lines are due as one text: '\\n'.join(...)."),
-        (lambda a, r: _greedy(a, r).replace("\n", " "), "Each sentence on a line of its own."),
-    ]
-    fire = "A fire burned in the bakery. It burned for an hour. Nobody was hurt. The mayor came late. It rained."
-    cases = [  # in no round do two sentences raise the score equally: which of them comes first would be a matter of taste
-        (fire, "A fire burned in the bakery for an hour. Nobody was hurt."),
-        (fire, "A fire burned in the bakery for an hour. Nobody was hurt. The mayor came late."),
-        (fire, "The mayor came late."),
-        (fire, "It rained. Nobody came."),
-    ]
-    compare(named(function, run), _greedy, cases, mistakes, alike=_same_lines)
-    return "It takes sentences as long as they raise ROUGE-1, and three at most."
+        "Three sentences at most, also if a fourth raises the score.": (
+            lambda article, reference: _greedy(article, reference, most=9)
+        ),
+        "Each sentence is to be judged together with those chosen before, not alone.": _three_best_alone,
+        "The lines are due as one text: '\\n'.join(...).": (
+            lambda article, reference: _greedy(article, reference).split("\n")
+        ),
+        "Each sentence on a line of its own.": (
+            lambda article, reference: _greedy(article, reference).replace("\n", " ")
+        ),
+    },
+    same=_same_lines,
+    lent={"sentences": sentences, "rouge1": _rouge1},
+    verified="It takes sentences as long as they raise ROUGE-1, and three at most.",
+)

@@ -6,10 +6,10 @@ import torch
 from mpi4py import MPI
 
 from pi2zero import ranks
-from pi2zero_course.checks.blanks import blank
-from pi2zero_course.checks.blanks.compare import same, shown
 from pi2zero_course.checks.framework.agree import agree
-from pi2zero_course.checks.framework.base import CheckFailed, answer, hint
+from pi2zero_course.checks.framework.answers import CheckFailed, call_answer
+from pi2zero_course.checks.framework.task import blank
+from pi2zero_course.checks.framework.values import is_same, pick_hint, show
 
 
 @blank
@@ -30,7 +30,7 @@ def loss_of(function):
     def engine(**given):
         return SimpleNamespace(loss=torch.tensor(own, requires_grad=True, device=device))
 
-    result = agree(lambda: answer(function, engine, inputs))
+    result = agree(lambda: call_answer(function, engine, inputs))
     agree(_judge, result, own, tokens)
     return "The mean over the ranks is the mean over all tokens, and its gradient flows."
 
@@ -38,12 +38,12 @@ def loss_of(function):
 def _judge(result, own, tokens):
     rank, size, total = MPI.COMM_WORLD.rank, len(tokens), sum(tokens)
     if not isinstance(result, tuple) or len(result) != 2:
-        raise CheckFailed(f"it returned {shown(result)}; (loss, tokens) is due.")
+        raise CheckFailed(f"it returned {show(result)}; (loss, tokens) is due.")
     loss, count = result
     due = own * tokens[rank] * size / total
     if not isinstance(loss, torch.Tensor) or not loss.requires_grad:
         raise CheckFailed("the loss has to stay a tensor with a gradient: no .item() on it.")
-    if not same(loss.detach().cpu().squeeze(), due):
+    if not is_same(loss.detach().cpu().squeeze(), due):
         known = [
             (own, "That is the mean of this rank's tokens: weight it by its share of all tokens."),
             (due / size, "DeepSpeed divides by the ranks once more, so times me.world_size."),
@@ -56,7 +56,7 @@ def _judge(result, own, tokens):
                 "Its share, mine / total, is missing. Or all_reduce, which works in place, has overwritten `mine`.",
             ),
         ]
-        why = hint(float(loss), known, same=same)
+        why = pick_hint(float(loss), known, same=is_same)
         raise CheckFailed(
             f"{tokens[rank]} of {total} tokens, mean loss {own:g}: it gives {float(loss):.4g}; it has to be {due:.4g}.\n{why}"
         )

@@ -4,184 +4,173 @@ from itertools import pairwise
 
 import numpy as np
 
-from pi2zero_course.checks.blanks import blank
-from pi2zero_course.checks.blanks.compare import compare
-from pi2zero_course.checks.framework.base import CheckFailed, answer, listed
+from pi2zero_course.checks.framework.answers import CheckFailed, call_answer
+from pi2zero_course.checks.framework.task import Blank, blank
+from pi2zero_course.checks.framework.values import join_words
 
 
-@blank
-def momentum_step(function):
-    """momentum_step(w, v, g, lr=0.1, beta=0.9) -> the new (w, v)."""
-
-    def right(w, v, g, lr=0.1, beta=0.9):
-        v = beta * v + g
-        return w - lr * v, v
-
-    def averaged(w, v, g, lr=0.1, beta=0.9):
-        v = beta * v + (1 - beta) * g
-        return w - lr * v, v
-
-    mistakes = [
-        (averaged, "That is a mean of gradients, as Adam's; here g is added whole."),
-        (
-            lambda w, v, g, lr=0.1, beta=0.9: (w - lr * v, beta * v + g),
-            "w moves by the old velocity; take the new one.",
-        ),
-        (
-            lambda w, v, g, lr=0.1, beta=0.9: (w - lr * g, beta * v + g),
-            "w moves by the gradient; it moves by the velocity.",
-        ),
-        (lambda w, v, g, lr=0.1, beta=0.9: right(w, v, g, -lr, beta), "w goes uphill: subtract."),
-        (lambda *given: right(*given)[::-1], "Return w first, then v."),
-        (
-            lambda w, v, g, lr=0.1, beta=0.9: right(w, v, g),
-            "lr and beta are arguments: they need not be 0.1 and 0.9.",
-        ),
-        (
-            lambda w, v, g, lr=0.1, beta=0.9: right(w, v, g, lr),
-            "beta is an argument: it need not be 0.9.",
-        ),
-        (
-            lambda w, v, g, lr=0.1, beta=0.9: right(w, v, g, beta=beta),
-            "lr is an argument: it need not be 0.1.",
-        ),
-    ]
-    w, v, g = np.array([1.0, -2.0]), np.array([0.5, 0.25]), np.array([3.0, 4.0])
-    compare(function, right, [(w, v, g), (v, g, w), (w, v, g, 0.5, 0.6)], mistakes)
-    return "The velocity keeps 0.9 of itself, and w follows it."
+def _momentum(w, v, g, lr=0.1, beta=0.9):
+    v = beta * v + g
+    return w - lr * v, v
 
 
-@blank
-def bytes_a_step(function):
-    """bytes_a_step(S, n) -> (bytes in and out of the server, of a rank in the ring), for messages of S bytes and n ranks."""
-    mistakes = [
-        (
-            lambda s, n: (2 * s * n, 4 * s * (n - 1) / n),
-            "The server sends itself nothing: it has n - 1 workers.",
-        ),
-        (
-            lambda s, n: (s * (n - 1), 4 * s * (n - 1) / n),
-            "The server gets a gradient from each worker, and sends each the weights: both count.",
-        ),
-        (
-            lambda s, n: (2 * s * (n - 1), 2 * s * (n - 1) / n),
-            "A rank in the ring sends 2 (n - 1)/n of S, and receives as much: both count.",
-        ),
-        (
-            lambda s, n: (2 * s * (n - 1), 4 * s * (n - 1)),
-            "In the ring a message is one chunk, S / n.",
-        ),
-        (lambda s, n: (4 * s * (n - 1) / n, 2 * s * (n - 1)), "The server comes first."),
-    ]
-    compare(
-        function,
-        lambda s, n: (2 * s * (n - 1), 4 * s * (n - 1) / n),
-        [(1200, 4), (38_440, 3), (100, 2)],
-        mistakes,
-    )
-    return "The server's grows with the ranks, the ring's stays below 4 S."
+def _averaged(w, v, g, lr=0.1, beta=0.9):
+    v = beta * v + (1 - beta) * g
+    return w - lr * v, v
 
 
-@blank
-def computing_share(function):
-    """computing_share(work) -> the share of all ranks' time that is computing; all wait for the slowest."""
-    mistakes = [
-        (
-            lambda work: 1 - sum(work) / (len(work) * max(work)),
-            "That is the share that is waiting.",
+_W, _V, _G = np.array([1.0, -2.0]), np.array([0.5, 0.25]), np.array([3.0, 4.0])
+
+# momentum_step(w, v, g, lr=0.1, beta=0.9) -> the new (w, v)
+momentum_step = Blank(
+    name="momentum_step",
+    reference=_momentum,
+    cases=[(_W, _V, _G), (_V, _G, _W), (_W, _V, _G, 0.5, 0.6)],
+    mistakes={
+        "That is a mean of gradients, as Adam's; here g is added whole.": _averaged,
+        "w moves by the old velocity; take the new one.": (
+            lambda w, v, g, lr=0.1, beta=0.9: (w - lr * v, beta * v + g)
         ),
-        (
-            lambda work: sum(work) / max(work),
-            "That is in steps of one rank: divide by the number of ranks, too.",
+        "w moves by the gradient; it moves by the velocity.": (
+            lambda w, v, g, lr=0.1, beta=0.9: (w - lr * g, beta * v + g)
         ),
-        (
-            lambda work: min(work) / max(work),
-            "That is the fastest rank's share; the time of all ranks counts.",
+        "w goes uphill: subtract.": (
+            lambda w, v, g, lr=0.1, beta=0.9: _momentum(w, v, g, -lr, beta)
         ),
-        (
-            lambda work: sum(work) / len(work),
-            "That is the mean of their work, in ms; a share is due.",
+        "Return w first, then v.": lambda *given: _momentum(*given)[::-1],
+        "lr and beta are arguments: they need not be 0.1 and 0.9.": (
+            lambda w, v, g, lr=0.1, beta=0.9: _momentum(w, v, g)
         ),
-        (
-            lambda work: sum(work) / (len(work) * min(work)),
-            "A step ends with the slowest rank, not with the fastest.",
+        "beta is an argument: it need not be 0.9.": (
+            lambda w, v, g, lr=0.1, beta=0.9: _momentum(w, v, g, lr)
         ),
-    ]
-    cases = [((20, 20, 60, 20),), ((5, 10),), ((7, 7, 7),)]
-    compare(function, lambda work: sum(work) / (len(work) * max(work)), cases, mistakes)
-    return "A step lasts as long as its slowest rank, for all of them."
+        "lr is an argument: it need not be 0.1.": (
+            lambda w, v, g, lr=0.1, beta=0.9: _momentum(w, v, g, beta=beta)
+        ),
+    },
+    verified="The velocity keeps 0.9 of itself, and w follows it.",
+)
+
+# bytes_a_step(S, n) -> (bytes in and out of the server, of a rank in the ring), for messages of S bytes and n ranks
+bytes_a_step = Blank(
+    name="bytes_a_step",
+    reference=lambda s, n: (2 * s * (n - 1), 4 * s * (n - 1) / n),
+    cases=[(1200, 4), (38_440, 3), (100, 2)],
+    mistakes={
+        "The server sends itself nothing: it has n - 1 workers.": (
+            lambda s, n: (2 * s * n, 4 * s * (n - 1) / n)
+        ),
+        "The server gets a gradient from each worker, and sends each the weights: both count.": (
+            lambda s, n: (s * (n - 1), 4 * s * (n - 1) / n)
+        ),
+        "A rank in the ring sends 2 (n - 1)/n of S, and receives as much: both count.": (
+            lambda s, n: (2 * s * (n - 1), 2 * s * (n - 1) / n)
+        ),
+        "In the ring a message is one chunk, S / n.": (
+            lambda s, n: (2 * s * (n - 1), 4 * s * (n - 1))
+        ),
+        "The server comes first.": lambda s, n: (4 * s * (n - 1) / n, 2 * s * (n - 1)),
+    },
+    verified="The server's grows with the ranks, the ring's stays below 4 S.",
+)
+
+# computing_share(work) -> the share of all ranks' time that is computing; all wait for the slowest
+computing_share = Blank(
+    name="computing_share",
+    reference=lambda work: sum(work) / (len(work) * max(work)),
+    cases=[((20, 20, 60, 20),), ((5, 10),), ((7, 7, 7),)],
+    mistakes={
+        "That is the share that is waiting.": (
+            lambda work: 1 - sum(work) / (len(work) * max(work))
+        ),
+        "That is in steps of one rank: divide by the number of ranks, too.": (
+            lambda work: sum(work) / max(work)
+        ),
+        "That is the fastest rank's share; the time of all ranks counts.": (
+            lambda work: min(work) / max(work)
+        ),
+        "That is the mean of their work, in ms; a share is due.": (
+            lambda work: sum(work) / len(work)
+        ),
+        "A step ends with the slowest rank, not with the fastest.": (
+            lambda work: sum(work) / (len(work) * min(work))
+        ),
+    },
+    verified="A step lasts as long as its slowest rank, for all of them.",
+)
 
 
 def _staleness(order, own=1, start=0, renew=True):
-    has, stale = {}, []
+    versions, stale = {}, []
     for version, worker in enumerate(order):
-        stale.append(version - has.get(worker, version if start is None else start))
+        stale.append(version - versions.get(worker, version if start is None else start))
         if renew:
-            has[worker] = version + own
+            versions[worker] = version + own
     return stale
 
 
-@blank
-def staleness(function):
-    """staleness(order) -> for each gradient, by its worker: the updates since that worker got its weights."""
-    mistakes = [
-        (
-            lambda order: _staleness(order, own=0),
-            "A worker gets weights with its own gradient in them: version + 1.",
+# staleness(order) -> for each gradient, by its worker: the updates since that worker got its weights
+staleness = Blank(
+    name="staleness",
+    reference=_staleness,
+    cases=[([1, 2, 3, 1, 2, 3],), ([1, 1, 3, 1, 2, 3],), ([1, 1],)],
+    mistakes={
+        "A worker gets weights with its own gradient in them: version + 1.": (
+            lambda order: _staleness(order, own=0)
         ),
-        (
-            lambda order: _staleness(order, renew=False),
-            "A worker gets new weights with each answer: write down their version.",
+        "A worker gets new weights with each answer: write down their version.": (
+            lambda order: _staleness(order, renew=False)
         ),
-        (
-            lambda order: _staleness(order, start=None),
-            "A worker's first gradient is of version 0: others' updates before it count.",
+        "A worker's first gradient is of version 0: others' updates before it count.": (
+            lambda order: _staleness(order, start=None)
         ),
-        (lambda order: _staleness(order)[-1], "Return all of them, in order."),
-    ]
-    compare(
-        function, _staleness, [([1, 2, 3, 1, 2, 3],), ([1, 1, 3, 1, 2, 3],), ([1, 1],)], mistakes
-    )
-    return (
-        "The versions that a gradient has missed: 0 if its worker was the last one to be answered."
-    )
+        "Return all of them, in order.": lambda order: _staleness(order)[-1],
+    },
+    verified="The versions that a gradient has missed: 0 if its worker was the last one to be answered.",
+)
 
 
-@blank
-def count_messages(function):
-    """count_messages(sent) -> how many messages; sent: (start, stop) of each tensor; those in one message overlap."""
+def _count_messages(sent):
+    return 1 + sum(later[0] > earlier[1] for earlier, later in pairwise(sent))
 
-    def right(sent):
-        return 1 + sum(later[0] > earlier[1] for earlier, later in pairwise(sent))
 
-    mistakes = [
-        (len, "That is the number of tensors: those whose times overlap travelled in one message."),
-        (
-            lambda sent: len(set(sent)),
-            "Tensors of one message need not begin in the same microsecond: do their times overlap?",
+# count_messages(sent) -> how many messages; sent: (start, stop) of each tensor; those in one message overlap
+count_messages = Blank(
+    name="count_messages",
+    reference=_count_messages,
+    cases=[
+        ([(0, 9), (1, 9), (2, 9), (20, 25), (20, 25)],),
+        ([(0, 2), (3, 5), (7, 9)],),
+        ([(4, 6)],),
+    ],
+    mistakes={
+        "That is the number of tensors: those whose times overlap were sent in one message.": len,
+        "Tensors of one message need not begin in the same microsecond: do their times overlap?": (
+            lambda sent: len(set(sent))
         ),
-        (lambda sent: right(sent) - 1, "These are the gaps; there is one message more than gaps."),
-    ]
-    fused, single = [(0, 9), (1, 9), (2, 9), (20, 25), (20, 25)], [(0, 2), (3, 5), (7, 9)]
-    compare(function, right, [(fused,), (single,), ([(4, 6)],)], mistakes)
-    return "It is right for fused and for single messages."
+        "These are the gaps; there is one message more than gaps.": (
+            lambda sent: _count_messages(sent) - 1
+        ),
+    },
+    verified="It is right for fused and for single messages.",
+)
 
 
 @blank
 def my_images(function):
     """my_images(images, rank, size, epoch, seed=0) -> the numbers of the images that a rank sees in an epoch, in their order."""
 
-    def dealt(epoch, seed=0, images=40, size=4):
-        lists = [answer(function, images, rank, size, epoch, seed) for rank in range(size)]
-        if any(mine is None for mine in lists):
+    def shards(epoch, seed=0, images=40, size=4):
+        lists = [call_answer(function, images, rank, size, epoch, seed) for rank in range(size)]
+        if any(shard is None for shard in lists):
             raise CheckFailed("my_images returned None. Is the `return` missing?")
-        return [[int(image) for image in mine] for mine in lists]
+        return [[int(image) for image in shard] for shard in lists]
 
-    first, second = dealt(0), dealt(1)
-    seen = sorted(image for mine in first for image in mine)
-    if [len(mine) for mine in first] != [10] * 4:
+    first, second = shards(0), shards(1)
+    seen = sorted(image for shard in first for image in shard)
+    if [len(shard) for shard in first] != [10] * 4:
         raise CheckFailed(
-            f"40 images on 4 ranks: they get {listed(map(len, first))}; 10 each are due."
+            f"40 images on 4 ranks: they get {join_words(map(len, first))}; 10 each are due."
         )
     if seen != list(range(40)):
         often = max(set(seen), key=seen.count)
@@ -193,20 +182,22 @@ def my_images(function):
         raise CheckFailed(
             "Epochs 0 and 1 are the same, image by image: the seed of the shuffle has to change with the epoch."
         )
-    if first != dealt(0):
+    if first != shards(0):
         raise CheckFailed(
             "The same epoch, asked for twice, has two orders: the ranks would not agree. Seed the shuffle."
         )
-    if [sorted(mine) for mine in first] == [sorted(mine) for mine in second]:
+    if [sorted(shard) for shard in first] == [sorted(shard) for shard in second]:
         raise CheckFailed(
-            "Every rank sees the same images in both epochs, in another order: shuffle first, then deal out."
+            "Every rank sees the same images in both epochs, in another order: shuffle first, then partition."
         )
-    if first == dealt(0, seed=7):
+    if first == shards(0, seed=7):
         raise CheckFailed(
             "In epoch 0, the seeds 0 and 7 give the same order: seed the shuffle with `seed` and with the epoch."
         )
-    if sorted(image for mine in dealt(0, images=42, size=3) for image in mine) != list(range(42)):
+    if sorted(image for shard in shards(0, images=42, size=3) for image in shard) != list(
+        range(42)
+    ):
         raise CheckFailed(
             "42 images on 3 ranks: not each is seen once. Take `images` and `size` as they are given."
         )
-    return "Each image once an epoch, another order and other ranks in the next, and all ranks agree without talking."
+    return "Each image once an epoch, another order and other ranks in the next, and all ranks agree without communication."

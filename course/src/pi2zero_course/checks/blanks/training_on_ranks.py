@@ -11,12 +11,11 @@ from mpi4py import MPI
 from torch import nn
 
 from pi2zero import ranks
-from pi2zero_course.checks.blanks import blank
-from pi2zero_course.checks.blanks.compare import compare, same, shown
-from pi2zero_course.checks.blanks.names import with_names
 from pi2zero_course.checks.framework.agree import agree
-from pi2zero_course.checks.framework.base import CheckFailed, answer, hint, listed, named, number
-from pi2zero_course.checks.framework.collective import on_ranks
+from pi2zero_course.checks.framework.answers import CheckFailed, call_answer, with_globals
+from pi2zero_course.checks.framework.on_ranks import OnRanks
+from pi2zero_course.checks.framework.task import Blank, blank
+from pi2zero_course.checks.framework.values import as_number, is_same, pick_hint, show
 
 
 def _problem(n):
@@ -36,36 +35,25 @@ def _gradient(model, x, y, rows, reduction):
     ).numpy()
 
 
-@blank
-def parallel_gradient(function):
-    """parallel_gradient(model, x, y) -> the gradient of the whole batch, on every rank of the notebook's `comm`."""
-
-    def run(comm, n):
-        with with_names(function, comm=comm):
-            return function(*_problem(n))
-
-    for n in (64, 62, 3):
-        sizes = on_ranks(
-            named(function, run),
-            lambda rank, size, n=n: (n,),
-            lambda size, results, n=n: _judge_gradient(n, size, results),
-        )
-    return f"It is the gradient of the whole batch, of 3, 62 and 64 images; tried with {listed(sizes)} ranks."
+def _call_with_comm(function, comm, *args):
+    with with_globals(function, comm=comm):
+        return function(*args)
 
 
-def _judge_gradient(n, size, results):
+def _judge_gradient(results, n):
+    size = len(results)
     model, x, y = _problem(n)
     shares = np.array_split(np.arange(n), size)
     due = _gradient(model, x, y, np.arange(n), "mean")
     means = [_gradient(model, x, y, share, "mean") for share in shares]
-    for rank, mine in enumerate(results):
-        if mine is None:
+    for rank, gradient in enumerate(results):
+        if gradient is None:
             raise CheckFailed(f"rank {rank} returned None. Is the `return` missing?")
-        if np.shape(mine) != due.shape:
+        if np.shape(gradient) != due.shape:
             raise CheckFailed(
-                f"rank {rank} returned an array of shape {np.shape(mine)}; {due.shape} is due."
+                f"rank {rank} returned an array of shape {np.shape(gradient)}; {due.shape} is due."
             )
-        if np.allclose(mine, due, rtol=0, atol=1e-6):
+        if np.allclose(gradient, due, rtol=0, atol=1e-6):
             continue
         own = _gradient(model, x, y, shares[rank], "sum")
         known = [
@@ -91,31 +79,24 @@ def _judge_gradient(n, size, results):
             ),
             (means[0], "That is rank 0's share on all ranks."),
         ]
-        why = hint(
-            mine, known, same=lambda one, value: np.allclose(one, value, rtol=1e-4, atol=1e-6)
+        why = pick_hint(
+            gradient, known, same=lambda one, value: np.allclose(one, value, rtol=1e-4, atol=1e-6)
         )
-        off = np.abs(mine - due).max()
+        off = np.abs(gradient - due).max()
         raise CheckFailed(
             f"{n} images: the gradient of rank {rank} is off by up to {off:.2g}; 1e-06 is allowed.\n{why}"
         )
 
 
-@blank
-def ranks_differ_by(function):
-    """ranks_differ_by(weights) -> the largest difference of any rank's weights from rank 0's, on every rank of `comm`."""
-
-    def run(comm, weights):
-        mine = weights.copy()
-        with with_names(function, comm=comm):
-            return function(mine), mine
-
-    for apart in (0, 1):
-        sizes = on_ranks(
-            named(function, run),
-            lambda rank, size, apart=apart: (_weights(rank * apart),),
-            lambda size, results, apart=apart: _judge_difference(apart, size, results),
-        )
-    return f"Equal weights and different ones are told apart; tried with {listed(sizes)} ranks."
+# parallel_gradient(model, x, y) -> the gradient of the whole batch, on every rank of the notebook's `comm`
+parallel_gradient = Blank(
+    name="parallel_gradient",
+    cases=[(64,), (62,), (3,)],
+    on_ranks=OnRanks(
+        arguments=lambda rank, size, n: _problem(n), judge=_judge_gradient, call=_call_with_comm
+    ),
+    verified="It is the gradient of the whole batch, of 3, 62 and 64 images; tried with {ranks} ranks.",
+)
 
 
 def _weights(rank):
@@ -123,14 +104,15 @@ def _weights(rank):
     return np.array([1.0, -2.0, 3.0 - rank / 4], "float32")
 
 
-def _judge_difference(apart, size, results):
-    due, said = apart * (size - 1) / 4, [mine for mine, _ in results]
-    for rank, (mine, weights) in enumerate(results):
-        if number(mine) is None:
-            why = "Is the `return` missing?" if mine is None else "One number is due."
-            if mine is None and number(said[0]) is not None:
+def _judge_difference(results, apart):
+    size = len(results)
+    due, said = apart * (size - 1) / 4, [difference for difference, _ in results]
+    for rank, (difference, weights) in enumerate(results):
+        if as_number(difference) is None:
+            why = "Is the `return` missing?" if difference is None else "One number is due."
+            if difference is None and as_number(said[0]) is not None:
                 why = "reduce gives the result to rank 0 only; allreduce to all."
-            raise CheckFailed(f"rank {rank} returned {shown(mine)}. {why}")
+            raise CheckFailed(f"rank {rank} returned {show(difference)}. {why}")
         if not np.array_equal(weights, _weights(rank * apart)):
             raise CheckFailed(
                 f"rank {rank}'s weights have changed: Bcast fills the array that it gets. Give it a copy."
@@ -151,33 +133,47 @@ def _judge_difference(apart, size, results):
             "Weights that are smaller than rank 0's differ, too: take abs(...), then the largest.",
         ),
     ]
-    why = hint(said, known, same=lambda one, value: np.allclose(one, value, atol=1e-6))
+    why = pick_hint(said, known, same=lambda one, value: np.allclose(one, value, atol=1e-6))
     raise CheckFailed(
-        f"the largest difference is {due:g}; ranks 0 to {size - 1} returned {shown(said)}.\n{why}"
+        f"the largest difference is {due:g}; ranks 0 to {size - 1} returned {show(said)}.\n{why}"
     )
 
 
-@blank
-def warmed_up(function):
-    """warmed_up(step, lr, steps) -> the learning rate of a step (the first is 0): up to lr within `steps` steps, then lr."""
-    mistakes = [
-        (
-            lambda step, lr, steps: lr * (step + 1) / steps,
-            "It goes on rising after the warm-up: not more than lr.",
+def _call_with_weights(function, comm, weights):
+    return _call_with_comm(function, comm, weights), weights
+
+
+# ranks_differ_by(weights) -> the largest difference of any rank's weights from rank 0's, on every rank of `comm`
+ranks_differ_by = Blank(
+    name="ranks_differ_by",
+    cases=[(0,), (1,)],
+    on_ranks=OnRanks(
+        arguments=lambda rank, size, apart: (_weights(rank * apart),),
+        judge=_judge_difference,
+        call=_call_with_weights,
+    ),
+    verified="Equal weights and different ones are told apart; tried with {ranks} ranks.",
+)
+
+# warmed_up(step, lr, steps) -> the learning rate of a step (the first is 0): up to lr within `steps` steps, then lr
+warmed_up = Blank(
+    name="warmed_up",
+    reference=lambda step, lr, steps: lr * min(1, (step + 1) / steps),
+    cases=[(4, 0.4, 10), (0, 0.4, 10), (9, 0.4, 10), (25, 0.4, 10), (3, 0.1, 4)],
+    mistakes={
+        "It goes on rising after the warm-up: not more than lr.": (
+            lambda step, lr, steps: lr * (step + 1) / steps
         ),
-        (
-            lambda step, lr, steps: lr * min(1, step / steps),
-            "The first step has the rate 0 and is lost: it is step 0, so count from 1.",
+        "The first step has the rate 0 and is lost: it is step 0, so count from 1.": (
+            lambda step, lr, steps: lr * min(1, step / steps)
         ),
-        (
-            lambda step, lr, steps: lr if step >= steps else 0.0,
-            "It jumps; it has to rise in equal steps.",
+        "It jumps; it has to rise in equal steps.": (
+            lambda step, lr, steps: lr if step >= steps else 0.0
         ),
-        (lambda step, lr, steps: lr * max(1, (step + 1) / steps), "min, not max."),
-    ]
-    cases = [(4, 0.4, 10), (0, 0.4, 10), (9, 0.4, 10), (25, 0.4, 10), (3, 0.1, 4)]
-    compare(function, lambda step, lr, steps: lr * min(1, (step + 1) / steps), cases, mistakes)
-    return "It rises in equal steps, and stays."
+        "min, not max.": lambda step, lr, steps: lr * max(1, (step + 1) / steps),
+    },
+    verified="It rises in equal steps, and stays.",
+)
 
 
 @blank
@@ -192,9 +188,9 @@ def train_step(function):
         began = nn.utils.parameters_to_vector(model.parameters()).detach().clone()
         sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
         optimizer = hvd.DistributedOptimizer(sgd, named_parameters=model.named_parameters())
-        with with_names(function, images=images, labels=labels):
+        with with_globals(function, images=images, labels=labels):
             losses = [
-                answer(function, model, optimizer, torch.arange(48)[comm.rank :: comm.size])
+                call_answer(function, model, optimizer, torch.arange(48)[comm.rank :: comm.size])
                 for _ in range(3)
             ]
         return losses, began, nn.utils.parameters_to_vector(model.parameters()).detach()
@@ -226,9 +222,9 @@ def _judge_step(losses, began, ended, due_losses, due):
             f"after three steps the parameters are {(ended - due).abs().max():.2g} away from the serial program's. "
             "Are the gradients set to zero in each step, before backward?"
         )
-    if not same([number(loss) or np.nan for loss in losses], due_losses, 1e-4):
+    if not is_same([as_number(loss) or np.nan for loss in losses], due_losses, 1e-4):
         raise CheckFailed(
-            f"the losses are {shown(losses)}; the mean over the ranks is {shown(due_losses)}. hvd.allreduce takes a mean."
+            f"the losses are {show(losses)}; the mean over the ranks is {show(due_losses)}. hvd.allreduce takes a mean."
         )
 
 
@@ -254,7 +250,7 @@ def accumulate(function):
 
     net.register_comm_hook(None, hook)
     rows = slice(dist.get_rank(), None, dist.get_world_size())
-    agree(lambda: answer(function, net, images[rows].to(device), labels[rows].to(device), 4))
+    agree(lambda: call_answer(function, net, images[rows].to(device), labels[rows].to(device), 4))
     gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in net.parameters()]
     agree(
         _judge_accumulated,
@@ -290,7 +286,7 @@ def _judge_accumulated(calls, seen, gradient, whole):
             )
         ]
         known += [(whole / 4, "That is a quarter of the mean: divide once only.")]
-        why = hint(
+        why = pick_hint(
             gradient, known, same=lambda one, value: np.allclose(one, value, rtol=1e-4, atol=1e-6)
         )
         raise CheckFailed(
@@ -323,7 +319,7 @@ def _judge_part(function, path, numbers, missing):
     comm, mine, refused = MPI.COMM_WORLD, np.full((2, 4), -1, dtype="float32"), False
     file = MPI.File.Open(comm, path, MPI.MODE_RDONLY)
     try:
-        with with_names(function, comm=comm, mine=mine):
+        with with_globals(function, comm=comm, mine=mine):
             function(file)
     except ValueError:
         refused = True

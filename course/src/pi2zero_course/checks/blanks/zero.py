@@ -5,9 +5,9 @@ from contextlib import suppress
 import numpy as np
 
 from pi2zero import costs
-from pi2zero_course.checks.blanks import blank
-from pi2zero_course.checks.blanks.compare import compare, shown
-from pi2zero_course.checks.framework.base import CheckFailed, answer
+from pi2zero_course.checks.framework.answers import CheckFailed, call_answer, speaking_of
+from pi2zero_course.checks.framework.task import Blank, blank, compare
+from pi2zero_course.checks.framework.values import show
 
 
 def _adam(
@@ -30,138 +30,116 @@ def _adam(
     below = (np.sqrt(v_hat) if root else v_hat) + eps
     if added == "inside":
         below = np.sqrt(v_hat + eps)
-    elif added == "early":  # as in Kingma and Ba's shorter form, whose eps is another one
+    elif added == "early":  # as in Kingma and Ba's shorter form, whose eps differs
         below = (np.sqrt(v) + eps) / np.sqrt(1 - beta2**t)
     w -= lr * m_hat / below
+
+
+def _after(step):
+    """step(w, gradient, m, v, t, ...) as a function of t and what follows it: {"w", "m", "v"} after it."""
+
+    def run(t, *others):
+        w, m, v = np.array([3.0, -2.0]), np.array([0.1, -0.2]), np.array([0.3, 0.4])
+        step(w, np.array([6.0, -400.0]), m, v, t, *others)
+        return {"w": w, "m": m, "v": v}
+
+    return speaking_of(step, run)
+
+
+def _mistaken(**options):
+    return _after(lambda *given: _adam(*given, **options))
+
+
+def _not_squared(w, gradient, m, v, t, *others):
+    _adam(w, gradient, m, v, t, *others)
+    v[:] = v - 0.001 * gradient**2 + 0.001 * gradient
+
+
+_ADAM_MISTAKES = {
+    "Nothing has changed: m[:] = ..., v[:] = ... and w -= ... work in place, m = ... does not.": _after(
+        lambda *given: None
+    ),
+    "w is right, but m and v are as before: m[:] = ... works in place, m = ... does not.": _after(
+        lambda w, gradient, m, v, *others: _adam(w, gradient, m.copy(), v.copy(), *others)
+    ),
+    "The bias correction is missing: divide m by 1 - beta1**t, v by 1 - beta2**t.": _mistaken(
+        corrected=False
+    ),
+    "Divide by the square root of v, the usual size of a gradient, not its square.": _mistaken(
+        root=False
+    ),
+    "v is a mean of squares: gradient**2.": _after(_not_squared),
+    "w goes uphill: subtract.": _mistaken(lr=-0.1),
+}
+_EPS_MISTAKES = {
+    "eps is added to the corrected root, sqrt(v_hat), not to sqrt(v).": _mistaken(added="early"),
+    "eps is added to the root of v_hat, not under the root.": _mistaken(added="inside"),
+}
 
 
 @blank
 def adam_step(function):
     """adam_step(w, gradient, m, v, t, lr=0.1, ...): one step of Adam, in place; t counts from 1."""
-
-    def after(step):
-        def run(t, *others):
-            w, m, v = np.array([3.0, -2.0]), np.array([0.1, -0.2]), np.array([0.3, 0.4])
-            step(w, np.array([6.0, -400.0]), m, v, t, *others)
-            return {"w": w, "m": m, "v": v}
-
-        run.__wrapped__ = step
-        return run
-
-    def mistaken(**options):
-        return after(lambda *given: _adam(*given, **options))
-
-    def squares(w, gradient, m, v, t, *others):
-        _adam(w, gradient, m, v, t, *others)
-        v[:] = v - 0.001 * gradient**2 + 0.001 * gradient
-
-    def only_w(w, gradient, m, v, t, *others):
-        _adam(w, gradient, m.copy(), v.copy(), t, *others)
-
-    def uphill(w, gradient, m, v, t, lr=0.1, *others):
-        _adam(w, gradient, m, v, t, -lr, *others)
-
-    mistakes = [
-        (
-            after(lambda *given: None),
-            "Nothing has changed: m[:] = ..., v[:] = ... and w -= ... work in place, m = ... does not.",
-        ),
-        (
-            after(only_w),
-            "w is right, but m and v are as before: m[:] = ... works in place, m = ... does not.",
-        ),
-        (
-            mistaken(corrected=False),
-            "The bias correction is missing: divide m by 1 - beta1**t, v by 1 - beta2**t.",
-        ),
-        (
-            mistaken(root=False),
-            "Divide by the square root of v, the usual size of a gradient, not its square.",
-        ),
-        (after(squares), "v is a mean of squares: gradient**2."),
-        (after(uphill), "w goes uphill: subtract."),
-    ]
-    compare(after(function), after(_adam), [(1,), (7,)], mistakes, tolerance=1e-9)
+    answer, reference = _after(function), _after(_adam)
+    compare(answer, reference, [(1,), (7,)], _ADAM_MISTAKES, tolerance=1e-9)
     numbers = {"lr": 0.1, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
     for name, other in {"lr": 0.5, "beta1": 0.5, "beta2": 0.9, "eps": 1.0}.items():
         given = (3, *(numbers | {name: other}).values())
-        why = f"{name} is an argument: it need not be {numbers[name]:g}."  # for all else was right up to here
-        asked = after(function)
-        known = [(asked, why)]
-        if name == "eps":
-            known.insert(
-                0,
-                (
-                    mistaken(added="inside"),
-                    "eps is added to the root of v_hat, not under the root.",
-                ),
-            )
-            known.insert(
-                0,
-                (
-                    mistaken(added="early"),
-                    "eps is added to the corrected root, sqrt(v_hat), not to sqrt(v).",
-                ),
-            )
-        compare(asked, after(_adam), [given], known, tolerance=1e-9)
+        # All else was right up to here.
+        argument = {f"{name} is an argument: it need not be {numbers[name]:g}.": answer}
+        mistakes = (_EPS_MISTAKES if name == "eps" else {}) | argument
+        compare(answer, reference, [given], mistakes, tolerance=1e-9)
     return "Parameters and both moments are Adam's, in steps 1 and 7."
 
 
-@blank
-def bytes_on_a_rank(function):
-    """bytes_on_a_rank(psi, n, stage) -> bytes of parameters, gradients and optimizer on one rank."""
-
-    def right(psi, n, stage):
-        return float(costs.zero_total(psi, n, stage))
-
-    mistakes = [
-        (
-            lambda psi, n, stage: 16 * psi / (n if stage else 1),
-            "Each stage divides one thing more: 1 the optimizer's 12 bytes, 2 the gradients, 3 the parameters.",
-        ),
-        (lambda psi, n, stage: 16.0 * psi, "Nothing is divided by n."),
-        (lambda psi, n, stage: right(psi, n, max(stage - 1, 0)), "That is one stage less."),
-        (lambda psi, n, stage: right(psi, n, stage) / 1e9, "That is in GB; bytes are due."),
-        (
-            lambda psi, n, stage: right(psi, n, stage) - 8 * psi / (n if stage else 1),
-            "The optimizer has 12 bytes: master copy, m and v, 4 each.",
-        ),
-        (
-            lambda psi, n, stage: right(psi, n, stage) - 4 * psi / (n if stage else 1),
-            "The optimizer has 12 bytes: master copy, m and v, 4 each.",
-        ),
-        (
-            lambda psi, n, stage: right(psi, n, stage) * (n if stage else 1),
-            "That is on all ranks together.",
-        ),
-    ]
-    cases = [(7.5e9, 64, stage) for stage in (2, 3, 1, 0)] + [(60.5e6, 1, 3), (1e6, 4, 2)]
-    compare(function, right, cases, mistakes)
-    return "It agrees with the paper's formula at every stage, and with one rank."
+def _zero_total(psi, n, stage):
+    return float(costs.zero_total(psi, n, stage))
 
 
-@blank
-def one_way_seconds(function):
-    """one_way_seconds(parameters, lanes=16) -> s for 2 bytes a parameter over PCIe 3.0."""
-
-    def right(parameters, lanes=16):
-        return 2 * parameters / (lanes * 8e9 * 128 / 130 / 8)
-
-    mistakes = [
-        (lambda p, lanes=16: right(p, lanes) / 8, "8 Gbit/s are 1 GB/s: divide by 8 bits a byte."),
-        (
-            lambda p, lanes=16: right(p, lanes) * 128 / 130,
-            "Of 130 bits on the link only 128 are data.",
+# bytes_on_a_rank(psi, n, stage) -> bytes of parameters, gradients and optimizer on one rank
+bytes_on_a_rank = Blank(
+    name="bytes_on_a_rank",
+    reference=_zero_total,
+    cases=[(7.5e9, 64, stage) for stage in (2, 3, 1, 0)] + [(60.5e6, 1, 3), (1e6, 4, 2)],
+    mistakes={
+        "Each stage divides one thing more: 1 the optimizer's 12 bytes, 2 the gradients, 3 the parameters.": (
+            lambda psi, n, stage: 16 * psi / (n if stage else 1)
         ),
-        (
-            lambda p, lanes=16: right(p, lanes) * (128 / 130) ** 2,
-            "128 of 130 bits are data: the link is slower by that, not faster.",
+        "Nothing is divided by n.": lambda psi, n, stage: 16.0 * psi,
+        "That is one stage less.": lambda psi, n, stage: _zero_total(psi, n, max(stage - 1, 0)),
+        "That is in GB; bytes are due.": 1e-9,
+        "The optimizer has 12 bytes: master copy, m and v, 4 each. One of the three is there.": (
+            lambda psi, n, stage: _zero_total(psi, n, stage) - 8 * psi / (n if stage else 1)
         ),
-        (lambda p, lanes=16: right(p, lanes) / 2, "Each parameter has 2 bytes."),
-        (lambda p, lanes=16: right(p, 1), "The lanes carry at the same time."),
-    ]
-    compare(function, right, [(13e9,), (1e9, 4)], mistakes)
-    return "It is bytes over bytes a second, 128 of 130 bits being data."
+        "The optimizer has 12 bytes: master copy, m and v, 4 each. Two of the three are there.": (
+            lambda psi, n, stage: _zero_total(psi, n, stage) - 4 * psi / (n if stage else 1)
+        ),
+        "That is on all ranks together.": (
+            lambda psi, n, stage: _zero_total(psi, n, stage) * (n if stage else 1)
+        ),
+    },
+    verified="It agrees with the paper's formula at every stage, and with one rank.",
+)
+
+
+def _one_way_seconds(parameters, lanes=16):
+    return 2 * parameters / (lanes * 8e9 * 128 / 130 / 8)
+
+
+# one_way_seconds(parameters, lanes=16) -> s for 2 bytes per parameter over PCIe 3.0
+one_way_seconds = Blank(
+    name="one_way_seconds",
+    reference=_one_way_seconds,
+    cases=[(13e9,), (1e9, 4)],
+    mistakes={
+        "8 Gbit/s are 1 GB/s: divide by 8 bits per byte.": 1 / 8,
+        "Of 130 bits on the link only 128 are data.": 128 / 130,
+        "128 of 130 bits are data: the link is slower by that, not faster.": (128 / 130) ** 2,
+        "Each parameter has 2 bytes.": 1 / 2,
+        "The lanes carry at the same time.": lambda p, lanes=16: _one_way_seconds(p, 1),
+    },
+    verified="It is bytes over bytes per second, 128 of 130 bits being data.",
+)
 
 
 @blank
@@ -170,17 +148,17 @@ def first_fit(function):
 
     def run(cells, size, kind):
         memory, place = np.array(cells), None
-        with suppress(MemoryError):  # where there is a gap, the memory tells
+        with suppress(MemoryError):  # where there is a gap, the memory shows
             place = function(memory, size, kind)
         return memory, place
 
-    run.__wrapped__ = function
+    speaking_of(function, run)
     for cells, size, at in (
         ([0, 1, 0, 0, 2, 0, 0, 0], 2, 2),
         ([1, 1, 0, 0, 0], 3, 2),
         ([0, 0, 1, 0], 1, 0),
     ):
-        memory, place = answer(run, cells, size, 3)
+        memory, place = call_answer(run, cells, size, 3)
         due = np.array(cells)
         due[at : at + size] = 3
         if not np.array_equal(memory, due):
@@ -190,7 +168,7 @@ def first_fit(function):
             )
         if not isinstance(place, slice) or (place.start, place.stop) != (at, at + size):
             raise CheckFailed(
-                f"{size} cells in {cells}: it returned {shown(place)}, not slice({at}, {at + size}), for freeing them later."
+                f"{size} cells in {cells}: it returned {show(place)}, not slice({at}, {at + size}), for freeing them later."
             )
     try:
         function(np.array([0, 0, 1, 0, 0]), 3, 3)
@@ -205,119 +183,98 @@ def first_fit(function):
     )
 
 
-@blank
-def activation_bytes(function):
-    """activation_bytes(tokens, h, layers, words, each=4) -> bytes that forward saves."""
-
-    def right(tokens, h, layers, words, each=4):
-        return each * tokens * (16 * h * layers + words)
-
-    mistakes = [
-        (
-            lambda t, h, n, w, each=4: each * t * 16 * h * n,
-            "The logits are missing: one value for each word, for each token.",
-        ),
-        (
-            lambda t, h, n, w, each=4: each * t * n * (16 * h + w),
-            "There is one table of logits, at the end, not one a layer.",
-        ),
-        (lambda t, h, n, w, each=4: each * t * (16 * h + w), "Each layer saves its 16 h."),
-        (
-            lambda t, h, n, w, each=4: each * (16 * h * n * t + w),
-            "Each token has logits of its own.",
-        ),
-        (
-            lambda t, h, n, w, each=4: right(t, h, n, w, 1),
-            "Those are values; multiply by `each`, the bytes of one.",
-        ),
-        (
-            lambda t, h, n, w, each=4: right(t, h, n, w, 4),
-            "`each` says how many bytes a value has; it is not always 4.",
-        ),
-    ]
-    compare(
-        function, right, [(256, 256, 1, 1024), (256, 256, 4, 8192), (100, 64, 2, 50, 2)], mistakes
-    )
-    return "Both grow with the tokens; the logits do not care how many layers there are."
+def _activation_bytes(tokens, h, layers, words, each=4):
+    return each * tokens * (16 * h * layers + words)
 
 
-@blank
-def mfu(function):
-    """mfu(parameters, tokens, seconds, peak) -> the operations that the model needs, as a share of what the processor can do."""
-
-    def right(parameters, tokens, seconds, peak):
-        return 6 * parameters * tokens / seconds / peak
-
-    mistakes = [
-        (
-            lambda p, t, s, peak: right(p, t, s, peak) / 3,
-            "That is forward alone: backward takes 4 more, 6 in all.",
+# activation_bytes(tokens, h, layers, words, each=4) -> bytes that forward saves
+activation_bytes = Blank(
+    name="activation_bytes",
+    reference=_activation_bytes,
+    cases=[(256, 256, 1, 1024), (256, 256, 4, 8192), (100, 64, 2, 50, 2)],
+    mistakes={
+        "The logits are missing: one value for each word, for each token.": (
+            lambda t, h, n, w, each=4: each * t * 16 * h * n
         ),
-        (
-            lambda p, t, s, peak: right(p, t, s, peak) / 1.5,
-            "That is backward alone: forward takes 2 more, 6 in all.",
+        "There is one table of logits, at the end, not one per layer.": (
+            lambda t, h, n, w, each=4: each * t * n * (16 * h + w)
         ),
-        (
-            lambda p, t, s, peak: right(p, t, s, peak) * 8 / 6,
-            "Recomputed operations do not count: the model needs 6.",
+        "Each layer saves its 16 h.": lambda t, h, n, w, each=4: each * t * (16 * h + w),
+        "Each token has logits of its own.": (
+            lambda t, h, n, w, each=4: each * (16 * h * n * t + w)
         ),
-        (
-            lambda p, t, s, peak: right(p, t, s, 1),
-            "Those are operations a second: divide by `peak`.",
+        "Those are values; multiply by `each`, the bytes of one.": (
+            lambda t, h, n, w, each=4: _activation_bytes(t, h, n, w, 1)
         ),
-        (
-            lambda p, t, s, peak: right(p, t, 1, peak),
-            "`peak` is a second's: divide by the seconds, too.",
+        "`each` says how many bytes a value has; it is not always 4.": (
+            lambda t, h, n, w, each=4: _activation_bytes(t, h, n, w, 4)
         ),
-        (
-            lambda p, t, s, peak: 1 / right(p, t, s, peak),
-            "It is upside down: what is needed over what could be done.",
-        ),
-        (lambda p, t, s, peak: 100 * right(p, t, s, peak), "That is in percent; a share is due."),
-    ]
-    compare(function, right, [(2e6, 256, 0.5, 1e10), (7e9, 8192, 2.0, 4e14)], mistakes)
-    return "What the model needs, over what the processor could have done meanwhile."
+    },
+    verified="Both grow with the tokens; the logits do not care how many layers there are.",
+)
 
 
-@blank
-def held(function):
-    """held(psi, hosts, g) -> bytes on a rank at stage 3, with hpZ and with HSDP."""
+def _mfu(parameters, tokens, seconds, peak):
+    return 6 * parameters * tokens / seconds / peak
 
-    def right(psi, hosts, g, copy=2.0):
-        stage3 = 16 * psi / (hosts * g)
-        return stage3, stage3 + copy * psi / g, 16 * psi / g
 
-    def with_copy(psi, hosts, g, among):
-        stage3, _, hsdp = right(psi, hosts, g)
-        return stage3, stage3 + 2 * psi / among, hsdp
+# mfu(parameters, tokens, seconds, peak) -> the operations that the model needs, as a share of what the processor can do
+mfu = Blank(
+    name="mfu",
+    reference=_mfu,
+    cases=[(2e6, 256, 0.5, 1e10), (7e9, 8192, 2.0, 4e14)],
+    mistakes={
+        "That is forward alone: backward takes 4 more, 6 in all.": 1 / 3,
+        "That is backward alone: forward takes 2 more, 6 in all.": 2 / 3,
+        "Recomputed operations do not count: the model needs 6.": 8 / 6,
+        "Those are operations per second: divide by `peak`.": lambda p, t, s, peak: _mfu(
+            p, t, s, 1
+        ),
+        "`peak` is per second: divide by the seconds, too.": lambda p, t, s, peak: _mfu(
+            p, t, 1, peak
+        ),
+        "It is upside down: what is needed over what could be done.": (
+            lambda p, t, s, peak: 1 / _mfu(p, t, s, peak)
+        ),
+        "That is in percent; a share is due.": 100,
+    },
+    verified="What the model needs, over what the processor could have done meanwhile.",
+)
 
-    mistakes = [
-        (
-            lambda p, h, g: with_copy(p, h, g, h * g),
-            "hpZ deals its copy out inside each host: among g ranks, not among all.",
+
+def _held(psi, hosts, g, copy=2.0):
+    stage3 = 16 * psi / (hosts * g)
+    return stage3, stage3 + copy * psi / g, 16 * psi / g
+
+
+# held(psi, hosts, g) -> bytes on a rank at stage 3, with hpZ and with HSDP
+held = Blank(
+    name="held",
+    reference=_held,
+    cases=[(40e9, 2, 4), (7e9, 3, 8)],
+    mistakes={
+        "hpZ partitions its copy inside each host: among g ranks, not among all.": (
+            lambda psi, hosts, g: _held(psi, hosts, g, copy=2 / hosts)
         ),
-        (
-            lambda p, h, g: with_copy(p, h, g, 1),
-            "hpZ's copy is dealt out, too: among the g ranks of a host.",
+        "hpZ's copy is partitioned, too: among the g ranks of a host.": (
+            lambda psi, hosts, g: _held(psi, hosts, g, copy=2 * g)
         ),
-        (
-            lambda p, h, g: right(p, h, g, copy=16),
-            "hpZ's copy is of the parameters alone, 2 bytes each.",
+        "hpZ's copy is of the parameters alone, 2 bytes each.": (
+            lambda psi, hosts, g: _held(psi, hosts, g, copy=16)
         ),
-        (lambda p, h, g: right(p, h, g, copy=4), "hpZ's copy has 2 bytes a parameter."),
-        (
-            lambda p, h, g: (right(p, h, g)[0], 2 * p / g, 16 * p / g),
-            "hpZ's copy comes on top of what stage 3 holds.",
+        "hpZ's copy has 2 bytes per parameter.": (
+            lambda psi, hosts, g: _held(psi, hosts, g, copy=4)
         ),
-        (
-            lambda p, h, g: (*right(p, h, g)[:2], 16 * p / (h * g)),
-            "HSDP deals out inside a host only: among g ranks.",
+        "hpZ's copy comes on top of what stage 3 holds.": (
+            lambda psi, hosts, g: (16 * psi / (hosts * g), 2 * psi / g, 16 * psi / g)
         ),
-        (
-            lambda p, h, g: (*right(p, h, g)[:2], 16 * p / h),
-            "HSDP deals out among the ranks of a host, not among the hosts.",
+        "HSDP partitions inside a host only: among g ranks.": (
+            lambda psi, hosts, g: (*_held(psi, hosts, g)[:2], 16 * psi / (hosts * g))
         ),
-        (lambda p, h, g: right(p, h, g)[::-1], "Stage 3 first, then hpZ, then HSDP."),
-    ]
-    compare(function, right, [(40e9, 2, 4), (7e9, 3, 8)], mistakes)
-    return "Stage 3 holds least; hpZ pays with a copy, HSDP with all of it for each host."
+        "HSDP partitions among the ranks of a host, not among the hosts.": (
+            lambda psi, hosts, g: (*_held(psi, hosts, g)[:2], 16 * psi / hosts)
+        ),
+        "Stage 3 first, then hpZ, then HSDP.": lambda psi, hosts, g: _held(psi, hosts, g)[::-1],
+    },
+    verified="Stage 3 holds least; hpZ pays with a copy, HSDP with all of it for each host.",
+)

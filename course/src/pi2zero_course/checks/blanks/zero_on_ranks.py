@@ -7,11 +7,15 @@ from mpi4py import MPI
 from torch import nn
 
 from pi2zero import ranks
-from pi2zero_course.checks.blanks import blank
-from pi2zero_course.checks.blanks.compare import same, shown
-from pi2zero_course.checks.blanks.names import with_names
 from pi2zero_course.checks.framework.agree import agree
-from pi2zero_course.checks.framework.base import CheckFailed, answer, hint
+from pi2zero_course.checks.framework.answers import (
+    CheckFailed,
+    call_answer,
+    globals_of,
+    with_globals,
+)
+from pi2zero_course.checks.framework.task import blank
+from pi2zero_course.checks.framework.values import is_same, pick_hint, show
 
 STEPS = 3
 
@@ -20,7 +24,7 @@ STEPS = 3
 def zero1_step(function):
     """zero1_step(): one step of stage 1 with the notebook's net, flat, mine and adam; the gradients are in net."""
     comm = MPI.COMM_WORLD
-    device = function.__globals__["flat"].device
+    device = globals_of(function)["flat"].device
     reports = comm.allgather(agree(_three_steps, function, device))
     alone = _alone()
     for report in reports:
@@ -83,8 +87,8 @@ def _three_steps(function, device):
         F.cross_entropy(net(images), labels).backward()
         own = torch.cat([p.grad.flatten() for p in net.parameters()])
         own = F.pad(own, (0, flat.numel() - own.numel())).cpu().numpy().copy()
-        with with_names(function, net=net, flat=flat, mine=mine, adam=adam):
-            answer(function)
+        with with_globals(function, net=net, flat=flat, mine=mine, adam=adam):
+            call_answer(function)
         used = noted[0] if noted else mine.grad
         stepped = None if used is None else used.cpu().numpy().copy()
         firsts = firsts or {"own": own, "stepped": stepped}
@@ -109,7 +113,7 @@ def _judge_gradient(reports):
         due = np.split(total, len(reports))[rank] / len(reports)
         if mine is None or mine.shape != due.shape:
             raise CheckFailed(
-                f"rank {rank}: mine.grad is {shown(mine)}; it has to be the mean gradient of this rank's {due.size} values."
+                f"rank {rank}: mine.grad is {show(mine)}; it has to be the mean gradient of this rank's {due.size} values."
             )
         if np.allclose(mine, due, rtol=1e-4, atol=1e-7):
             continue
@@ -124,7 +128,7 @@ def _judge_gradient(reports):
                 "That is its own gradient, divided: reduce_scatter adds up the ranks'.",
             ),
         ]
-        why = hint(
+        why = pick_hint(
             mine, known, same=lambda one, value: np.allclose(one, value, rtol=1e-4, atol=1e-7)
         )
         raise CheckFailed(
@@ -135,7 +139,7 @@ def _judge_gradient(reports):
 @blank
 def compress(function):
     """compress(v, error, feedback=1) -> (the message of v + error, what it leaves out times feedback)."""
-    space = function.__globals__
+    space = globals_of(function)
     pack, unpack = space["pack"], space["unpack"]
     v, error = torch.tensor(
         [[3.0, -1.0, 0.5, -0.5], [0.25, 0.5, -1.0, 0.0]], device=ranks.join().device
@@ -145,9 +149,9 @@ def compress(function):
         return unpack(message, 4).cpu()
 
     for feedback in (1, 0):
-        result = answer(function, v, error, feedback)
+        result = call_answer(function, v, error, feedback)
         if not isinstance(result, tuple | list) or len(result) != 2:
-            raise CheckFailed(f"compress returned {shown(result)}; (message, error) is due.")
+            raise CheckFailed(f"compress returned {show(result)}; (message, error) is due.")
         message, left = result
         u = (v + error).cpu()
         due = pack(v + error)
@@ -165,12 +169,12 @@ def compress(function):
                 )
             ]
             known += [(said(pack(v - error)), "The error is added, not subtracted.")]
-            why = hint(said(message), known, same=same)
+            why = pick_hint(said(message), known, same=is_same)
             raise CheckFailed(
-                f"the message says {shown(said(message).tolist())}; it has to say {shown(said(due).tolist())}.\n{why}"
+                f"the message says {show(said(message).tolist())}; it has to say {show(said(due).tolist())}.\n{why}"
             )
         rest = feedback * (u - said(due))
-        if same(torch.as_tensor(left).cpu() * torch.ones(4), rest * torch.ones(4), 1e-5):
+        if is_same(torch.as_tensor(left).cpu() * torch.ones(4), rest * torch.ones(4), 1e-5):
             continue
         known = [
             (v.cpu() - said(due), "What is left out is that of v + error, not of v."),
@@ -179,10 +183,10 @@ def compress(function):
             (u, "Subtract what the message says, unpack(message, len(u))."),
         ]
         numbers = torch.as_tensor(left).tolist()
-        why = hint(
-            torch.as_tensor(left).cpu(), known, same=lambda one, value: same(one, value, 1e-5)
+        why = pick_hint(
+            torch.as_tensor(left).cpu(), known, same=lambda one, value: is_same(one, value, 1e-5)
         )
         raise CheckFailed(
-            f"with feedback {feedback}, the error is {shown(numbers)}; it has to be {shown(rest.tolist())}.\n{why}"
+            f"with feedback {feedback}, the error is {show(numbers)}; it has to be {show(rest.tolist())}.\n{why}"
         )
     return "What a message leaves out is added to the next, or with feedback 0 forgotten."

@@ -15,18 +15,12 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from pi2zero.mpi import name_ranks
-from pi2zero_course.checks.framework.agree import agree, failure, ranks_needed, unsendable
-from pi2zero_course.checks.framework.base import (
-    CheckFailed,
-    answer,
-    hint,
-    listed,
-    name_of,
-    named,
-    task,
-)
-from pi2zero_course.checks.framework.collective import on_ranks
-from pi2zero_course.checks.framework.torch_watch import on_torch_ranks
+from pi2zero_course.checks.framework.agree import agree, merge_errors, pickling_error, require_ranks
+from pi2zero_course.checks.framework.answers import CheckFailed, call_answer, name_of
+from pi2zero_course.checks.framework.on_ranks import OnRanks
+from pi2zero_course.checks.framework.task import lab_task, say
+from pi2zero_course.checks.framework.torch_comm import on_torch_ranks
+from pi2zero_course.checks.framework.values import join_words, pick_hint
 
 TOLERANCE = 1e-5  # of a parameter, in float32; a sum in another order is off by 1e-7
 BATCH, STEPS = 24, 4  # 24 is divisible by 1, 2, 3, 4 and 6 ranks
@@ -188,7 +182,7 @@ def _why(size, mine, data):
         serial(model, data, gradient_times=times)
         return size > 1 and np.abs(weights(model) - mine).max() < TOLERANCE
 
-    if text := hint(mine, known, same=gives):
+    if text := pick_hint(mine, known, same=gives):
         return text
     if np.array_equal(weights(Seen(seed=100)), mine):
         return "They are as they were before: is optimizer.step() called?"
@@ -199,29 +193,29 @@ def _few(losses):
     return ", ".join(f"{loss:.4f}" for loss in losses)
 
 
-@task(1)
-def task1(by_hand):
+@lab_task(3, 1)
+def by_hand(function):
     """by_hand(comm, model, batches) -> losses; model is trained in place as by the serial program."""
+    with_own_gradients = set()  # numbers of ranks on which each rank stepped with its own gradient
 
-    own_gradients = set()  # of how many ranks each stepped with its own
-
-    def run(comm, model, data):
+    def call(function, comm, model, data):
         with gradients_of_steps() as used:
-            losses = by_hand(comm, model, data)
+            losses = function(comm, model, data)
         return report_of(model) | {"losses": losses, "used": used}
 
-    def judge(size, reports):
-        _judge(size, reports)
+    def judge(reports):
+        _judge(len(reports), reports)
         if len({tuple(report["used"]) for report in reports}) > 1:
-            own_gradients.add(size)
+            with_own_gradients.add(len(reports))
 
-    sizes = on_ranks(
-        named(by_hand, run), lambda rank, size: (Seen(seed=100 + rank), batches()), judge
+    run = OnRanks(
+        arguments=lambda rank, size: (Seen(seed=100 + rank), batches()), judge=judge, call=call
     )
+    sizes = run(function, [()])
     also = " But each rank stepped with its own gradient, and you averaged the parameters: equal for SGD, wrong with Adam."
     return (
-        f"Parameters as the serial program's to {TOLERANCE:g}, equal bit by bit on all ranks; tried with {listed(sizes)} ranks."
-        + also * bool(own_gradients)
+        f"Parameters as the serial program's to {TOLERANCE:g}, equal bit by bit on all ranks; tried with {join_words(sizes)} ranks."
+        + also * bool(with_own_gradients)
     )
 
 
@@ -246,55 +240,55 @@ def gradients_of_steps():
         handle.remove()
 
 
-def _in_the_world(function, run):
-    """Run an answer on all ranks as they are, by run(function, model); the same outcome on all of them."""
+def _in_the_world(name, losses_of):
+    """Run an answer on all ranks as they are: losses_of(model) on this rank. What was verified."""
     comm, model = MPI.COMM_WORLD, Seen(seed=100 + MPI.COMM_WORLD.rank)
-    ranks_needed(2)
+    require_ranks(2)
     if BATCH % comm.size:
         raise CheckFailed(
             f"This check's batch of {BATCH} does not divide by {comm.size} ranks. Take 2, 3, 4 or 6."
         )
-    losses = run(function, model)
+    losses = losses_of(model)
     _judge(comm.size, comm.allgather({"losses": losses} | report_of(model)))
+    return f"{name} on {comm.size} ranks: parameters as the serial program's to {TOLERANCE:g}, equal on all ranks."
 
 
-def _with_horovod(function, model):
-    """The losses that an answer returns here. Horovod's calls are not watched: agree tells of a rank that does not come."""
-    losses = agree(lambda: answer(function, model, batches()))
-    if wrong := failure(MPI.COMM_WORLD.allgather(unsendable(losses, name_of(function)))):
-        raise wrong
-    return losses
-
-
-def _with_torch(function, model):
-    return on_torch_ranks(lambda comm: function(model, batches()), function)[MPI.COMM_WORLD.rank]
-
-
-def task2(with_horovod):
+def with_horovod(function):
     """with_horovod(model, batches) -> losses. Without Horovod on the ranks, it says so and lets the learner go on."""
     try:
         import horovod.torch
     except ImportError as error:
-        if MPI.COMM_WORLD.rank == 0:
-            print(
-                f"Task 2 needs Horovod, which is not here ({error}). `make horovod` builds it. Go on with task 3."
-            )
+        say(
+            f"Task 2 needs Horovod, which is not here ({error}). `make horovod` builds it. Go on with task 3."
+        )
         return
     horovod.torch.init()
     try:
-        _task2(with_horovod)
+        _with_horovod(function)
     finally:
         horovod.torch.shutdown()  # its thread polls, and the next tasks need the cores
 
 
-@task(2)
-def _task2(with_horovod):
-    _in_the_world(with_horovod, _with_horovod)
-    return f"Horovod on {MPI.COMM_WORLD.size} ranks: parameters as the serial program's to {TOLERANCE:g}, equal on all ranks."
+@lab_task(3, 2)
+def _with_horovod(function):
+    def losses_of(model):
+        # Horovod's calls are not watched: agree tells of a rank that does not come.
+        losses = agree(call_answer, function, model, batches())
+        if wrong := merge_errors(
+            MPI.COMM_WORLD.allgather(pickling_error(losses, name_of(function)))
+        ):
+            raise wrong
+        return losses
+
+    return _in_the_world("Horovod", losses_of)
 
 
-@task(3)
-def task3(with_ddp):
+@lab_task(3, 3)
+def with_ddp(function):
     """with_ddp(model, batches) -> losses."""
-    _in_the_world(with_ddp, _with_torch)
-    return f"DDP on {MPI.COMM_WORLD.size} ranks: parameters as the serial program's to {TOLERANCE:g}, equal on all ranks."
+
+    def losses_of(model):
+        every = on_torch_ranks(lambda comm: function(model, batches()), function)
+        return every[MPI.COMM_WORLD.rank]
+
+    return _in_the_world("DDP", losses_of)

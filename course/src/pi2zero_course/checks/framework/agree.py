@@ -7,7 +7,7 @@ from mpi4py import MPI
 
 from pi2zero.mpi import name_ranks
 from pi2zero.ranks import raise_on_all
-from pi2zero_course.checks.framework.base import CheckFailed, TaskNotDone
+from pi2zero_course.checks.framework.answers import CheckFailed, TaskNotDone
 
 PATIENCE = 5  # s that the other ranks get, before one tells alone what failed on it
 
@@ -16,14 +16,14 @@ def agree(part, *args):
     """Call part(*args) on all ranks. Returns what it returns here, or raises the same exception on all of them."""
 
     def allgather(error):
-        with _said_if_nobody_comes(error):
+        with _print_if_alone(error):
             return MPI.COMM_WORLD.allgather(error)
 
-    return raise_on_all(lambda: part(*args), (CheckFailed, TaskNotDone), allgather, failure)
+    return raise_on_all(lambda: part(*args), (CheckFailed, TaskNotDone), allgather, merge_errors)
 
 
 @contextmanager
-def _said_if_nobody_comes(error):
+def _print_if_alone(error):
     """What failed here is told also if the others never come: they may wait for this rank in a call that is not watched."""
     rank = MPI.COMM_WORLD.rank
     late = Timer(
@@ -45,7 +45,7 @@ def agree_on(value, what: str) -> None:
         raise CheckFailed(f"the ranks have different {what}. All ranks need the same.")
 
 
-def failure(errors) -> Exception | None:
+def merge_errors(errors) -> Exception | None:
     """One exception for all, from how each rank's part failed, by rank (None: it did not). TaskNotDone goes first."""
     groups = {}
     for rank, error in enumerate(errors):
@@ -60,7 +60,7 @@ def failure(errors) -> Exception | None:
     return CheckFailed("\n".join(f"{name_ranks(ranks)}: {text}" for text, ranks in groups.items()))
 
 
-def unsendable(result, name: str) -> CheckFailed | None:
+def pickling_error(result, name: str) -> CheckFailed | None:
     """What to say if a rank cannot send what an answer returned to the others, to be looked at; name: the answer's."""
     try:
         MPI.pickle.dumps(result)
@@ -73,12 +73,12 @@ def unsendable(result, name: str) -> CheckFailed | None:
     return None
 
 
-def parted(states, before="") -> Exception | None:
+def divergence_error(states, before="") -> Exception | None:
     """How the ranks parted, as an exception that tells the learner; None if all have returned.
 
     states: (kind, text) by rank; kind: "returned", "calls", "waits" or "raised". before: what went well before that.
     """
-    if wrong := failure([text if kind == "raised" else None for kind, text in states]):
+    if wrong := merge_errors([text if kind == "raised" else None for kind, text in states]):
         return wrong
     groups = {}
     for rank, state in enumerate(states):
@@ -101,7 +101,7 @@ def parted(states, before="") -> Exception | None:
     return CheckFailed(f"this would hang. {story[0].upper()}{story[1:]}.\n{ends}")
 
 
-def ranks_needed(fewest: int) -> None:
+def require_ranks(fewest: int) -> None:
     """Raise CheckFailed if there are fewer ranks."""
     world = MPI.COMM_WORLD.size
     if world < fewest:

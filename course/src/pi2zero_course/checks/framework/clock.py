@@ -31,12 +31,12 @@ class Clock:
     def __init__(self):
         self._runs, self._since = False, None
         self._before = NOTHING  # what was spent up to the last pause
-        self._rang = 0
+        self._alarms = 0
 
     def run(self, function, args):
         """function(*args)."""
-        before = signal.signal(signal.SIGALRM, self._ring)
-        self._runs, self._rang = True, 0
+        before = signal.signal(signal.SIGALRM, self._on_alarm)
+        self._runs, self._alarms = True, 0
         self.refill()
         try:
             return _within(function, args)
@@ -65,7 +65,7 @@ class Clock:
         """After a pause."""
         if self._runs:
             self._since = _now()
-            self._wind()
+            self._arm()
 
     def refill(self) -> None:
         """Give the answer all of its time once more."""
@@ -74,7 +74,7 @@ class Clock:
             self.go_on()
 
     @property
-    def over(self) -> str:
+    def time_up_message(self) -> str:
         """What to say if the time is over, else an empty text."""
         computed, queued, passed = self._spent()
         if computed >= SECONDS:
@@ -94,7 +94,7 @@ class Clock:
             for before, now, since in zip(self._before, _now(), self._since, strict=True)
         )
 
-    def _wind(self) -> None:
+    def _arm(self) -> None:
         """Ring when the time could be over at the earliest: nobody computes for longer than time passes."""
         computed, _, passed = self._spent()
         left = [SECONDS - computed, WALL - passed]
@@ -103,16 +103,16 @@ class Clock:
             max(0.05, min((seconds for seconds in left if seconds > 0), default=0)),
         )
 
-    def _ring(self, signum, frame):
+    def _on_alarm(self, signum, frame):
         if self._since is None or not _is_within(frame):
             return
-        if not self.over:
-            self._wind()
+        if not self.time_up_message:
+            self._arm()
             return
-        self._rang += 1
+        self._alarms += 1
         signal.setitimer(signal.ITIMER_REAL, AGAIN)
-        time_up = TimeUp(self.over)
-        if self._rang == 1:
+        time_up = TimeUp(self.time_up_message)
+        if self._alarms == 1:
             raise time_up
         # A bare `except:` in a loop has swallowed it. Ring again at the next step, behind that except, and so on until the answer
         # is left. Python looks for signals after each call that it makes itself, so `map` makes this one: none is between it

@@ -7,8 +7,8 @@ import time
 import numpy as np
 from mpi4py import MPI
 
-from pi2zero_course.checks.framework.agree import failure, unsendable
-from pi2zero_course.checks.framework.base import CheckFailed, TaskNotDone, answer, name_of
+from pi2zero_course.checks.framework.agree import merge_errors, pickling_error
+from pi2zero_course.checks.framework.answers import CheckFailed, TaskNotDone, call_answer, name_of
 from pi2zero_course.checks.framework.clock import clock
 from pi2zero_course.checks.framework.requests import Request, requests_that_end
 from pi2zero_course.checks.framework.waiting import Stuck, Waiting
@@ -49,13 +49,13 @@ class Messages(MPI.Intracomm):
         self.name = name_of(function)
         try:
             with requests_that_end():
-                return answer(function, self, *args), "returned", ""
+                return call_answer(function, self, *args), "returned", ""
         except Stuck as stuck:
             return None, "waits", str(stuck)
         except (CheckFailed, TaskNotDone) as error:
             return None, "raised", error
 
-    def states(self, kind, text) -> list:
+    def gather_states(self, kind, text) -> list:
         """What all ranks do, once all have come here; a rank that waits in vain meanwhile comes as well."""
         here = self.side.Ibarrier()
         try:
@@ -63,7 +63,7 @@ class Messages(MPI.Intracomm):
         except Stuck:
             here.Wait()
         states = self.side.allgather((kind, text))
-        self.waiting.in_vain = any(kind == "waits" for kind, _ in states)
+        self.waiting.deadlocked = any(kind == "waits" for kind, _ in states)
         return states
 
     def Isend(self, buf, dest, tag=0):
@@ -209,10 +209,10 @@ class Messages(MPI.Intracomm):
 
     def refuse_unsendable(self, result) -> None:
         """Raise CheckFailed on all ranks if what the answer returned on one of them cannot be sent to the others."""
-        if wrong := failure(self.side.allgather(unsendable(result, self.name))):
+        if wrong := merge_errors(self.side.allgather(pickling_error(result, self.name))):
             raise wrong
 
-    def begun_sends(self) -> int:
+    def count_begun_sends(self) -> int:
         """Sends that this rank has begun, and of which it has not seen the end."""
         return sum(
             request != MPI.REQUEST_NULL and request.nbytes is None for request in self._pending

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from mpi4py import MPI
 
-from pi2zero_course.checks.framework.base import CheckFailed
+from pi2zero_course.checks.framework.answers import CheckFailed
 from pi2zero_course.checks.framework.clock import clock
 
 

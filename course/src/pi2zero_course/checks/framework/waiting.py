@@ -26,7 +26,7 @@ class Waiting:
         self._comm = comm.Dup()  # apart from the answer's own traffic
         self._mine, self._all, self._last = np.zeros(1, int), np.zeros(comm.size, int), None
         self._round, self._posted, self._alike, self._next = None, 0, 0, 0.0
-        self.in_vain = False
+        self.deadlocked = False
 
     def until(self, done, what=""):
         """Poll done() until it is true, and return that. Raises Stuck(what) on all ranks that wait if none can get on.
@@ -35,14 +35,14 @@ class Waiting:
         """
         self._next = time.monotonic() + PAUSE
         while not (value := done()):
-            if self.in_vain or self._found_in_vain():
-                self.in_vain, self._alike = True, 0
+            if self.deadlocked or self._detect_deadlock():
+                self.deadlocked, self._alike = True, 0
                 raise Stuck(what() if callable(what) else what)
             time.sleep(0.0002)  # not a loop of polls: ranks share the cores
         self._mine += 1
         return value
 
-    def _found_in_vain(self) -> bool:
+    def _detect_deadlock(self) -> bool:
         if self._round is None:
             if time.monotonic() < self._next:
                 return False

@@ -1,9 +1,9 @@
-"""The checks of lab 5, a summarizer. Each is called on all ranks, in a `%%px` cell: `check.task1(choose)`."""
+"""The checks of lab 5, a summarizer. Each is called on all ranks, in a `%%px` cell: `check.choose(choose)`."""
 
-from pi2zero_course.checks.summarization.choice import task1
-from pi2zero_course.checks.summarization.curves import task2
-from pi2zero_course.checks.summarization.leaks import task3
-from pi2zero_course.checks.summarization.length import task4
-from pi2zero_course.checks.summarization.train import task5
+from pi2zero_course.checks.summarization.choice import choose
+from pi2zero_course.checks.summarization.curves import scaled_loss
+from pi2zero_course.checks.summarization.leaks import leaked
+from pi2zero_course.checks.summarization.length import settings
+from pi2zero_course.checks.summarization.training import train
 
-__all__ = ["task1", "task2", "task3", "task4", "task5"]
+__all__ = ["choose", "leaked", "scaled_loss", "settings", "train"]

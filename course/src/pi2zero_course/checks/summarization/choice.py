@@ -3,16 +3,9 @@
 import operator
 
 from pi2zero import costs
-from pi2zero_course.checks.framework.agree import agree
-from pi2zero_course.checks.framework.base import (
-    CheckFailed,
-    answer,
-    hint,
-    in_units,
-    is_whole,
-    task,
-    whole,
-)
+from pi2zero_course.checks.framework.answers import CheckFailed, call_answer
+from pi2zero_course.checks.framework.task import LabTask
+from pi2zero_course.checks.framework.values import as_int, in_units, is_int, pick_hint
 
 WANTED = 8  # stories a rank, at least
 T5_SMALL, STORY = 60_506_624, 50_000_000
@@ -27,18 +20,11 @@ MACHINES = [  # limit in bytes, world size, parameters, bytes of a story
 ]
 
 
-@task(1)
-def task1(choose):
-    """choose(limit, world_size, parameters, bytes_per_story) -> (stage, stories a rank), or None."""
-    agree(lambda: [_judge_choice(choose, *machine) for machine in MACHINES])
-    return f"The lowest stage with room for {WANTED} stories a rank, and as many as fit, or None: {len(MACHINES)} cases."
-
-
-def _judge_choice(choose, limit, world_size, parameters, each):
+def _judge_choice(function, limit, world_size, parameters, each):
     held = [costs.zero_total(parameters, world_size, stage) for stage in range(4)]
     fit = [int((limit - one) // each) for one in held]
     right = next(((stage, fit[stage]) for stage in range(4) if fit[stage] >= WANTED), None)
-    mine = answer(choose, limit, world_size, parameters, each)
+    mine = call_answer(function, limit, world_size, parameters, each)
     case = f"{in_units(limit)} on each of {world_size} ranks, {parameters:,} parameters, {in_units(each)} a story: you say {mine!r}"
     if mine is None and right is not None:
         exactly = (
@@ -52,11 +38,11 @@ def _judge_choice(choose, limit, world_size, parameters, each):
     if mine is None:
         return
     pair = mine if isinstance(mine, tuple | list) and len(mine) == 2 else (None, None)
-    if not is_whole(pair[0]) or whole(pair[1]) is None or not 0 <= pair[0] <= 3:
+    if not is_int(pair[0]) or as_int(pair[1]) is None or not 0 <= pair[0] <= 3:
         raise CheckFailed(
             f"{case}; two whole numbers are due, (stage 0 to 3, stories a rank), or None."
         )
-    mine = pair[0], whole(pair[1])  # // gives 9.0, because the limit is a float
+    mine = pair[0], as_int(pair[1])  # // gives 9.0, because the limit is a float
     if mine == right:
         return
     room = max(fit[mine[0]], 0)
@@ -91,4 +77,15 @@ def _judge_choice(choose, limit, world_size, parameters, each):
         ),
         (room + 1, "Round down: a part of a story does not fit."),
     ]
-    raise CheckFailed(f"{beside}.\n" + hint(mine[1], known, same=operator.eq))
+    raise CheckFailed(f"{beside}.\n" + pick_hint(mine[1], known, same=operator.eq))
+
+
+# choose(limit, world_size, parameters, bytes_per_story) -> (stage, stories per rank), or None
+choose = LabTask(
+    lab=5,
+    number=1,
+    name="choose",
+    cases=MACHINES,
+    judge_case=_judge_choice,
+    verified=f"The lowest stage with room for {WANTED} stories a rank, and as many as fit, or None: {len(MACHINES)} cases.",
+)

@@ -8,27 +8,26 @@ import torch.distributed as dist
 
 from pi2zero import ranks
 from pi2zero_course.checks.framework.agree import agree
-from pi2zero_course.checks.framework.base import CheckFailed, answer, hint, task
-from pi2zero_course.checks.framework.torch_watch import on_torch_ranks
+from pi2zero_course.checks.framework.answers import CheckFailed, call_answer
+from pi2zero_course.checks.framework.task import lab_task
+from pi2zero_course.checks.framework.torch_comm import on_torch_ranks
+from pi2zero_course.checks.framework.values import pick_hint
 from pi2zero_course.checks.summarization import stories as lab
 
 STEPS, BATCH, TOLERANCE = 8, 8, 1e-4
 WORLDS = (1, 2, 4)
 
 
-def task2(my_rows, scaled_loss):
-    """my_rows(order, step, batch_size, rank, world_size) -> this rank's rows; scaled_loss(loss, labels, world_size) -> loss."""
-    task(2)(partial(_judge_curves, scaled_loss=scaled_loss))(my_rows)
-
-
-def _judge_curves(my_rows, scaled_loss):
-    if not callable(scaled_loss):
-        raise CheckFailed("give the check two functions: check.task2(my_rows, scaled_loss).")
+@lab_task(5, 2)
+def scaled_loss(function, my_rows=None):
+    """scaled_loss(loss, labels, world_size) -> loss; my_rows(order, step, batch_size, rank, world_size) -> this rank's rows."""
+    if not callable(my_rows):
+        raise CheckFailed("give the check two functions: check.scaled_loss(scaled_loss, my_rows).")
     agree(lambda: [_judge_rows(my_rows, world_size) for world_size in WORLDS])
     me = ranks.join()
     if me.world_size < 2 or BATCH % me.world_size:
         raise CheckFailed("This check needs 2, 4 or 8 ranks. Start them: pi2zero.start(n=2).")
-    reports = on_torch_ranks(lambda comm: _curve(my_rows, scaled_loss, me), scaled_loss, sizes=True)
+    reports = on_torch_ranks(lambda comm: _curve(my_rows, function, me), function, sizes=True)
     losses, first = (
         [report["losses"] for report in reports],
         [report["first"] for report in reports],
@@ -50,7 +49,7 @@ def _judge_rows(my_rows, world_size):
     order = np.random.default_rng(5).permutation(40).tolist()
     for step in range(40 // BATCH):
         parts = [
-            answer(my_rows, list(order), step, BATCH, rank, world_size)
+            call_answer(my_rows, list(order), step, BATCH, rank, world_size)
             for rank in range(world_size)
         ]
         try:
@@ -204,7 +203,7 @@ def _judge_first_loss(first, world_size):
             "your rank's?",
         ),
     ]
-    why = hint(mine, known, same=partial(np.allclose, rtol=1e-5))
+    why = pick_hint(mine, known, same=partial(np.allclose, rtol=1e-5))
     rank = int(np.argmax(np.abs(mine - right)))
     raise CheckFailed(
         f"step 0, rank {rank}: its own mean loss is {own[rank]:.4f}, over {tokens[rank]} of {tokens.sum()} tokens. "

@@ -6,7 +6,9 @@ import re
 import numpy as np
 
 from pi2zero_course.checks.framework.agree import agree
-from pi2zero_course.checks.framework.base import CheckFailed, answer, is_whole, task
+from pi2zero_course.checks.framework.answers import CheckFailed, call_answer
+from pi2zero_course.checks.framework.task import lab_task
+from pi2zero_course.checks.framework.values import is_int
 from pi2zero_course.checks.summarization import stories as lab
 
 RUN, SHARE = 8, 0.5  # words of a run; share of a test story's runs
@@ -127,21 +129,21 @@ def _beginning(parts):
     return parts[:kept]
 
 
-@task(3)
-def task3(leaked):
+@lab_task(5, 3)
+def leaked(function):
     """leaked(train, test) -> the set of the indices of test articles of which half the runs are in one training article."""
-    agree(lambda: [_judge_leaks(leaked, *seeded(seed)) for seed in (1, 2)])
-    agree(_judge_leaks, leaked, *seeded(3, kinds=(CLEAN,), each=20))
+    agree(lambda: [_judge_leaks(function, *seeded(seed)) for seed in (1, 2)])
+    agree(_judge_leaks, function, *seeded(3, kinds=(CLEAN,), each=20))
     return f"Every leaked story and no other, in 2 sets of {4 * len(KINDS)} test stories; none in a clean set of 20."
 
 
-def _judge_leaks(leaked, train, test, kinds):
+def _judge_leaks(function, train, test, kinds):
     right = {index for index, share in enumerate(shares(train, test)) if share >= SHARE}
-    given = answer(leaked, list(train), list(test))
+    given = call_answer(function, list(train), list(test))
     mine = (
         given.tolist() if isinstance(given, np.ndarray) else given
     )  # as np.flatnonzero gives them
-    if not isinstance(mine, set | frozenset | list | tuple) or not all(map(is_whole, mine)):
+    if not isinstance(mine, set | frozenset | list | tuple) or not all(map(is_int, mine)):
         raise CheckFailed(
             f"leaked returned {type(given).__name__}; a set of whole numbers is due: places in the list test."
         )

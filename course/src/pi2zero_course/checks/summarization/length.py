@@ -6,7 +6,9 @@ import numpy as np
 
 from pi2zero import ranks
 from pi2zero_course.checks.framework.agree import agree, agree_on
-from pi2zero_course.checks.framework.base import CheckFailed, answer, is_whole, task
+from pi2zero_course.checks.framework.answers import CheckFailed, call_answer
+from pi2zero_course.checks.framework.task import lab_task
+from pi2zero_course.checks.framework.values import is_int
 from pi2zero_course.checks.summarization import stories as lab
 
 JUDGED, CUT, BELOW = (
@@ -17,18 +19,18 @@ JUDGED, CUT, BELOW = (
 UNLIMITED = 200  # tokens
 
 
-@task(4)
-def task4(settings):
+@lab_task(5, 4)
+def settings(function):
     """settings(references, tokenizer) -> generate()'s arguments: long enough, not too long, and no chance."""
     me = ranks.join()
     references = [one["highlights"] for one in lab.stories("train", 1000)]
     agree(
         _judge_settings,
-        settings,
+        function,
         [f"{text}\n{text}" for text in references],
         "for references twice as long",
     )
-    given = agree(_judge_settings, settings, references, "for the training highlights")
+    given = agree(_judge_settings, function, references, "for the training highlights")
     agree_on(given, "settings")
     net, free = lab.model(me.device), _unlimited()
     mine = agree(_generate, net, me, given)
@@ -63,9 +65,9 @@ def _generate(net, me, given):
         ) from None
 
 
-def _judge_settings(settings, references, where):
+def _judge_settings(function, references, where):
     lengths = [len(numbers) for numbers in lab.tokenizer()(references)["input_ids"]]
-    given = answer(settings, list(references), lab.tokenizer())
+    given = call_answer(function, list(references), lab.tokenizer())
     if not isinstance(given, dict):
         raise CheckFailed(
             f"settings returned {type(given).__name__}; a dict of generate()'s arguments is due."
@@ -79,7 +81,7 @@ def _judge_settings(settings, references, where):
             "no length is set, so generate() ends after 20 tokens, in the middle of a sentence: max_new_tokens."
         )
     limit = given.get("max_new_tokens", (given.get("max_length") or 0) - 1)
-    if not is_whole(limit):
+    if not is_int(limit):
         raise CheckFailed(f"max_new_tokens is {limit!r}; a whole number of tokens is due.")
     if limit > 2 * max(lengths):
         raise CheckFailed(

@@ -4,43 +4,42 @@ from mpi4py import MPI
 
 from pi2zero import costs
 from pi2zero_course.checks.framework.agree import agree
-from pi2zero_course.checks.framework.base import (
-    CheckFailed,
-    answer,
+from pi2zero_course.checks.framework.answers import CheckFailed, call_answer
+from pi2zero_course.checks.framework.task import LabTask, lab_task
+from pi2zero_course.checks.framework.values import (
+    as_list_of,
+    as_number,
     as_text,
     close,
-    hint,
     in_units,
-    is_whole,
-    number,
-    several,
-    task,
+    is_int,
+    pick_hint,
 )
-from pi2zero_course.checks.zero_memory.ranks import HELD, PSI, held_live, parts_at
+from pi2zero_course.checks.zero_memory.ranks import HELD, PSI, bytes_on_ranks, parts_at
 
 WITHIN = 0.05  # of the bytes that are there
 ROWS = [(8_388_608, ranks, stage) for ranks in (1, 2, 4) for stage in range(4)]
 PUBLISHED = [(7_500_000_000, 64, stage) for stage in range(4)]
 
 
-@task(1)
-def task1(predict):
+@lab_task(4, 1)
+def predict(function):
     """predict(parameters, ranks, stage) -> bytes of tensors on one rank: (after initialize, at the peak of backward)."""
-    agree(lambda: [_judge_prediction(predict, *row) for row in (*ROWS, *PUBLISHED)])
-    worst = agree(_against_ranks, predict, held_live())
+    agree(lambda: [_judge_prediction(function, *row) for row in (*ROWS, *PUBLISHED)])
+    worst = agree(_compare_with_ranks, function, bytes_on_ranks())
     return f"Within 5 % for 1, 2, 4 and 64 ranks, stages 0 to 3; within {worst:.1%} of what DeepSpeed holds on your ranks now."
 
 
-def _judge_prediction(predict, parameters, ranks, stage):
-    given = answer(predict, parameters, ranks, stage)
-    pair = several(given, 2)
-    if pair is None or None in map(number, pair):
+def _judge_prediction(function, parameters, ranks, stage):
+    given = call_answer(function, parameters, ranks, stage)
+    pair = as_list_of(given, 2)
+    if pair is None or None in map(as_number, pair):
         raise CheckFailed(
             f"predict returned {given!r}; two numbers are due: bytes after initialize, bytes at the peak."
         )
     moments = {"initialize": "after initialize", "backward": "at the peak of backward"}
     for (moment, words), mine in reversed(
-        list(zip(moments.items(), map(number, pair), strict=True))
+        list(zip(moments.items(), map(as_number, pair), strict=True))
     ):
         parts = parts_at(moment, parameters, ranks, stage)
         right = sum(parts.values())
@@ -61,7 +60,7 @@ def _why_bytes(mine, moment, parts, parameters, ranks, stage):
     else:
         known = _mistakes_at_the_peak(parts, parameters, ranks, stage)
         other = "Which of the 16 bytes are divided?"
-    return hint(mine, known, otherwise=other)
+    return pick_hint(mine, known, otherwise=other)
 
 
 def _mistakes_at_initialize(parts, parameters, ranks, stage):
@@ -124,7 +123,7 @@ def _mistakes_at_the_peak(parts, parameters, ranks, stage):
     return [(value, text) for value, text in known + divided * (stage > 0) if value != right]
 
 
-def _against_ranks(predict, samples):
+def _compare_with_ranks(function, samples):
     """The largest relative error against what this rank holds. samples: stage -> moment -> component -> bytes."""
     errors, ranks = [], MPI.COMM_WORLD.size
     for stage, held in samples.items():
@@ -132,7 +131,7 @@ def _against_ranks(predict, samples):
             if (stage, moment) == (0, "initialize"):
                 continue
             measured = sum(held[moment][name] for name in HELD)
-            mine = number(predict(PSI, ranks, stage)[place])
+            mine = as_number(function(PSI, ranks, stage)[place])
             errors.append(abs(mine / measured - 1))
             if errors[-1] > WITHIN:
                 where = f"{ranks} ranks, stage {stage}, {PSI:,} parameters, {moment}"
@@ -154,21 +153,14 @@ MACHINES = [  # parameters, ranks, bytes of a device
 ]
 
 
-@task(3)
-def task3(choose):
-    """choose(parameters, ranks, memory) -> the lowest stage of which a rank's bytes are at most memory; None if none is."""
-    agree(lambda: [_judge_choice(choose, *machine) for machine in MACHINES])
-    return f"The lowest stage that fits, or None, for {len(MACHINES)} cases; 7.5 billion on 64 x 32 GB: stage 1, 31.4 GB."
-
-
-def _judge_choice(choose, parameters, ranks, memory):
+def _judge_choice(function, parameters, ranks, memory):
     held = [costs.zero_total(parameters, ranks, stage) for stage in range(4)]
     right = next((stage for stage in range(4) if held[stage] <= memory), None)
-    mine = answer(choose, parameters, ranks, memory)
-    if mine == right and (mine is None or is_whole(mine)):
+    mine = call_answer(function, parameters, ranks, memory)
+    if mine == right and (mine is None or is_int(mine)):
         return
     case = f"{parameters:,} parameters on {ranks} rank{'s' * (ranks > 1)} of {in_units(memory)}: you say {mine!r}"
-    if mine is not None and (not is_whole(mine) or not 0 <= mine <= 3):
+    if mine is not None and (not is_int(mine) or not 0 <= mine <= 3):
         if right is None:
             raise CheckFailed(
                 f"{case}; no stage fits ({in_units(held[3])} at stage 3), so None is due."
@@ -191,3 +183,14 @@ def _judge_choice(choose, parameters, ranks, memory):
     raise CheckFailed(
         f"{case}. It fits, but so does stage {right} ({in_units(held[right])}): the lowest is due.{exactly}"
     )
+
+
+# choose(parameters, ranks, memory) -> the lowest stage of which a rank's bytes are at most memory; None if none is
+choose = LabTask(
+    lab=4,
+    number=3,
+    name="choose",
+    cases=MACHINES,
+    judge_case=_judge_choice,
+    verified=f"The lowest stage that fits, or None, for {len(MACHINES)} cases; 7.5 billion on 64 x 32 GB: stage 1, 31.4 GB.",
+)

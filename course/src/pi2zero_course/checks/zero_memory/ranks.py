@@ -1,4 +1,4 @@
-"""The checks of lab 4 that train with DeepSpeed on the ranks: what they hold at each stage, and task 4's mended configuration."""
+"""The checks of lab 4 that train with DeepSpeed on the ranks: what they hold at each stage, and task 4's configuration, fixed."""
 
 import copy
 from functools import cache
@@ -11,7 +11,9 @@ from torch import nn
 from pi2zero import costs, ranks
 from pi2zero.meters import Memory
 from pi2zero_course.checks.framework.agree import agree, agree_on
-from pi2zero_course.checks.framework.base import CheckFailed, answer, is_whole, task
+from pi2zero_course.checks.framework.answers import CheckFailed, call_answer
+from pi2zero_course.checks.framework.task import lab_task
+from pi2zero_course.checks.framework.values import is_int
 
 WIDTH, LAYERS, SAMPLES = 256, 16, 4
 LAYER = WIDTH * WIDTH  # values
@@ -86,7 +88,7 @@ def _samples():
     return {stage: trained(config(stage=stage))[1] for stage in range(4)}
 
 
-def held_live(as_results=False):
+def bytes_on_ranks(as_results=False):
     """What this rank holds at each stage, moment and component; as_results: of all ranks, as zero_check_mem.py prints it."""
     mine = _samples()
     if not as_results:
@@ -129,10 +131,10 @@ def _right_losses():
     return trained(config(stage=2))[0]
 
 
-@task(4)
-def task4(mend):
+@lab_task(4, 4)
+def mend(function):
     """mend(config) -> a configuration of stage 2 with little in flight, large enough buckets, and the same training."""
-    mended = agree(_judge_config, mend)
+    mended = agree(_judge_config, function)
     agree_on(mended, "configurations")
     right = _right_losses()
     losses, most = agree(_train_mended, mended)
@@ -140,8 +142,8 @@ def task4(mend):
     return "Stage 2 with no more than four layers in flight; buckets hold a layer; the losses are the same."
 
 
-def _judge_config(mend):
-    mended, before = answer(mend, colleagues()), colleagues()
+def _judge_config(function):
+    mended, before = call_answer(function, colleagues()), colleagues()
     if not isinstance(mended, dict) or not isinstance(mended.get("zero_optimization"), dict):
         raise CheckFailed(
             f"mend returned {mended!r}; the whole configuration is due, a dict with its zero_optimization."
@@ -153,7 +155,7 @@ def _judge_config(mend):
     ]
     if changed:
         raise CheckFailed(
-            f"you changed {', '.join(changed)}: that is another training. Mend zero_optimization only."
+            f"you changed {', '.join(changed)}: that is another training. Change zero_optimization only."
         )
     zero = mended["zero_optimization"]
     if zero.get("stage", 0) != 2:
@@ -165,7 +167,7 @@ def _judge_config(mend):
             f"this check does not know {', '.join(unknown)}. It knows {', '.join(sorted(KNOWN))}."
         )
     values = zero.get("reduce_bucket_size", 500_000_000)
-    if not is_whole(values) and not (isinstance(values, float) and values.is_integer()):
+    if not is_int(values) and not (isinstance(values, float) and values.is_integer()):
         raise CheckFailed(f"reduce_bucket_size is {values!r}; a whole number of values is due.")
     if values < LAYER:
         raise CheckFailed(

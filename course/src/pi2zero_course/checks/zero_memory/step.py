@@ -9,9 +9,11 @@ from torch import nn
 
 from pi2zero import ranks
 from pi2zero.mpi import name_ranks
-from pi2zero_course.checks.framework.agree import ranks_needed
-from pi2zero_course.checks.framework.base import CheckFailed, hint, task
-from pi2zero_course.checks.framework.torch_watch import on_torch_ranks
+from pi2zero_course.checks.framework.agree import require_ranks
+from pi2zero_course.checks.framework.answers import CheckFailed
+from pi2zero_course.checks.framework.task import lab_task
+from pi2zero_course.checks.framework.torch_comm import on_torch_ranks
+from pi2zero_course.checks.framework.values import pick_hint
 
 STEPS, TOLERANCE = 20, 1e-4
 
@@ -77,10 +79,10 @@ def _flat(net, shares):
     return flat
 
 
-@task(5)
-def task5(zero1_step):
+@lab_task(4, 5)
+def zero1_step(function):
     """zero1_step(flat, gradient, adam): one step of stage 1 in place; called STEPS times on each rank."""
-    ranks_needed(2)
+    require_ranks(2)
     device = ranks.join().device
 
     def run(comm):
@@ -93,7 +95,7 @@ def task5(zero1_step):
                 net, images[comm.rank :: comm.size], labels[comm.rank :: comm.size], flat.numel()
             )
             own = _array(gradient) if own is None else own
-            zero1_step(flat, gradient, adam)
+            function(flat, gradient, adam)
         kept = 0 if adam.m is None else adam.m.numel()
         report = {
             "start": start,
@@ -105,7 +107,7 @@ def task5(zero1_step):
         }
         return report | {"called": set(comm.called)}
 
-    reports = on_torch_ranks(run, zero1_step)
+    reports = on_torch_ranks(run, function)
     _judge_step(reports)
     part = reports[0]["kept"]
     whole = "all_reduce" in reports[0]["called"]
@@ -179,7 +181,7 @@ def _judge_first(rank, reports):
         (values, f"that is the gradient of part {part}; the part's own is due.")
         for part, values in enumerate(mean)
     ]
-    why = hint(
+    why = pick_hint(
         gradient, known, same=same, otherwise=f"it is not the mean over the ranks of part {rank}."
     )
     raise CheckFailed(f"rank {rank}'s gradient in step 1: {why}")

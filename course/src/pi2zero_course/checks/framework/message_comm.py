@@ -1,0 +1,100 @@
+"""Run an answer that sends messages, on real ranks, without a chance to hang, and count what each rank sends."""
+
+import time
+
+from pi2zero_course.checks.framework.agree import divergence_error
+from pi2zero_course.checks.framework.answers import CheckFailed
+from pi2zero_course.checks.framework.clock import clock
+from pi2zero_course.checks.framework.messages import Messages
+
+# ruff: noqa: SIM905 - words are easier to read than lists of quoted words
+_COLLECTIVES = """allgather Allgather Allgatherv allreduce Allreduce alltoall Alltoall Alltoallv bcast Bcast exscan Exscan gather
+Gather Gatherv reduce Reduce Reduce_scatter Reduce_scatter_block scan Scan scatter Scatter Scatterv Iallreduce Iallgather
+Ireduce Ibcast Igather Iscatter Ireduce_scatter Ireduce_scatter_block Ibarrier""".split()
+_COMMUNICATORS = "Dup Split Clone Create_cart Create Create_group Split_type Idup".split()
+_OTHER_MESSAGES = "bsend ibsend Bsend Ibsend Rsend Irsend Isendrecv Send_init Recv_init".split()
+
+
+class MessageComm(Messages):
+    """A communicator for messages from rank to rank; collective calls are refused, except Barrier.
+
+    Every send is synchronous. So a ring that hangs for long arrays only, hangs here for all. only: names of the calls that are
+    allowed, None for all. alpha (s), beta (s per byte): what each message takes at least; late: s more, by message number.
+    """
+
+    synchronous = True
+
+    def __init__(self, comm, only=None, alpha=0.0, beta=0.0, late=None):
+        super().__init__(comm)
+        self.used = True  # the judges themselves ask what was sent
+        self.fastest = float("inf")  # s from the beginning of a receive to its end
+        self.barriers = 0
+        self._only, self._alpha, self._beta, self._late = only, alpha, beta, late or {}
+
+    def run_together(self, function, args) -> list:
+        """Call function(self, *args) on every rank. Returns a dict a rank: result, args (as they are then), sent, ...
+
+        Raises, on all ranks alike, TaskNotDone, or CheckFailed if a rank raised, was stuck, or messages were left over.
+        """
+        result, *state = self.call(function, args)
+        states = self.gather_states(*state)
+        begun = self.side.allreduce(self.count_begun_sends())
+        lost = self.side.allreduce(self.drain())
+        if wrong := divergence_error(states):
+            raise wrong
+        if lost:
+            raise CheckFailed(
+                f"{lost} message{'s were' if lost > 1 else ' was'} sent and never received."
+            )
+        if begun:
+            raise CheckFailed(
+                f"nobody waited for the request of {begun} Isend{'s' * (begun > 1)}. Wait, else MPI may still send."
+            )
+        self.refuse_unsendable(result)
+        mine = {"sent": self.sent, "messages": self.messages, "targets": sorted(self.targets)}
+        mine |= {"fastest": self.fastest, "barriers": self.barriers}
+        return self.side.allgather({"result": result, "args": args, **mine})
+
+    def Barrier(self):
+        self.barriers += 1
+        request = self.side.Ibarrier()
+        with clock.paused():
+            self.waiting.until(request.Test, "in Barrier, which not all ranks call,")
+        time.sleep(2 * self._alpha)  # a barrier is messages, too: who times it along sees it
+
+    barrier = Barrier
+
+    def allow(self, name):
+        """Raises CheckFailed if the answer calls what its task does not allow."""
+        if self._only is not None and name not in self._only:
+            raise CheckFailed(f"you call {name}; here only {' and '.join(self._only)} are allowed.")
+
+    def arrived(self, nbytes, began):
+        """The slow network takes its time for what came in."""
+        if nbytes is not None:
+            pause = self._alpha + self._beta * nbytes + self._late.get(self.received, 0.0)
+            time.sleep(pause) if pause else None
+            self.fastest = min(self.fastest, time.perf_counter() - began)
+
+
+def _refused(name, why):
+    def call(self, *args, **options):
+        raise CheckFailed(f"you call {name}; {why}")
+
+    return call
+
+
+for _name in _COLLECTIVES:
+    setattr(
+        MessageComm,
+        _name,
+        _refused(_name, "write it yourself here, with messages from rank to rank (Sendrecv)."),
+    )
+for _name in _COMMUNICATORS:
+    setattr(MessageComm, _name, _refused(_name, "use the comm that you are given, as it is."))
+for _name in _OTHER_MESSAGES:
+    setattr(
+        MessageComm,
+        _name,
+        _refused(_name, "this check knows Sendrecv, Send, Recv, Isend and Irecv."),
+    )

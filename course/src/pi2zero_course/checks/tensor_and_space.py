@@ -1,0 +1,624 @@
+"""The checks of lab 7, tensor parallelism and space. Each is called on all ranks: `check.column(column)`.
+
+Right means: the values and the gradients of one process, in float64, on 4, 3, 2 and 1 ranks, where parts are uneven, too; and no
+more calls or messages than the task's target.
+"""
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from mpi4py import MPI
+
+from pi2zero_course.checks.framework.answers import CheckFailed, name_of
+from pi2zero_course.checks.framework.message_comm import MessageComm
+from pi2zero_course.checks.framework.on_ranks import OnRanks
+from pi2zero_course.checks.framework.task import LabTask
+from pi2zero_course.checks.framework.values import as_text, pick_hint, plural
+from pi2zero_course.checks.framework.watched_comm import WatchedComm
+
+Task = partial(LabTask, lab=7)
+TOLERANCE = 1e-9  # in float64, compared with one process
+REDUCES = {"allreduce", "Allreduce", "Iallreduce"}
+
+
+# What all tasks share ---------------------------------------------------------------------------
+
+
+class CountedComm(WatchedComm):
+    """Notes its collective calls by name, and agrees on the shapes of arrays that are added up.
+
+    Ranks that add up arrays of different shapes would hang or abort.
+    """
+
+    def __init__(self, comm):
+        super().__init__(comm)
+        self.calls, self._shape = [], ""
+
+    def agree_on_call(self, call):
+        self.calls.append(call)
+        super().agree_on_call(call + self._shape)
+
+    def allreduce(self, sendobj, op=MPI.SUM):
+        with self._shape_of(sendobj):
+            return super().allreduce(sendobj, op)
+
+    def Allreduce(self, sendbuf, recvbuf, op=MPI.SUM):
+        with self._shape_of(recvbuf):
+            return super().Allreduce(sendbuf, recvbuf, op)
+
+    def Iallreduce(self, sendbuf, recvbuf, op=MPI.SUM):
+        with self._shape_of(recvbuf):
+            return super().Iallreduce(sendbuf, recvbuf, op)
+
+    @contextmanager
+    def _shape_of(self, data):
+        shape = getattr(data, "shape", None)
+        self._shape = (
+            f" of a {type(data).__name__}" if shape is None else f" of shape {tuple(shape)}"
+        )
+        try:
+            yield
+        finally:
+            self._shape = ""
+
+
+def random(*shape, seed):
+    """The same numbers on every rank."""
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def shard(whole, size, rank, axis):
+    """A rank's part of an array along an axis; the first parts are longer by one where it does not divide."""
+    return np.array_split(whole, size, axis)[rank].copy()
+
+
+def as_array(what, value, shape):
+    """An answer's array of that shape."""
+    if value is None:
+        raise CheckFailed(f"{what} is None. Is a `return` missing?")
+    try:
+        array = np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        raise CheckFailed(f"{what} is {type(value).__name__}; an array is due.") from None
+    if array.shape != shape:
+        raise CheckFailed(f"{what} has the shape {array.shape}; {shape} is due.")
+    return array
+
+
+def judge_array(what, value, due, mistakes=()):
+    """Compare an answer's array with one process's part. mistakes: (value, hint)."""
+    value = as_array(what, value, due.shape)
+    if _is_same(value, due):
+        return
+    wrong = np.argwhere(~np.isclose(value, due, rtol=0, atol=TOLERANCE))
+    at = tuple(int(place) for place in wrong[0])
+    hint = pick_hint(value, mistakes, same=_is_same)
+    raise CheckFailed(
+        f"{what} has {as_text(value[at])} at {at}; one process has {as_text(due[at])}.\n{hint}"
+    )
+
+
+def _is_same(value, due):
+    return value.shape == due.shape and np.allclose(value, due, rtol=0, atol=TOLERANCE)
+
+
+@dataclass(kw_only=True)
+class Layer:
+    """How an answer layer(comm, ...) -> (y, back), with back(g) -> gradients, is tried.
+
+    inputs(rank, size, *case): what follows comm. gradient(rank, size, *case): g. expected(rank, size, *case): what is due,
+    {"y" or the name of an input: (array, [(wrong array, hint)])}. reduces: the all-reduces that are due, forward and backward;
+    None: any calls.
+    """
+
+    inputs: object
+    gradient: object
+    expected: object
+    reduces: tuple[int, int] | None = None
+
+    def __call__(self, function, cases):
+        run = OnRanks(
+            arguments=lambda rank, size, *case: (
+                self.inputs(rank, size, *case),
+                self.gradient(rank, size, *case),
+            ),
+            judge=self._judge,
+            call=_forward_and_backward,
+            comm=CountedComm,
+        )
+        return run(function, cases)
+
+    def _judge(self, results, *case):
+        size = len(results)
+        for rank, result in enumerate(results):
+            expected = self.expected(rank, size, *case)
+            names = [name for name in expected if name != "y"]
+            judge_array(f"rank {rank}: y", result["y"], *expected["y"])
+            gradients = result["gradients"]
+            if not isinstance(gradients, tuple | list) or len(gradients) != len(names):
+                raise CheckFailed(
+                    f"back returned {type(gradients).__name__}; {len(names)} gradients are due, of {', '.join(names)}."
+                )
+            for name, value in zip(names, gradients, strict=True):
+                judge_array(f"rank {rank}: the gradient of {name}", value, *expected[name])
+        for way, due in zip(("forward", "backward"), self.reduces or (), strict=False):
+            calls = results[0][way]
+            if size > 1 and (len(calls) != due or set(calls) - REDUCES):
+                made = " and ".join(calls) or "no collective call"
+                target = "one all-reduce" if due else "none: each rank has all that it needs"
+                raise CheckFailed(f"{way}, each rank makes {made}; the target is {target}.")
+
+
+def _forward_and_backward(layer, comm, inputs, g):
+    result = layer(comm, *inputs)
+    if not (isinstance(result, tuple | list) and len(result) == 2 and callable(result[1])):
+        what = "None. Is the `return` missing?" if result is None else f"{type(result).__name__}."
+        raise CheckFailed(
+            f"{name_of(layer)} returned {what} Two things are due: y, and the function `back` itself, without brackets."
+        )
+    y, back = result
+    forward, gradients = len(comm.calls), back(g)
+    return {
+        "y": y,
+        "gradients": gradients,
+        "forward": comm.calls[:forward],
+        "backward": comm.calls[forward:],
+    }
+
+
+# A layer by columns, one by rows, and the MLP of both ---------------------------------------------
+
+# Samples, inputs, hidden values, outputs: uneven on 4 and on 3 ranks.
+LAYER_CASES = [(5, 7, 10, 3), (2, 3, 5, 6)]
+MEAN = "the sum over the ranks is due, not their mean."
+TIMES = "It counts once for each rank: "
+ADD_UP = "That is this rank's part of the sum: add up over the ranks."
+
+
+def _column_data(n, inputs, hidden, outputs):
+    x, w, b = random(n, inputs, seed=1), random(inputs, hidden, seed=2), random(hidden, seed=3)
+    return x, w, b, random(n, hidden, seed=4)
+
+
+def _column_inputs(rank, size, *case):
+    x, w, b, _ = _column_data(*case)
+    return x, shard(w, size, rank, -1), shard(b, size, rank, -1)
+
+
+def _summed(whole, size):
+    """What an all-reduce over the ranks' parts would give, where they are equally large."""
+    if size == 1 or whole.shape[-1] % size:
+        return []
+    hint = "Each rank's columns are its own: do not add them up over the ranks."
+    return [(sum(np.array_split(whole, size, -1)), hint)]
+
+
+def _column_expected(rank, size, *case):
+    (x, w, b, g), part = _column_data(*case), partial(shard, size=size, rank=rank, axis=-1)
+    of_w, of_b = x.T @ g, g.sum(0)
+    return {
+        "y": (part(x @ w + b), [(part(x @ w), "The bias is missing.")]),
+        "x": (
+            g @ w.T,
+            [
+                (
+                    part(g) @ part(w).T,
+                    "That is what this rank's columns give; x went into all ranks' columns: add up over the ranks.",
+                ),
+                (g @ w.T / size, f"For x {MEAN}"),
+            ],
+        ),
+        "w": (
+            part(of_w),
+            [
+                (
+                    part(of_w) / size,
+                    "No other rank has these columns: there is nothing to average.",
+                ),
+                *_summed(of_w, size),
+            ],
+        ),
+        "b": (
+            part(of_b),
+            [
+                (
+                    part(g.mean(0)),
+                    "That is the mean over the samples; the sum is due: g has the loss's mean in it.",
+                ),
+                *_summed(of_b, size),
+            ],
+        ),
+    }
+
+
+# column(comm, x, w, b) -> (y, back): this rank's columns of y; back(g) -> the gradients of x, w and b
+column = Task(
+    number=1,
+    name="column",
+    cases=LAYER_CASES,
+    on_ranks=Layer(
+        inputs=_column_inputs,
+        gradient=lambda rank, size, *case: shard(_column_data(*case)[3], size, rank, -1),
+        expected=_column_expected,
+        reduces=(0, 1),
+    ),
+    verified=f"One process's output and gradients to {TOLERANCE:g} on {{ranks}} ranks; one all-reduce, backward.",
+)
+
+
+def _row_data(n, inputs, hidden, outputs):
+    x, w, b = random(n, hidden, seed=5), random(hidden, outputs, seed=6), random(outputs, seed=7)
+    return x, w, b, random(n, outputs, seed=8)
+
+
+def _row_inputs(rank, size, *case):
+    x, w, b, _ = _row_data(*case)
+    return shard(x, size, rank, 1), shard(w, size, rank, 0), b
+
+
+def _row_expected(rank, size, *case):
+    x, w, b, g = _row_data(*case)
+    own_x, own_w = shard(x, size, rank, 1), shard(w, size, rank, 0)
+    of_w, of_b = own_x.T @ g, g.sum(0)
+    return {
+        "y": (
+            x @ w + b,
+            [
+                (own_x @ own_w + b, ADD_UP),
+                (x @ w + size * b, f"{TIMES}the bias. Add it after the sum."),
+                (x @ w, "The bias is missing."),
+                (x @ w / size + b, f"For y {MEAN}"),
+            ],
+        ),
+        "x": (g @ own_w.T,),
+        "w": (
+            of_w,
+            [
+                (of_w * size, f"{TIMES}g is whole on all ranks already."),
+                (of_w / size, "Why divide by the ranks?"),
+            ],
+        ),
+        "b": (
+            of_b,
+            [
+                (
+                    size * of_b,
+                    f"{TIMES}all ranks have the whole g and the same bias, so its gradient needs no sum over them.",
+                ),
+                (
+                    of_b / size,
+                    "Each rank has the whole bias, and the whole g: why divide by the ranks?",
+                ),
+                (g.mean(0), "That is the mean over the samples; the sum is due."),
+            ],
+        ),
+    }
+
+
+# row(comm, x, w, b) -> (y, back): the whole y, of this rank's part of x; back(g) -> the gradients of x's part, w and b
+row = Task(
+    number=2,
+    name="row",
+    cases=LAYER_CASES,
+    on_ranks=Layer(
+        inputs=_row_inputs,
+        gradient=lambda rank, size, *case: _row_data(*case)[3],
+        expected=_row_expected,
+        reduces=(1, 0),
+    ),
+    verified=f"One process's output and gradients to {TOLERANCE:g} on {{ranks}} ranks; one all-reduce, forward.",
+)
+
+
+def _mlp_data(n, inputs, hidden, outputs):
+    x, w1, b1 = random(n, inputs, seed=1), random(inputs, hidden, seed=2), random(hidden, seed=3)
+    w2, b2, g = random(hidden, outputs, seed=6), random(outputs, seed=7), random(n, outputs, seed=8)
+    return x, w1, b1, w2, b2, g
+
+
+def _mlp_inputs(rank, size, *case):
+    x, w1, b1, w2, b2, _ = _mlp_data(*case)
+    part = partial(shard, size=size, rank=rank)
+    return x, part(w1, axis=1), part(b1, axis=0), part(w2, axis=0), b2
+
+
+def _mlp_expected(rank, size, *case):
+    x, w1, b1, w2, b2, g = _mlp_data(*case)
+    part = partial(shard, size=size, rank=rank)
+    active = np.tanh(x @ w1 + b1)
+    flat = g @ w2.T
+    into = flat * (1 - active**2)  # the gradient at the hidden layer
+    slope = "The slope of tanh is missing between the layers: 1 - tanh²."
+    return {
+        "y": (
+            active @ w2 + b2,
+            [
+                (part(active, axis=1) @ part(w2, axis=0) + b2, ADD_UP),
+                (active @ w2 + size * b2, f"{TIMES}the second bias. Add it after the sum."),
+                ((x @ w1 + b1) @ w2 + b2, "The tanh between the layers is missing."),
+            ],
+        ),
+        "x": (
+            into @ w1.T,
+            [
+                (
+                    part(into, axis=1) @ part(w1, axis=1).T,
+                    "That is this rank's part; add up over the ranks, in the first layer's back.",
+                ),
+                (flat @ w1.T, slope),
+            ],
+        ),
+        "w1": (
+            part(x.T @ into, axis=1),
+            [
+                (part(x.T @ flat, axis=1), slope),
+                (part(x.T @ into, axis=1) * size, f"{TIMES}it was added up, or g was."),
+            ],
+        ),
+        "b1": (part(into.sum(0), axis=0), [(part(flat.sum(0), axis=0), slope)]),
+        "w2": (part(active.T @ g, axis=0),),
+        "b2": (g.sum(0), [(size * g.sum(0), f"{TIMES}g is whole on all ranks already.")]),
+    }
+
+
+# mlp(comm, x, w1, b1, w2, b2) -> (y, back): columns, tanh, rows; back(g) -> the gradients of x, w1, b1, w2, b2
+mlp = Task(
+    number=3,
+    name="mlp",
+    cases=LAYER_CASES,
+    on_ranks=Layer(
+        inputs=_mlp_inputs,
+        gradient=lambda rank, size, *case: _mlp_data(*case)[5],
+        expected=_mlp_expected,
+        reduces=(1, 1),
+    ),
+    verified=f"Output and five gradients as in one process, to {TOLERANCE:g}, on {{ranks}} ranks; an all-reduce each way.",
+)
+
+
+# The halo exchange and its backward ---------------------------------------------------------------
+
+# Rows of the image, columns, rows of the halo; a strip may be as thin as its halo.
+HALO_CASES = [(7, 5, 1), (13, 4, 3)]
+
+
+def strips(rows, size):
+    """(first row, last row + 1) of each rank's strip, as np.array_split makes them."""
+    parts = np.array_split(np.arange(rows), size)
+    return [(int(part[0]), int(part[-1]) + 1) for part in parts]
+
+
+def strip_of(image, rank, size):
+    """A rank's strip of an image."""
+    begin, end = strips(len(image), size)[rank]
+    return image[begin:end].copy()
+
+
+def _judge_traffic(reports, k, columns):
+    """A message to each neighbour, of k rows."""
+    most = 2 * k * columns * 8
+    for rank, report in enumerate(reports):
+        if report["messages"] > 2:
+            raise CheckFailed(
+                f"rank {rank} sends {report['messages']} messages; two are the target, one to each neighbour."
+            )
+        if report["sent"] > most:
+            raise CheckFailed(
+                f"rank {rank} sends {report['sent']:,} bytes; {most:,} are the target: {plural(k, 'row')} to each neighbour."
+            )
+
+
+def _judge_halo(reports, rows, columns, k):
+    image = random(rows, columns, seed=1)
+    for rank, (begin, end) in enumerate(strips(rows, len(reports))):
+        what = f"rank {rank}: what halo returned"
+        y = as_array(what, reports[rank]["result"], (end - begin + 2 * k, columns))
+        for place, row in enumerate(range(begin - k, end + k)):
+            due = image[row] if 0 <= row < rows else 0 * image[0]
+            if not np.array_equal(y[place], due):
+                wanted = f"row {row} of the image is due"
+                if not 0 <= row < rows:
+                    wanted = "zeros are due: there the image has ended"
+                raise CheckFailed(
+                    f"rank {rank}: row {place} of what halo returned {_describe_row(y[place], image)}; {wanted}."
+                )
+    _judge_traffic(reports, k, columns)
+
+
+def _describe_row(row, image):
+    for number, other in enumerate(image):
+        if np.array_equal(row, other):
+            return f"is row {number} of the image"
+    return "is no row of the image" if row.any() else "is zeros"
+
+
+# halo(comm, x, k) -> the strip x with k rows of the rank above before it and k of the rank below after it, or zeros
+halo = Task(
+    number=4,
+    name="halo",
+    cases=HALO_CASES,
+    on_ranks=OnRanks(
+        arguments=lambda rank, size, rows, columns, k: (
+            strip_of(random(rows, columns, seed=1), rank, size),
+            k,
+        ),
+        judge=_judge_halo,
+        comm=MessageComm,
+    ),
+    verified="Every row is where it has to be on {ranks} ranks; at most one message to each neighbour, of k rows.",
+)
+
+
+def _halo_gradient(rank, size, rows, columns, k):
+    begin, end = strips(rows, size)[rank]
+    return random(end - begin + 2 * k, columns, seed=rank), k
+
+
+def _judge_halo_backward(reports, rows, columns, k):
+    size = len(reports)
+    edges, whole = strips(rows, size), np.zeros((rows + 2 * k, columns))
+    gradients = [_halo_gradient(rank, size, rows, columns, k)[0] for rank in range(size)]
+    for g, (begin, end) in zip(gradients, edges, strict=True):
+        whole[begin : end + 2 * k] += g
+    for rank, (begin, end) in enumerate(edges):
+        what, result = f"rank {rank}: what halo_backward returned", reports[rank]["result"]
+        due, own = whole[begin + k : end + k], gradients[rank][k:-k]
+        if np.shape(result) == gradients[rank].shape:
+            raise CheckFailed(
+                f"{what} has the halo's {2 * k} rows still; the strip's own {len(due)} are due."
+            )
+        mistakes = [
+            (
+                own,
+                "That is the gradient of its own rows only: what the neighbours did with them has to come, and be added.",
+            ),
+            (
+                np.where(np.isclose(due, own), own, due - own),
+                "What comes is to be added to what is there, not put in its place.",
+            ),
+        ]
+        judge_array(what, result, due, mistakes)
+    _judge_traffic(reports, k, columns)
+
+
+# halo_backward(comm, g, k) -> the gradient of the strip, from that of what halo returned
+halo_backward = Task(
+    number=5,
+    name="halo_backward",
+    cases=HALO_CASES,
+    on_ranks=OnRanks(arguments=_halo_gradient, judge=_judge_halo_backward, comm=MessageComm),
+    verified=f"The halo's gradient comes home on {{ranks}} ranks, to {TOLERANCE:g}; one message to each neighbour.",
+)
+
+
+# A convolution over strips of an image, and two of them with one exchange ---------------------------
+
+
+def convolve(x, w):
+    """A convolution of one channel that keeps the size, in one process; torch's tensors."""
+    return F.conv2d(x[None, None], w[None, None], padding=len(w) // 2)[0, 0]
+
+
+def _convolve_and_back(x, w, g):
+    """y, and the gradients of x and w: one process's, as arrays."""
+    x, w = (torch.from_numpy(array).requires_grad_() for array in (x, w))
+    y = convolve(x, w)
+    gradients = torch.autograd.grad(y, (x, w), torch.from_numpy(g))
+    return [tensor.detach().numpy() for tensor in (y, *gradients)]
+
+
+def _conv_data(rows, columns, side):
+    x, w = random(rows, columns, seed=1), random(side, side, seed=2)
+    return x, w, random(rows, columns, seed=3)
+
+
+def _conv_inputs(rank, size, *case):
+    x, w, _ = _conv_data(*case)
+    return strip_of(x, rank, size), w
+
+
+def _conv_expected(rank, size, *case):
+    x, w, g = _conv_data(*case)
+    begin, end = strips(len(x), size)[rank]
+    due_y, due_x, due_w = _convolve_and_back(x, w, g)
+    alone_y, _, alone_w = _convolve_and_back(x[begin:end].copy(), w, g[begin:end].copy())
+    own = 0 * g
+    own[begin:end] = g[begin:end]
+    _, part_x, part_w = _convolve_and_back(x, w, own)
+    return {
+        "y": (
+            due_y[begin:end],
+            [
+                (
+                    alone_y,
+                    "Each strip was padded with zeros, as an image of its own: lines at the seams. Its neighbours' rows are due.",
+                )
+            ],
+        ),
+        "x": (
+            due_x[begin:end],
+            [
+                (
+                    part_x[begin:end],
+                    "What the neighbours' halos have of it did not come home: the exchange has a backward.",
+                )
+            ],
+        ),
+        "w": (
+            due_w,
+            [
+                (
+                    part_w,
+                    "That is this strip's part: every position of the image is in the kernel's gradient. Add up over the ranks.",
+                ),
+                (
+                    alone_w,
+                    "That is made of the strip without its halo, and of this rank's part only.",
+                ),
+                (due_w / size, "That is the mean over the ranks; the sum is due."),
+            ],
+        ),
+    }
+
+
+# conv(comm, x, w) -> (y, back): the strip of y; back(g) -> the gradients of the strip x and of the whole kernel w
+conv = Task(
+    number=6,
+    name="conv",
+    cases=[(7, 5, 3), (13, 6, 5)],  # rows, columns, side of the kernel
+    on_ranks=Layer(
+        inputs=_conv_inputs,
+        gradient=lambda rank, size, *case: strip_of(_conv_data(*case)[2], rank, size),
+        expected=_conv_expected,
+    ),
+    verified=f"One process's output and gradients to {TOLERANCE:g} on {{ranks}} ranks, for strips of uneven size.",
+)
+
+
+def _two_data(rows, columns, first, second):
+    x, v, w = (
+        random(rows, columns, seed=1),
+        random(first, first, seed=2),
+        random(second, second, seed=3),
+    )
+    return x, v, w
+
+
+def _two_arguments(rank, size, *case):
+    x, v, w = _two_data(*case)
+    return strip_of(x, rank, size), v, w
+
+
+def _judge_two(reports, *case):
+    image, v, w = map(torch.from_numpy, _two_data(*case))
+    reach = len(v) // 2 + len(w) // 2
+    due = convolve(convolve(image, v), w).numpy()
+    padded = F.pad(image, (0, 0, reach, reach))
+    spilt = convolve(convolve(padded, v), w)[reach:-reach].numpy()
+    for rank, (begin, end) in enumerate(strips(len(image), len(reports))):
+        mistakes = [
+            (
+                spilt[begin:end],
+                "Between the layers, rows outside the image are zeros for one process. Yours hold what v made.",
+            ),
+            (
+                convolve(convolve(image[begin:end], v), w).numpy(),
+                "The strips exchanged nothing: lines at the seams.",
+            ),
+        ]
+        judge_array(f"rank {rank}: y", reports[rank]["result"], due[begin:end], mistakes)
+    _judge_traffic(reports, reach, image.shape[1])
+
+
+# two(comm, x, v, w) -> the strip of the image after both convolutions, with one exchange
+two = Task(
+    number=7,
+    name="two",
+    cases=[(9, 5, 3, 3), (19, 4, 5, 3), (17, 6, 3, 5)],  # rows, columns, sides of both kernels
+    on_ranks=OnRanks(arguments=_two_arguments, judge=_judge_two, comm=MessageComm),
+    verified=f"Both convolutions as in one process, to {TOLERANCE:g}, on {{ranks}} ranks, with one exchange.",
+)

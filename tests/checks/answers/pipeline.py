@@ -1,0 +1,458 @@
+"""Answers to lab 6, as learners write them: right ones, and wrong ones with words of the check's message."""
+
+from collections import deque
+from functools import lru_cache
+from itertools import combinations, pairwise
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from lab_answers import LabAnswers
+from mpi4py import MPI
+
+SETUP = """
+from collections import deque
+from functools import lru_cache
+from itertools import combinations, pairwise
+"""
+lab = LabAnswers("06_pipeline", cells=["forward", "at-once", "colleague"], setup=SETUP)
+backward = forward = one_f_one_b = None  # the notebook's, on the ranks
+
+
+@lab.right("cut")
+def all_cuts(seconds, stages):
+    layers, best = list(range(len(seconds))), None
+    for inner in combinations(range(1, len(seconds)), stages - 1):
+        parts = [layers[a:b] for a, b in pairwise([0, *inner, len(seconds)])]
+        slowest = max(sum(seconds[layer] for layer in part) for part in parts)
+        if best is None or slowest < best[0]:
+            best = slowest, parts
+    return best[1]
+
+
+@lab.right("cut")
+def by_recursion(seconds, stages):
+    @lru_cache(None)
+    def best(begin, left):
+        if left == 1:
+            return sum(seconds[begin:]), (range(begin, len(seconds)),)
+        found = []
+        for end in range(begin + 1, len(seconds) - left + 2):
+            slowest, parts = best(end, left - 1)
+            found.append((max(slowest, sum(seconds[begin:end])), (range(begin, end), *parts)))
+        return min(found, key=lambda one: one[0])
+
+    return best(0, stages)[1]
+
+
+@lab.right("cut")
+def the_limit_first(seconds, stages):
+    n = len(seconds)
+    for limit in sorted({sum(seconds[a:b]) for a in range(n) for b in range(a + 1, n + 1)}):
+        parts, now = [], []
+        for layer in range(n):
+            must = now and n - layer == stages - len(parts) - 1
+            if must or (now and sum(seconds[i] for i in now) + seconds[layer] > limit):
+                parts.append(now)
+                now = []
+            now = [*now, layer]
+        parts.append(now)
+        if len(parts) == stages and max(sum(seconds[i] for i in part) for part in parts) <= limit:
+            return parts
+
+
+@lab.right("cut")
+def arrays_from_numpy(seconds, stages):
+    cuts = combinations(range(1, len(seconds)), stages - 1)
+    best = min(
+        cuts, key=lambda inner: max(part.sum() for part in np.split(np.array(seconds), inner))
+    )
+    return np.split(np.arange(len(seconds)), best)
+
+
+@lab.wrong("cut", "The last stage has what the others left")
+def one_stage_after_the_other(seconds, stages):
+    goal, parts = sum(seconds) / stages, [[] for _ in range(stages)]
+    stage = 0
+    for layer, one in enumerate(seconds):
+        now = sum(seconds[i] for i in parts[stage])
+        if now and stage < stages - 1 and now + one > goal:
+            stage += 1
+        parts[stage].append(layer)
+    return parts
+
+
+@lab.wrong("cut", "A stage takes neighbours")
+def the_longest_first(seconds, stages):
+    parts = [[] for _ in range(stages)]
+    for layer in sorted(range(len(seconds)), key=lambda i: -seconds[i]):
+        min(parts, key=lambda part: sum(seconds[i] for i in part)).append(layer)
+    return parts
+
+
+lab.wrong_variants(
+    "cut",
+    (
+        "    layers =",
+        "    import numpy as np\n    return np.array_split(np.arange(len(seconds)), stages)\n    layers =",
+        "Equally many layers are not equally much work",
+    ),
+    (
+        "    layers =",
+        "    return [[one / 2] for one in seconds[:stages]]\n    layers =",
+        "layers' numbers are due",
+    ),
+    (
+        "    layers =",
+        "    return [range(len(seconds)), *[[]] * (stages - 1)]\n    layers =",
+        "has no layer",
+    ),
+    ("list(range(len(seconds)))", "list(range(len(seconds) - 1))", "layer 5 is in no stage"),
+)
+
+
+@lab.right("backward")
+def with_arrays(comm, x, y, labels, n, sent):
+    loss = torch.tensor(0.0)
+    if comm.rank == comm.size - 1:
+        loss = F.nll_loss(F.log_softmax(y, -1), labels, reduction="sum") / n
+        loss.backward()
+    else:
+        gradient = torch.empty_like(y)
+        comm.Recv(gradient.numpy(), source=comm.rank + 1)
+        y.backward(gradient)
+    if comm.rank:
+        sent += [comm.Isend(x.grad.numpy(), comm.rank - 1)]
+    return loss
+
+
+@lab.right("backward")
+def by_autograd(comm, x, y, labels, n, sent):
+    last = comm.rank == comm.size - 1
+    loss = F.cross_entropy(y, labels) * len(labels) / n if last else y
+    torch.autograd.backward(
+        [loss], [torch.ones_like(loss) if last else comm.recv(source=comm.rank + 1)]
+    )
+    if comm.rank > 0:
+        sent.append(comm.issend(x.grad.clone(), comm.rank - 1))
+    return loss.item() if last else 0
+
+
+@lab.right("backward")
+def a_product_as_the_loss(comm, x, y, labels, n, sent):
+    if comm.rank == comm.size - 1:
+        loss = F.cross_entropy(y, labels, reduction="none").sum() / n
+    else:
+        loss = (y * comm.recv(source=comm.rank + 1)).sum()
+    loss.backward()
+    if comm.rank > 0:
+        comm.send(x.grad, comm.rank - 1)
+    return loss.item() * (comm.rank == comm.size - 1)
+
+
+lab.wrong_variants(
+    "backward",
+    ("/ n", "/ len(labels)", "5 times too large, about"),
+    (" / n", "", "the sum over 13 images; the mean is due"),
+    ("if comm.rank > 0:", "if comm.rank > 1:", "this would hang"),
+    (
+        "y.backward(comm.recv(source=comm.rank + 1))",
+        "comm.recv(source=comm.rank + 1)\n        y.sum().backward()",
+        "one process's with",
+    ),
+    ("return loss.item()", "loss.item()", "Is the `return` missing?"),
+    (
+        "return loss.item()",
+        "if comm.rank + 1 == comm.size:\n        return loss.item()",
+        "0 is due there, because the parts are added up on every rank",
+    ),
+)
+
+
+@lab.right("gpipe")
+def the_latest_first(comm, stage, images, labels, micro):  # as GPipe's own paper draws it
+    sent, held = [], []
+    for x, y in zip(images.tensor_split(micro), labels.tensor_split(micro), strict=True):
+        held.append((*forward(comm, stage, x, sent), y))
+    total = 0.0
+    while held:
+        total += backward(comm, *held.pop(), len(images), sent)
+    for message in sent:
+        message.wait()
+    return total
+
+
+@lab.right("gpipe", "one_f_one_b")
+def with_1f1b_already(comm, stage, images, labels, micro):
+    parts = zip(images.tensor_split(micro), labels.tensor_split(micro), strict=True)
+    ahead, sent, total = min(comm.size - 1 - comm.rank, micro), [], 0.0
+    held = deque(
+        (*forward(comm, stage, x, sent), y) for x, y in (next(parts) for _ in range(ahead))
+    )
+    for x, y in parts:
+        held.append((*forward(comm, stage, x, sent), y))
+        total += backward(comm, *held.popleft(), len(images), sent)
+    while held:
+        total += backward(comm, *held.popleft(), len(images), sent)
+    MPI.Request.waitall(sent)
+    return total
+
+
+@lab.right("gpipe")
+def by_blocking_sends(comm, stage, images, labels, micro):
+    first, last, held, total = comm.rank == 0, comm.rank == comm.size - 1, [], 0.0
+    for x in images.tensor_split(micro):
+        x = x if first else comm.recv(source=comm.rank - 1).requires_grad_()
+        held.append((x, stage(x)))
+        if not last:
+            comm.send(held[-1][1].detach(), comm.rank + 1)
+    for (x, y), its in zip(held, labels.tensor_split(micro), strict=True):
+        loss = (
+            F.cross_entropy(y, its, reduction="sum") / len(labels)
+            if last
+            else (y * comm.recv(source=comm.rank + 1)).sum()
+        )
+        loss.backward()
+        total += loss.item() * last
+        if not first:
+            comm.send(x.grad, comm.rank - 1)
+    return total
+
+
+lab.wrong_variants(
+    "gpipe",
+    (
+        "    sent = []",
+        "    return one_by_one(comm, stage, images, labels, micro)\n    sent = []",
+        "one rank works at a time",
+    ),
+    (
+        "    sent = []",
+        "    images, labels, sent = images[:10], labels[:10], []",
+        "    total =",
+        "    held = held[::-1] if comm.rank == 0 else held\n    total =",
+        "the gradient of one went into the activations of another",
+    ),
+    ("return total", "return sent", "or has them in what it returned: return values"),
+    ("    sent = []", "    sent, micro = [], 1", "1 forwards; 5 are due"),
+    ("return total", "total", "the last rank returned None"),
+    (
+        "total = sum(backward(comm, *one, y, len(images), sent) for one, y in zip(held, labels.tensor_split(micro)))",
+        "for one, y in zip(held, labels.tensor_split(micro)):\n        total = backward(comm, *one, y, len(images), sent)",
+        "That is the last micro-batch's alone: add them up.",
+    ),
+    (
+        "sent) for one",
+        "sent) * len(images) / len(y) / micro for one",
+        "That is the mean of the micro-batches' means.",
+    ),
+    ("sum(backward(", "sum(stage.zero_grad() or backward(", "Only the last micro-batch is in it"),
+    (
+        "    return total",
+        "    for parameter in stage.parameters():\n        parameter.grad /= micro\n    return total",
+        "divided by 5 once more",
+    ),
+    (
+        "in images.tensor_split(micro)]",
+        "in images.tensor_split(micro)[comm.rank == 0 :]]",
+        "this would hang",
+    ),
+)
+
+
+@lab.right("one_f_one_b")
+def in_the_order_of_a_text(comm, stage, images, labels, micro):
+    parts, held, sent, total = (
+        zip(images.tensor_split(micro), labels.tensor_split(micro), strict=True),
+        [],
+        [],
+        0.0,
+    )
+    ahead = min(comm.size - 1 - comm.rank, micro)
+    for kind in "F" * ahead + "FB" * (micro - ahead) + "B" * ahead:
+        if kind == "F":
+            x, y = next(parts)
+            held.append((*forward(comm, stage, x, sent), y))
+        else:
+            total += backward(comm, *held.pop(0), len(images), sent)
+    MPI.Request.waitall(sent)
+    return total
+
+
+@lab.right("one_f_one_b")
+def with_sendrecv(
+    comm, stage, images, labels, micro
+):  # as Megatron-LM does it: each swap with a neighbour is one call
+    rank, last = comm.rank, comm.size - 1
+    parts = list(zip(images.tensor_split(micro), labels.tensor_split(micro), strict=True))
+    ahead, held, total = min(last - rank, micro), [], 0.0
+    take = lambda: comm.recv(source=rank - 1) if rank else None  # noqa: E731
+    x = take()
+    for i in range(micro + ahead):
+        if i < micro:
+            x = parts[i][0] if rank == 0 else x.requires_grad_()
+            held.append((x, stage(x), parts[i][1]))
+            out = held[-1][1].detach()
+            if i < ahead:
+                comm.send(out, rank + 1) if rank < last else None
+                x = take() if i + 1 < micro else None
+                continue
+            gradient = comm.sendrecv(out, rank + 1, source=rank + 1) if rank < last else None
+        else:
+            gradient = comm.recv(source=rank + 1) if rank < last else None
+        old, y, its = held.pop(0)
+        loss = (
+            (y * gradient).sum()
+            if rank < last
+            else F.cross_entropy(y, its, reduction="sum") / len(labels)
+        )
+        loss.backward()
+        total += loss.item() * (rank == last)
+        if rank and i + 1 < micro:
+            x = comm.sendrecv(old.grad, rank - 1, source=rank - 1)
+        elif rank:
+            comm.send(old.grad, rank - 1)
+    return total
+
+
+@lab.wrong("one_f_one_b", "this would hang")
+def with_send(comm, stage, images, labels, micro):
+    class Blocking:
+        rank, size, recv = comm.rank, comm.size, comm.recv
+
+        def isend(self, what, to):
+            comm.send(what, to)
+            return MPI.REQUEST_NULL
+
+    return one_f_one_b(Blocking(), stage, images, labels, micro)
+
+
+lab.wrong_variants(
+    "one_f_one_b",
+    ("== comm.size - comm.rank", "== -1", "at most 4 are allowed there"),
+    ("== comm.size - comm.rank", "== 1", "one rank works at a time"),
+    ("== comm.size - comm.rank", "== min(2, comm.size - comm.rank)", "is the target"),
+    ("== comm.size - comm.rank", "== comm.rank + 1", "this would hang"),
+    (
+        "total += backward",
+        "total = backward",
+        "total += sum(backward(comm, *one, len(images), sent) for one in held)",
+        "for one in held:\n        total = backward(comm, *one, len(images), sent)",
+        "the last rank returned the loss",
+    ),
+)
+
+
+@lab.right("loss_of")
+def weighted_by_its_images(y, labels, n):
+    return F.cross_entropy(y, labels) * len(labels) / n
+
+
+@lab.right("loss_of")
+def by_log_softmax(y, labels, n):
+    return -y.log_softmax(1)[torch.arange(len(y)), labels].sum() / n
+
+
+@lab.right("loss_of")
+def image_by_image(y, labels, n):
+    return sum(
+        F.cross_entropy(one[None], label[None]) / n for one, label in zip(y, labels, strict=True)
+    )
+
+
+lab.wrong_cell("loss_of", "colleagues_loss", "5 times too large, about")
+
+lab.wrong_variants(
+    "loss_of",
+    (
+        'F.cross_entropy(y, labels, reduction="sum") / n',
+        "F.cross_entropy(y, labels) / {13: 5, 5: 2}[n]",
+        "the mean of the micro-batches' means",
+    ),
+    (" / n", "", "the sum over 13 images; the mean is due"),
+    ('"sum")', '"sum").item()', "no .item(), no .detach()"),
+    ("return ", "", "Is the `return` missing?"),
+)
+
+
+@lab.right("receive")
+def a_copy_of_the_buffer(comm, buffer, rows):
+    comm.Recv(buffer[:rows].numpy(), source=comm.rank - 1)
+    return buffer[:rows].clone().requires_grad_()
+
+
+@lab.right("receive")
+def like_the_buffer(comm, buffer, rows):
+    x = torch.zeros_like(buffer)[:rows]
+    comm.Irecv(x.numpy(), source=comm.rank - 1).Wait()
+    x.requires_grad = True
+    return x
+
+
+@lab.right("receive")
+def torch_copies(comm, buffer, rows):
+    into = buffer.numpy()[:rows].copy()
+    comm.Recv(into, source=comm.rank - 1)
+    return torch.tensor(into, requires_grad=True)
+
+
+@lab.right("receive")
+def as_wide_as_the_notebooks_images(comm, buffer, rows):
+    x = torch.empty(rows, 8, dtype=torch.double)  # its WIDTH
+    comm.Recv(x.numpy(), source=comm.rank - 1)
+    return x.requires_grad_()
+
+
+lab.wrong_cell(
+    "receive", "colleagues_receive", "only the gradient of its first layer's weight is wrong"
+)
+
+lab.wrong_variants(
+    "receive",
+    ("return x.requires_grad_()", "return x", "has no requires_grad"),
+    ("x.requires_grad_()", "x.requires_grad_().clone()", "requires_grad_() last"),
+    ("return x.", "return torch.cat([buffer, buffer]).", "rows of 8 values that have come are due"),
+    ("return x.", "return torch.zeros_like(x).", "one process's with"),
+)
+
+
+@lab.right("row")
+def by_what_is_held(rank, size, micro, most):
+    kinds, held = [], 0
+    for _ in range(micro):
+        kinds, held = [*kinds, "F"], held + 1
+        if held == min(size - rank, most):
+            kinds, held = [*kinds, "B"], held - 1
+    return "".join(kinds) + "B" * held
+
+
+@lab.right("row")
+def whatever_may_go(rank, size, micro, most):
+    text = ""
+    while len(text) < 2 * micro:
+        forwards, backwards = text.count("F"), text.count("B")
+        full = forwards - backwards == min(most, size - rank) or forwards == micro
+        text += "B" if full else "F"
+    return text
+
+
+@lab.right("row")
+def a_list_of_letters(rank, size, micro, most):
+    first = min(size - rank, micro, most)
+    return ["F"] * first + ["B", "F"] * (micro - first) + ["B"] * first
+
+
+lab.wrong_cell("row", "colleagues_row", "this would hang")
+
+lab.wrong_variants(
+    "row",
+    (", most - 1", "", "it holds 4 micro-batches at once"),
+    ("size - 1 - rank, ", "", "is possible"),
+    ("ahead = min(size - 1 - rank, micro, most - 1)", "ahead = 0", "is possible"),
+    (
+        '"F" * ahead + "FB" * (micro - ahead) + "B" * ahead',
+        '"BF" * micro',
+        "a backward before its forward",
+    ),
+    (' + "B" * ahead', "", "7 of each are due"),
+)

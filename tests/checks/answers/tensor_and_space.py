@@ -1,0 +1,446 @@
+"""Answers to lab 7, as learners write them: right ones, and wrong ones with words of the check's message."""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from lab_answers import LabAnswers
+from mpi4py import MPI
+
+SETUP = "import torch, torch.nn.functional as F\ntorch.set_num_threads(1)"
+lab = LabAnswers("07_tensor_and_space", cells=["neighbours", "convolve-back"], setup=SETUP)
+column = row = neighbours = convolve = convolve_back = halo = halo_backward = None  # the notebook's
+
+
+@lab.right("column")
+def into_place(comm, x, w, b):
+    def back(g):
+        whole = np.ascontiguousarray(g @ w.T)
+        comm.Allreduce(MPI.IN_PLACE, whole)
+        return whole, x.T @ g, g.sum(axis=0)
+
+    return x @ w + b, back
+
+
+@lab.right("column")
+def by_torch(comm, x, w, b):
+    x, w, b = (torch.from_numpy(one).requires_grad_() for one in (x, w, b))
+    y = torch.addmm(b, x, w)
+
+    def back(g):
+        y.backward(torch.from_numpy(g))
+        return comm.allreduce(x.grad.numpy()), w.grad.numpy(), b.grad.numpy()
+
+    return y.detach().numpy(), back
+
+
+@lab.right("column")
+def by_einsum_and_a_list(comm, x, w, b):
+    def back(g):
+        total = np.empty_like(x)
+        comm.Allreduce(np.einsum("no,io->ni", g, w), total)
+        return [total, np.einsum("ni,no->io", x, g), np.einsum("no->o", g)]
+
+    return [np.einsum("ni,io->no", x, w) + b, back]
+
+
+@lab.right("column")
+def sample_by_sample(comm, x, w, b):
+    y = np.stack([one @ w + b for one in x])
+
+    def back(g):
+        request_of = np.stack([w @ one for one in g])
+        total = np.zeros_like(request_of)
+        comm.Iallreduce(request_of, total).Wait()
+        return total, sum(np.outer(one, its) for one, its in zip(x, g, strict=True)), sum(g)
+
+    return y, back
+
+
+lab.wrong_variants(
+    "column",
+    ("comm.allreduce(g @ w.T)", "g @ w.T", "add up over the ranks"),
+    ("comm.allreduce(g @ w.T)", "comm.allreduce(g @ w.T) / comm.size", "not their mean"),
+    ("x.T @ g, g.sum(0)", "comm.allreduce(x.T @ g), g.sum(0)", "allreduce of shape (7, 3)"),
+    ("    return x @ w", "    comm.allgather(x @ w)\n    return x @ w", "the target is none"),
+    ("x @ w + b, back", "x @ w + b", "the function `back` itself"),
+    ("g.sum(0)", "g.mean(0)", "That is the mean over the samples"),
+)
+
+
+@lab.right("row")
+def in_place(comm, x, w, b):
+    y = x @ w
+    comm.Allreduce(MPI.IN_PLACE, y)
+    return y + b, lambda g: (g @ w.T, x.T @ g, g.sum(0))
+
+
+@lab.right("row")
+def the_bias_on_one_rank(comm, x, w, b):
+    def back(g):
+        return g @ w.T, x.T @ g, g.sum(0)
+
+    return comm.allreduce(x @ w + (b if comm.rank == 0 else 0)), back
+
+
+@lab.right("row")
+def a_share_of_the_bias(comm, x, w, b):
+    return comm.allreduce(x @ w + b / comm.size), lambda g: (
+        np.dot(g, w.T),
+        np.dot(x.T, g),
+        np.ones(len(g)) @ g,
+    )
+
+
+@lab.right("row")
+def torch_does_the_rest(comm, x, w, b):
+    x, w, b = (torch.from_numpy(one).requires_grad_() for one in (x, w, b))
+    part = x @ w
+
+    def back(g):
+        part.backward(torch.from_numpy(g))
+        return x.grad, w.grad, torch.from_numpy(g).sum(0)
+
+    return comm.allreduce(part.detach().numpy()) + b.detach().numpy(), back
+
+
+lab.wrong_variants(
+    "row",
+    ("comm.allreduce(x @ w) + b", "comm.allreduce(x @ w + b)", "Add it after the sum"),
+    ("comm.allreduce(x @ w)", "x @ w", "add up over the ranks"),
+    ("g.sum(0)", "comm.allreduce(g.sum(0))", "so its gradient needs no sum over them"),
+    ("x.T @ g", "x.T @ comm.allreduce(g)", "g is whole on all ranks already"),
+    ("comm.allreduce(x @ w)", "sum(comm.allgather(x @ w))", "the target is one all-reduce"),
+)
+
+
+@lab.right("mlp")
+def by_hand(comm, x, w1, b1, w2, b2):
+    a = np.tanh(x @ w1 + b1)
+
+    def back(g):
+        h = (g @ w2.T) / np.cosh(x @ w1 + b1) ** 2
+        return comm.allreduce(h @ w1.T), x.T @ h, h.sum(0), a.T @ g, g.sum(0)
+
+    return comm.allreduce(a @ w2) + b2, back
+
+
+@lab.right("mlp")
+def autograd_between(comm, x, w1, b1, w2, b2):
+    leaves = [torch.from_numpy(one).requires_grad_() for one in (x, w1, b1, w2)]
+    part = torch.tanh(leaves[0] @ leaves[1] + leaves[2]) @ leaves[3]
+
+    def back(g):
+        part.backward(torch.from_numpy(g))
+        whole = leaves[0].grad.numpy().copy()
+        comm.Allreduce(MPI.IN_PLACE, whole)
+        return [whole, *(one.grad for one in leaves[1:]), g.sum(0)]
+
+    return comm.allreduce(part.detach().numpy()) + b2, back
+
+
+@lab.right("mlp")
+def the_layers_again_in_back(comm, x, w1, b1, w2, b2):
+    def back(g):
+        active = np.tanh(x @ w1 + b1)  # computed again, not kept
+        slope = 1 - active**2
+        return (*column(comm, x, w1, b1)[1](slope * (g @ w2.T)), active.T @ g, g.sum(0))
+
+    return row(comm, np.tanh(x @ w1 + b1), w2, b2)[0], back
+
+
+lab.wrong_variants(
+    "mlp",
+    ("of_a * (1 - a**2)", "of_a", "The slope of tanh is missing"),
+    ("np.tanh(h)", "h", "The tanh between the layers is missing"),
+    ("np.tanh(h)", "np.tanh(comm.allgather(h)[comm.rank])", "forward, each rank makes allgather"),
+    ("return y, back", "return y, lambda g: back(g) and back(g)", "backward, each rank makes"),
+    (
+        "back1(",
+        "(lambda into: (into @ w1.T, x.T @ into, into.sum(0)))(",
+        "in the first layer's back",
+    ),
+)
+
+
+@lab.right("halo")
+def by_requests(comm, x, k):
+    above, below = neighbours(comm)
+    y = np.zeros((len(x) + 2 * k, x.shape[1]))
+    y[k:-k] = x
+    waits = [
+        comm.Irecv(y[:k], above),
+        comm.Irecv(y[-k:], below),
+        comm.Isend(x[:k], above),
+        comm.Isend(x[-k:], below),
+    ]
+    MPI.Request.Waitall(waits)
+    return y
+
+
+@lab.right("halo")
+def pieces_put_together(comm, x, k):
+    none = np.zeros((k, x.shape[1]))
+    first = last = none
+    if comm.rank + 1 < comm.size:
+        last = comm.sendrecv(x[-k:], comm.rank + 1, source=comm.rank + 1)
+    if comm.rank > 0:
+        first = comm.sendrecv(x[:k], comm.rank - 1, source=comm.rank - 1)
+    return np.concatenate([first, x, last])
+
+
+@lab.right("halo")
+def even_and_odd(comm, x, k):
+    y = np.pad(x, ((k, k), (0, 0)))
+    for turn in (0, 1):
+        partner = comm.rank + 1 if comm.rank % 2 == turn else comm.rank - 1
+        if 0 <= partner < comm.size:
+            mine, place = (
+                (x[-k:], slice(len(y) - k, None)) if partner > comm.rank else (x[:k], slice(0, k))
+            )
+            if comm.rank % 2:
+                comm.Send(mine.copy(), partner)
+                comm.Recv(y[place], partner)
+            else:
+                comm.Recv(y[place], partner)
+                comm.Send(mine.copy(), partner)
+    return y
+
+
+@lab.right("halo")
+def pickled_with_tags(comm, x, k):
+    above, below = neighbours(comm)
+    sent = [comm.isend(x[:k], above, tag=1), comm.isend(x[-k:], below, tag=2)]
+    first, last = comm.recv(source=above, tag=2), comm.recv(source=below, tag=1)
+    MPI.Request.waitall(sent)
+    zeros = np.zeros((k, x.shape[1]))
+    return np.vstack([zeros if first is None else first, x, zeros if last is None else last])
+
+
+@lab.wrong("halo", "this would hang")
+def first_all_receive(comm, x, k):
+    y = np.pad(x, ((k, k), (0, 0)))
+    if comm.rank > 0:
+        comm.Recv(y[:k], comm.rank - 1)
+        comm.Send(x[:k], comm.rank - 1)
+    if comm.rank + 1 < comm.size:
+        comm.Recv(y[-k:], comm.rank + 1)
+        comm.Send(x[-k:], comm.rank + 1)
+    return y
+
+
+@lab.wrong("halo", "bytes; 80 are the target: 1 row to each neighbour")
+def whole_strips(comm, x, k):
+    above, below = neighbours(comm)
+    first, last = (comm.sendrecv(x, to, source=of) for to, of in ((below, above), (above, below)))
+    zeros = np.zeros((k, x.shape[1]))
+    return np.vstack(
+        [zeros if first is None else first[-k:], x, zeros if last is None else last[:k]]
+    )
+
+
+@lab.wrong("halo", "6 messages; two are the target")
+def to_everybody(comm, x, k):
+    others = [r for r in range(comm.size) if r != comm.rank]
+    sent = [comm.isend(part, r) for r in others for part in (x[:k], x[-k:])]
+    parts = {r: (comm.recv(source=r), comm.recv(source=r)) for r in others}
+    MPI.Request.waitall(sent)
+    none = (np.zeros((k, x.shape[1])),) * 2
+    return np.vstack([parts.get(comm.rank - 1, none)[1], x, parts.get(comm.rank + 1, none)[0]])
+
+
+lab.wrong_variants(
+    "halo",
+    (
+        "Sendrecv(x[-k:]",
+        "Sendrecv(x[:k]",
+        "Sendrecv(x[:k], above",
+        "Sendrecv(x[-k:], above",
+        "is row 3 of the image; row 2 of the image is due",
+    ),
+    (
+        "neighbours(comm)",
+        "(comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size",
+        "zeros are due: there the image has ended",
+    ),
+    (
+        "    comm.Sendrecv(x[-k:]",
+        "    return y\n    comm.Sendrecv(x[-k:]",
+        "is zeros; row 2 of the image is due",
+    ),
+)
+
+
+@lab.right("halo_backward")
+def home_by_requests(comm, g, k):
+    above, below = neighbours(comm)
+    x, first, last = g[k:-k].copy(), np.zeros_like(g[:k]), np.zeros_like(g[:k])
+    waits = [
+        comm.Irecv(first, above),
+        comm.Irecv(last, below),
+        comm.Isend(g[:k], above),
+        comm.Isend(g[-k:], below),
+    ]
+    MPI.Request.Waitall(waits)
+    x[:k] += first
+    x[len(x) - k :] += last
+    return x
+
+
+@lab.right("halo_backward")
+def home_by_pickle(comm, g, k):
+    x = np.array(g[k : len(g) - k])
+    if comm.rank + 1 < comm.size:
+        x[-k:] += comm.sendrecv(g[-k:], comm.rank + 1, source=comm.rank + 1)
+    if comm.rank > 0:
+        x[:k] += comm.sendrecv(g[:k], comm.rank - 1, source=comm.rank - 1)
+    return x
+
+
+@lab.right("halo_backward")
+def added_within_g(comm, g, k):
+    above, below = neighbours(comm)
+    out, came = g.copy(), np.zeros((k, g.shape[1]))
+    comm.Sendrecv(out[-k:], below, recvbuf=came, source=above)
+    g[k : 2 * k] += came
+    came[:] = 0
+    comm.Sendrecv(out[:k], above, recvbuf=came, source=below)
+    g[-2 * k : -k] += came
+    return g[k:-k]
+
+
+@lab.right("halo_backward")
+def in_two_waves(comm, g, k):
+    x, n = g[k:-k].copy(), comm.size
+    if comm.rank > 0:
+        x[:k] += comm.recv(source=comm.rank - 1)
+    if comm.rank + 1 < n:
+        comm.send(g[-k:], comm.rank + 1)
+        x[-k:] += comm.recv(source=comm.rank + 1)
+    if comm.rank > 0:
+        comm.send(g[:k], comm.rank - 1)
+    return x
+
+
+lab.wrong_variants(
+    "halo_backward",
+    ("    from_above", "    return x\n    from_above", "its own rows only"),
+    (
+        "np.zeros_like(g[:k]), np.zeros_like(g[:k])",
+        "x[:k].copy(), x[-k:].copy()",
+        "x[:k] +=",
+        "x[:k] =",
+        "x[-k:] +=",
+        "x[-k:] =",
+        "not put in its place",
+    ),
+    ("return x", "g[k:-k] = x\n    return g", "the strip's own 2 are due"),
+    (
+        "Sendrecv(g[:k], above",
+        "Sendrecv(g[-k:], above",
+        "Sendrecv(g[-k:], below",
+        "Sendrecv(g[:k], below",
+        "one process has",
+    ),
+)
+
+
+@lab.right("conv")
+def autograd_within(comm, x, w):
+    k = len(w) // 2
+    wide, kernel = (
+        torch.from_numpy(halo(comm, x, k)).requires_grad_(),
+        torch.from_numpy(w).requires_grad_(),
+    )
+    y = F.conv2d(wide[None, None], kernel[None, None], padding=(0, k))[0, 0]
+
+    def back(g):
+        y.backward(torch.from_numpy(g))
+        total = np.empty_like(w)
+        comm.Allreduce(kernel.grad.numpy(), total)
+        return halo_backward(comm, wide.grad.numpy(), k), total
+
+    return y.detach().numpy(), back
+
+
+@lab.right("conv")
+def the_whole_image_everywhere(comm, x, w):
+    k, wide = len(w) // 2, np.pad(np.vstack(comm.allgather(x)), ((len(w) // 2,) * 2, (0, 0)))
+    begin = comm.scan(len(x)) - len(x)
+
+    def back(g):
+        whole, of_w = convolve_back(wide, w, np.vstack(comm.allgather(g)))
+        return whole[k + begin : k + begin + len(x)], of_w
+
+    return convolve(wide[begin : begin + len(x) + 2 * k], w), back
+
+
+@lab.right("conv")
+def gradient_as_a_convolution(comm, x, w):
+    k = len(w) // 2
+    wide = halo(comm, x, k)
+
+    def back(g):
+        turned = w[::-1, ::-1].copy()
+        return convolve(halo(comm, g, k), turned), comm.allreduce(convolve_back(wide, w, g)[1])
+
+    return convolve(wide, w), back
+
+
+lab.wrong_variants(
+    "conv",
+    ("halo(comm, x, k)", "np.pad(x, ((k, k), (0, 0)))", "lines at the seams"),
+    ("halo_backward(comm, of_wide, k)", "of_wide[k:-k]", "the exchange has a backward"),
+    ("comm.allreduce(of_w)", "of_w", "every position of the image is in the kernel's gradient"),
+    ("comm.allreduce(of_w)", "comm.allreduce(of_w) / comm.size", "That is the mean over the ranks"),
+)
+
+
+@lab.right("two")
+def by_a_mask(comm, x, v, w):
+    j, above, below = len(w) // 2, *neighbours(comm)
+    there = np.ones((len(x) + 2 * j, 1))
+    there[:j] *= above != MPI.PROC_NULL
+    there[-j:] *= below != MPI.PROC_NULL
+    return convolve(there * convolve(halo(comm, x, len(v) // 2 + j), v), w)
+
+
+@lab.right("two")
+def the_mask_travels_as_a_column(comm, x, v, w):
+    k, j = len(v) // 2, len(w) // 2
+    rank, last = comm.rank, comm.size - 1
+    wide = halo(comm, x, k + j)
+    parts = [convolve(wide[i : i + 2 * k + 1], v) for i in range(len(x) + 2 * j)]
+    rows = [
+        0 * p if (rank == 0 and i < j) or (rank == last and i >= len(x) + j) else p
+        for i, p in enumerate(parts)
+    ]
+    return convolve(np.vstack(rows), w)
+
+
+@lab.right("two")
+def cut_and_padded(comm, x, v, w):
+    k, j = len(v) // 2, len(w) // 2
+    between = convolve(halo(comm, x, k + j), v)
+    above, below = (j if comm.rank == 0 else 0), (j if comm.rank + 1 == comm.size else 0)
+    return convolve(np.pad(between[above : len(between) - below], ((above, below), (0, 0))), w)
+
+
+lab.wrong_variants(
+    "two",
+    ("    h[: j", "    return convolve(h, w)\n    h[: j", "Yours hold what v made"),
+    ("    h[: j", "    j = len(w) // 3\n    h[: j", "rank 0: y"),
+    (
+        "    j =",
+        "    return convolve(halo(comm, convolve(halo(comm, x, len(v) // 2), v), len(w) // 2), w)\n    j =",
+        "4 messages; two are the target",
+    ),
+    (
+        "halo(comm, x, len(v) // 2 + j)",
+        "np.pad(x, [(len(v) // 2 + j,) * 2, (0, 0)])",
+        "j * (comm.rank == 0)",
+        "j",
+        "j * (comm.rank == comm.size - 1)",
+        "j",
+        "lines at the seams",
+    ),
+)

@@ -1,0 +1,367 @@
+"""Answers to lab 4, as learners write them: right ones, and wrong ones with words of the check's message."""
+
+import torch
+import torch.distributed as dist
+from lab_answers import LabAnswers
+
+lab = LabAnswers("04_zero_memory")
+HELD = ("parameters", "gradients", "master", "moments")
+predict = None  # the notebook's, on the ranks
+
+
+@lab.right("predict")
+def from_a_table(parameters, ranks, stage):
+    peak = [16, 4 + 12 / ranks, 2 + 14 / ranks, 16 / ranks][stage]
+    start = [6, 2 + 4 / ranks, 2 + 4 / ranks, 8 / ranks][stage]
+    return [start * parameters, peak * parameters]
+
+
+@lab.right("predict")
+def component_by_component(parameters, ranks, stage):
+    divided_from = {"moments": (8, 1), "master": (4, 1), "gradients": (2, 2), "parameters": (2, 3)}
+    held = {
+        name: each * parameters / (ranks if stage >= first else 1)
+        for name, (each, first) in divided_from.items()
+    }
+    peak = sum(held.values())
+    return peak - held["moments"] - (held["gradients"] if stage < 3 else 0), peak
+
+
+@lab.right("predict")
+def in_whole_bytes_rounded_up(parameters, ranks, stage):
+    n = ranks
+    start = (
+        6 * parameters,
+        2 * parameters - -4 * parameters // n,
+        2 * parameters - -4 * parameters // n,
+        8 * parameters // n,
+    )
+    peak = (
+        16 * parameters,
+        4 * parameters + 12 * parameters // n,
+        2 * parameters + 14 * parameters // n,
+        16 * parameters // n,
+    )
+    return start[stage], peak[stage]
+
+
+@lab.right("predict")
+def with_a_branch_for_each_stage(parameters, ranks, stage):
+    part = parameters / ranks
+    if stage == 0:
+        return 6 * parameters, 16 * parameters
+    if stage == 3:
+        return 8 * part, 16 * part
+    return 2 * parameters + 4 * part, (
+        4 * parameters if stage == 1 else 2 * parameters + 2 * part
+    ) + 12 * part
+
+
+lab.wrong_variants(
+    "predict",
+    (" + 2 * master", "", "The two moments are missing: 8 bytes a parameter"),
+    ("+ 2 * master", "+ master", "4 bytes a parameter are missing: the master copy, or one of the"),
+    ("start = compute + master", "start = compute + 3 * master", "Are the moments in it? Adam"),
+    ("(gradients if stage == 3 else 0)", "gradients", "Up to stage 2 there is none before the"),
+    ("(gradients if stage == 3 else 0)", "0", "Stage 3 allocates its part of the gradients at"),
+    ("stage >= 3", "stage >= 1", "stage >= 2", "stage >= 1", "stage 1, at the peak of backward:"),
+    ("stage >= 2", "stage >= 3", "a rank holds 75.5 MB, 9 bytes a parameter.\nThat is what stage"),
+    ("return start, ", "return ", "two numbers are due"),
+    (
+        "return start, compute + gradients + master + 2 * master",
+        "return ranks * start, ranks * (compute + gradients + 3 * master)",
+        "That is what all ranks hold together",
+    ),
+)
+
+
+@lab.right("table")
+def sorted_rows(results):
+    rows = []
+    for one in sorted(results, key=lambda one: (one["stage"], one["ranks"], one["rank"])):
+        if one["rank"]:
+            continue
+        start, peak = (
+            sum(map(one["samples"][moment].get, HELD)) for moment in ("initialize", "backward")
+        )
+        rows.append(
+            {"ranks": one["ranks"], "batch": one["ranks"] * 4, "parameters": one["parameters"]}
+        )
+        rows[-1] |= {"stage": one["stage"], "initialize": start, "training": peak, "note": "mine"}
+    return rows
+
+
+@lab.right("table")
+def two_helpers(results):
+    def held(one, moment):
+        return sum(bytes_ for name, bytes_ in one["samples"][moment].items() if name in HELD)
+
+    def row(one):
+        columns = {"initialize": held(one, "initialize"), "training": held(one, "backward")}
+        return (
+            {name: one[name] for name in ("ranks", "stage", "parameters")}
+            | columns
+            | {"batch": one["ranks"] * 4}
+        )
+
+    return [row(one) for one in results if not one["rank"]]
+
+
+@lab.right("table")
+def one_for_each_run(results):
+    runs = {(one["ranks"], one["stage"]): one for one in results if one["rank"] == 0}
+    rows = []
+    for (ranks, stage), one in runs.items():
+        values = {
+            c: sum(one["samples"][m][h] for h in HELD)
+            for c, m in {"initialize": "initialize", "training": "backward"}.items()
+        }
+        rows.append(
+            dict(ranks=ranks, stage=stage, batch=4 * ranks, parameters=one["parameters"], **values)
+        )
+    return rows
+
+
+@lab.right("table")
+def from_the_last_run_to_the_first(results):
+    rows = []
+    for one in reversed(results):
+        if one["rank"] == 0:
+            rows.append(
+                {
+                    "ranks": one["ranks"],
+                    "stage": one["stage"],
+                    "parameters": one["parameters"],
+                    "batch": 4 * one["ranks"],
+                }
+            )
+            for name in HELD:
+                for column, moment in (("initialize", "initialize"), ("training", "backward")):
+                    rows[-1][column] = rows[-1].get(column, 0) + one["samples"][moment][name]
+    return rows
+
+
+lab.wrong_variants(
+    "table",
+    ('one["rank"] == 0', "True", "have two rows. Each rank has its own object: take rank 0's"),
+    ('"backward"', '"step"', "That is the moment 'step'; asked is 'backward'"),
+    ("in HELD)", 'in (*HELD, "in flight"))', "What is in flight is in it"),
+    ("in HELD)", 'in ["resident"])', "That is what the process holds, Python and libraries"),
+    (
+        "            rows.append",
+        '            row["training"] = sum(one["predicted"].values())\n            rows.append',
+        "That is predicted, not measured",
+    ),
+    ('4 * one["ranks"]', "4", "each rank takes 4 samples, so a step learns from"),
+    (
+        "            rows.append",
+        '            row["ranks"] = one["rank"]\n            rows.append',
+        "there is no such run. Ranks are how many ran",
+    ),
+    ('one["rank"] == 0', 'one["rank"] == 0 and one["ranks"] != 4', "4 of 12 runs have no row,"),
+)
+
+
+@lab.right("choose")
+def first_of_a_list(parameters, ranks, memory):
+    held = [16, 4 + 12 / ranks, 2 + 14 / ranks, 16 / ranks]
+    return next((stage for stage, each in enumerate(held) if each * parameters <= memory), None)
+
+
+@lab.right("choose")
+def from_the_top_down(parameters, ranks, memory):
+    best = None
+    for stage in (3, 2, 1, 0):
+        if predict(parameters, ranks, stage)[1] <= memory:
+            best = stage
+    return best
+
+
+@lab.right("choose")
+def least_of_those_that_fit(parameters, ranks, memory):
+    return min(
+        (stage for stage in range(4) if predict(parameters, ranks, stage)[1] <= memory),
+        default=None,
+    )
+
+
+@lab.right("choose")
+def count_those_that_do_not(parameters, ranks, memory):
+    too_large = sum(predict(parameters, ranks, stage)[1] > memory for stage in range(4))
+    return None if too_large == 4 else too_large
+
+
+lab.wrong_variants(
+    "choose",
+    ("range(4)", "(3, 2, 1, 0)", "you say 3. It fits, but so does stage 1 (31.41 GB): the lowest"),
+    (
+        "stage)[1] <= memory",
+        "stage)[1] * (15 / 16 if stage == 0 else 1) <= memory",
+        "you say 0, but that holds 134.2 MB on a rank: too much",
+    ),
+    ("return None", "return 3", "you say 3, which holds 1.875 GB. No stage fits, so None is due"),
+    ("<= memory", "< memory", "To the byte: what fits exactly, fits"),
+    ("[1] <= memory", "[0] / 10 <= memory", "but that holds 120 GB on a rank: too much. Count the"),
+    (
+        "    for stage",
+        "    if memory >= 32e9:\n        return None\n    for stage",
+        "but stage 1 holds 31.41 GB on a rank, and that fits",
+    ),
+    (
+        "            return stage\n    return None",
+        "            return [stage]\n    return []",
+        "as a whole number from 0 to 3",
+    ),
+)
+
+
+@lab.right("mend")
+def two_layers_one_after_another(config):
+    zero = {
+        "stage": 2,
+        "overlap_comm": False,
+        "reduce_bucket_size": 1.3e5,
+        "allgather_bucket_size": 1.3e5,
+    }
+    return {**config, "zero_optimization": zero}
+
+
+@lab.right("mend")
+def one_layer_in_place(config):
+    config["zero_optimization"]["reduce_bucket_size"] = 65_536
+    return config
+
+
+@lab.right("mend")
+def a_little_more_than_a_layer(config):
+    return {
+        **config,
+        "zero_optimization": {**config["zero_optimization"], "reduce_bucket_size": 70_000},
+    }
+
+
+@lab.right("mend")
+def two_layers_without_overlap_and_in_parts(config):
+    config["zero_optimization"].update(
+        overlap_comm=False, reduce_bucket_size=131_072, allgather_partitions=True
+    )
+    return config
+
+
+lab.wrong_variants(
+    "mend",
+    (
+        ' |= {"reduce_bucket_size": 65_536, "allgather_bucket_size": 65_536}',
+        '["overlap_comm"] = False',
+        "the target is 0.52 MB.\nThe bucket has room for 500,000,000 values of 2 bytes, all allocated at once.",
+    ),
+    (
+        '{"reduce_bucket_size": 65_536, "allgather_bucket_size": 65_536}',
+        '{"reduce_bucket_size": 4 * 65_536}',
+        "1.18 MB are in flight at the peak, 9.0 layers",
+    ),
+    ("|= {", '|= {"stage": 1, ', "it has to stay 2"),
+    ('"reduce_bucket_size": 65_536', '"reduce_bucket_size": 1_000', "reduce_bucket_size is 1,000"),
+    (
+        "    return",
+        '    config["optimizer"]["params"]["lr"] = 1e-4\n    return',
+        "you changed optimizer: that is another training",
+    ),
+    ("return config", "pass", "the whole configuration is due"),
+    (
+        '"reduce_bucket_size": 65_536',
+        '"reduce_bucket_size": 65_536 + rank',
+        "the ranks have different configurations",
+    ),
+)
+
+
+@lab.right("zero1_step")
+def with_all_reduce_and_a_list(flat, gradient, adam):
+    size, rank = dist.get_world_size(), dist.get_rank()
+    dist.all_reduce(gradient)
+    part = flat.chunk(size)[rank]
+    adam(part, gradient.chunk(size)[rank] / size)
+    parts = [torch.empty_like(part) for _ in range(size)]
+    dist.all_gather(parts, part)
+    flat.copy_(torch.cat(parts))
+
+
+@lab.right("zero1_step")
+def with_lists_of_parts(flat, gradient, adam):
+    size, rank = dist.get_world_size(), dist.get_rank()
+    part, mine = flat.chunk(size)[rank], torch.empty(len(flat) // size)
+    dist.reduce_scatter(mine, [one.clone() for one in gradient.chunk(size)])
+    adam(part, mine.div_(size))
+    parts = [torch.empty_like(part) for _ in range(size)]
+    dist.all_gather(parts, part.clone())
+    for place, one in zip(flat.chunk(size), parts, strict=True):
+        place.copy_(one)
+
+
+@lab.right("zero1_step")
+def divided_before_it_is_sent(flat, gradient, adam):
+    size, rank = dist.get_world_size(), dist.get_rank()
+    length = len(flat) // size
+    mine = torch.zeros(length)
+    dist.reduce_scatter_tensor(mine, gradient / size)
+    new = flat[rank * length : (rank + 1) * length].clone()
+    adam(new, mine)
+    dist.all_gather_into_tensor(flat, new)
+
+
+@lab.right("zero1_step")
+def each_owner_broadcasts(flat, gradient, adam):
+    size, rank = dist.get_world_size(), dist.get_rank()
+    mine = torch.empty(len(flat) // size)
+    dist.reduce_scatter_tensor(mine, gradient)
+    adam(flat.chunk(size)[rank], mine / size)
+    for owner, part in enumerate(flat.chunk(size)):
+        dist.broadcast(part, owner)
+
+
+lab.wrong_variants(
+    "zero1_step",
+    (
+        "dist.all_gather_into_tensor(flat, part.clone())",
+        "for part in flat.chunk(size):\n        dist.broadcast(part, rank)",
+        "ank 0 calls dist.broadcast",
+    ),
+    ("mine / size", "mine", "that is the sum over the ranks; the mean is due. Adam hides it"),
+    (
+        "part = flat.chunk(size)[rank]",
+        "part = flat",
+        "mine = torch.empty_like(part)\n    dist.reduce_scatter_tensor(mine, gradient)",
+        "dist.all_reduce(mine := gradient)",
+        "    dist.all_gather_into_tensor(flat, part.clone())\n",
+        "",
+        "Every rank has all moments: that is stage 0",
+    ),
+    ("    dist.all_gather_into_tensor(flat, part.clone())\n", "", "Each rank has changed its own"),
+    (
+        "dist.reduce_scatter_tensor(mine, gradient)",
+        "dist.broadcast(gradient, 0)\n    mine = gradient.chunk(size)[rank]",
+        "mine / size",
+        "mine",
+        "rank 3's gradient in step 1: that is rank 0's gradient",
+    ),
+    (
+        "dist.reduce_scatter_tensor(mine, gradient)",
+        "mine = gradient.chunk(size)[rank]",
+        "mine / size",
+        "mine",
+        "rank 3's gradient in step 1: that is its own gradient: the other ranks' data are lost",
+    ),
+    ("chunk(size)[rank]", "chunk(size)[size - 1 - rank]", "on rank 3, adam was given part 0 of"),
+    (
+        "dist.all_gather_into_tensor(flat, part.clone())",
+        "parts = [torch.empty_like(part) for _ in range(size)]\n    dist.all_gather(parts, part.clone())\n    flat.copy_(torch.cat(parts[::-1]))",
+        "Does part r, which rank r computes, come back to the place of part r?",
+    ),
+    ("    part", "    flat = flat.clone()\n    part", "the parameters are as they were before:"),
+    (
+        "    dist.all_gather_into",
+        "    if rank == 0:\n        dist.all_gather_into",
+        "ank 0 calls dist.all_gather_into_tensor, ranks 1, 2 and 3 call dist.reduce_scatter_tensor",
+    ),
+)
