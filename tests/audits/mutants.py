@@ -1,15 +1,14 @@
 """Answers that are nearly right, by the thousand: mutants of each lab's right answers, given to its checks on real ranks.
 
-`python tests/audits/mutants.py pi --count 500` (a lab's name as in tests/test_checks_*.py). A check has to accept a right result or to
-name what is wrong; it never crashes and never hangs. Writes build/mutants/<lab>.jsonl; prints what was accepted as a diff, to
-be read: each is right, or becomes a wrong answer in tests/*_answers. docs/checks_by_mutants.md says what was read.
+`python tests/audits/mutants.py pi --count 500` (a lab's name as in tests/checks/answers). A check has to accept a right result
+or to name what is wrong; it never crashes and never hangs. Writes build/mutants/LAB.jsonl; prints what was accepted as a diff, to
+be read: each is right, or becomes a wrong answer. docs/checks_by_mutants.md says what was read.
 """
 
 import argparse
 import ast
 import difflib
 import importlib
-import inspect
 import json
 import os
 import random
@@ -18,20 +17,20 @@ import time
 from collections import Counter
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "helpers"))
-from lab_checks import source_of
+TESTS = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TESTS / "helpers"), str(TESTS / "checks")]
 
-import pi2zero
-from pi2zero import RankError
+import pi2zero  # noqa: E402 - after the path
+from pi2zero import RankError  # noqa: E402
 
-FOUND = Path(__file__).resolve().parents[2] / "build" / "mutants"
-OTHER = {
+RESULTS = TESTS.parent / "build" / "mutants"
+OPERATORS = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Mod: ast.Add,
     ast.MatMult: ast.Mult, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
     ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
     ast.And: ast.Or, ast.Or: ast.And,
 }  # fmt: skip
-CALLS = {
+NAMES = {
     "Reduce": "Allreduce", "Allreduce": "Reduce", "reduce": "allreduce", "allreduce": "reduce", "gather": "allgather",
     "Gather": "Allgather", "allgather": "gather", "Send": "Ssend", "Isend": "Irecv", "Recv": "Irecv", "send": "ssend",
     "min": "max", "max": "min", "sum": "max", "ceil": "floor", "floor": "ceil", "append": "insert", "zeros": "empty",
@@ -40,243 +39,138 @@ CALLS = {
 
 
 def changes(node, names):
-    """(what, a function that changes the node in place), for each way in which this node can be wrong."""
-    found = []
-
-    def add(what, **fields):
-        found.append(
-            (what, lambda one: [setattr(one, name, value) for name, value in fields.items()])
-        )
-
-    if isinstance(node, ast.BinOp | ast.AugAssign | ast.BoolOp) and type(node.op) in OTHER:
-        add("operator", op=OTHER[type(node.op)]())
-    elif isinstance(node, ast.Compare) and type(node.ops[0]) in OTHER:
-        add("comparison", ops=[OTHER[type(node.ops[0])](), *node.ops[1:]])
+    """(what, {field: value}) for each way in which this node can be wrong. names: the function's variables."""
+    if isinstance(node, ast.BinOp | ast.AugAssign | ast.BoolOp) and type(node.op) in OPERATORS:
+        yield "operator", {"op": OPERATORS[type(node.op)]()}
+    elif isinstance(node, ast.Compare) and type(node.ops[0]) in OPERATORS:
+        yield "comparison", {"ops": [OPERATORS[type(node.ops[0])](), *node.ops[1:]]}
     elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
-        add("not", value=not node.value)
+        yield "not", {"value": not node.value}
     elif isinstance(node, ast.Constant) and isinstance(node.value, int | float):
         for value in (node.value + 1, node.value - 1, 0, None):
-            add(f"{node.value} becomes {value}", value=value)
+            yield f"{node.value} becomes {value}", {"value": value}
     elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-        add("another string", value=node.value + "x")
+        yield "another string", {"value": node.value + "x"}
     elif isinstance(node, ast.Call):
         for at in range(len(node.args)):
-            add("an argument less", args=node.args[:at] + node.args[at + 1 :])
+            yield "an argument less", {"args": node.args[:at] + node.args[at + 1 :]}
         for at in range(len(node.keywords)):
-            add("a keyword less", keywords=node.keywords[:at] + node.keywords[at + 1 :])
+            yield "a keyword less", {"keywords": node.keywords[:at] + node.keywords[at + 1 :]}
         if len(node.args) > 1:
-            add("arguments swapped", args=[node.args[1], node.args[0], *node.args[2:]])
-    elif isinstance(node, ast.Attribute) and node.attr in CALLS:
-        add(f"{node.attr} becomes {CALLS[node.attr]}", attr=CALLS[node.attr])
+            yield "arguments swapped", {"args": [node.args[1], node.args[0], *node.args[2:]]}
+    elif isinstance(node, ast.Attribute) and node.attr in NAMES:
+        yield f"{node.attr} becomes {NAMES[node.attr]}", {"attr": NAMES[node.attr]}
     elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names:
         for name in sorted(names - {node.id}):
-            add(f"{node.id} becomes {name}", id=name)
+            yield f"{node.id} becomes {name}", {"id": name}
     elif isinstance(node, ast.Slice):
-        add("slice without end", upper=None)
-        add("slice without start", lower=None)
+        yield "slice without end", {"upper": None}
+        yield "slice without start", {"lower": None}
     elif isinstance(node, ast.If | ast.IfExp | ast.While):
-        add("condition negated", test=ast.UnaryOp(ast.Not(), node.test))
+        yield "condition negated", {"test": ast.UnaryOp(ast.Not(), node.test)}
     elif isinstance(node, ast.Return) and node.value is not None:
-        add("returns nothing", value=None)
+        yield "returns nothing", {"value": None}
     for field in ("body", "orelse") if not isinstance(node, ast.Module) else ():
         lines = getattr(node, field, None)
         for at in range(len(lines) if isinstance(lines, list) else 0):
-            add("a line less", **{field: [*lines[:at], ast.Pass(), *lines[at + 1 :]]})
+            yield "a line less", {field: [*lines[:at], ast.Pass(), *lines[at + 1 :]]}
             if at + 1 < len(lines):
-                add(
-                    "lines swapped",
-                    **{field: [*lines[:at], lines[at + 1], lines[at], *lines[at + 2 :]]},
-                )
-    return found
-
-
-def names_in(tree):
-    names = {
-        arg.arg
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef)
-        for arg in node.args.args
-    }
-    return names | {
-        node.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    }
-
-
-def places(source):
-    """(what can be changed, at which node, its how manieth change) in a text."""
-    tree = ast.parse(source)
-    names = names_in(tree)
-    nodes = enumerate(ast.walk(tree))
-    return [
-        (what, at, number)
-        for at, node in nodes
-        for number, (what, _) in enumerate(changes(node, names))
-    ]
-
-
-def mutant(source, at, number):
-    """The text with the change of one of its `places`."""
-    tree = ast.parse(source)
-    names = names_in(tree)
-    target = list(ast.walk(tree))[at]
-    changes(target, names)[number][1](target)
-    return ast.unparse(ast.fix_missing_locations(tree))
+                swapped = [*lines[:at], lines[at + 1], lines[at], *lines[at + 2 :]]
+                yield "lines swapped", {field: swapped}
 
 
 def mutants(source):
     """(what was changed, the text) for each change of one place in a text."""
-    return [(what, mutant(source, at, number)) for what, at, number in places(source)]
+    tree = ast.parse(source)
+    nodes = list(ast.walk(tree))
+    names = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    names |= {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    kept = ast.unparse(tree)
+    for node in nodes:
+        for what, fields in list(changes(node, names)):
+            before = {name: getattr(node, name) for name in fields}
+            for name, value in fields.items():
+                setattr(node, name, value)
+            text = ast.unparse(ast.fix_missing_locations(tree))
+            for name, value in before.items():
+                setattr(node, name, value)
+            if text != kept:
+                yield what, text
 
 
-def sample(right, count, seed):
-    """(task, the right answer, what was changed, the mutant's text): `count` of all, as many of each task where there are."""
-    chance, by_task = random.Random(seed), {}
-    for task, answers in right.items():
-        for answer in answers:
-            kept = ast.unparse(ast.parse(source_of(answer)))
-            others = [(what, text) for what, text in mutants(source_of(answer)) if text != kept]
-            by_task.setdefault(task, []).extend((task, answer, what, text) for what, text in others)
-    for several in by_task.values():
-        chance.shuffle(several)
-    turns = (
-        several[at]
-        for at in range(max(map(len, by_task.values())))
-        for several in by_task.values()
-        if at < len(several)
-    )
-    seen, found = set(), []
-    for one in turns:
-        if one[-1] not in seen and len(found) < count:
-            seen.add(one[-1])
-            found.append(one)
-    return found
-
-
-def argument(lab, task, answer):
-    """What the check of this task is given, as text."""
-    name = answer.__name__
-    if (lab, task) != (
-        "summarization",
-        2,
-    ):  # two functions: an answer is one of them, with a right other one
-        return name
-    about_rows = "order" in inspect.signature(answer).parameters
-    return f"{name}, summed_with_gather" if about_rows else f"every_nth, {name}"
+def sample(lab, count, seed):
+    """(answer, what was changed, the mutant's text): `count` of all, as many for each task as there are."""
+    by_task = {}
+    for answer in lab.answers:
+        if not answer.words:
+            some = by_task.setdefault(answer.task, [])
+            some.extend((answer, *mutant) for mutant in mutants(answer.source))
+    for some in by_task.values():
+        random.Random(seed).shuffle(some)
+    turns = range(max(map(len, by_task.values())))
+    mixed = [some[turn] for turn in turns for some in by_task.values() if turn < len(some)]
+    return list({mutant[-1]: mutant for mutant in mixed}.values())[:count]
 
 
 class Ranks:
-    """Four ranks that know a lab's check and the answers' helpers; new ones where a mutant has broken the old ones."""
+    """Four ranks that know a lab's check and cells; new ones where a mutant has broken the old ones."""
 
-    def __init__(self, module):
-        shared = [*getattr(module, "SHARED", ()), *getattr(module, "BOTH", ())]
-        if module.__name__ == "test_checks_allreduce":
-            shared = [module.ring.reduce_scatter, module.ring.all_gather]
+    def __init__(self, lab):
         short = (
             "from pi2zero_course.checks.framework import clock; clock.SECONDS, clock.WALL = 2, 15"
         )
-        self.setup = "\n".join([module.IMPORTS, *map(source_of, shared), short])
-        self.starts, self.cluster, self.new = 0, None, True
+        self.setup, self.cluster, self.fresh = f"{lab.setup}\n{short}", None, True
 
-    def ready(self):
+    def verdict(self, number, code):
+        """(accepted, named, to do, or ODD: anything else; what was said)"""
         if self.cluster is None or not self.cluster.runs():
-            self.starts += 1
-            self.cluster, self.new = pi2zero.start(n=4), True
-        if self.new:
+            self.cluster, self.fresh = pi2zero.start(n=4), True
+        if self.fresh:
             self.cluster.run(self.setup, timeout=240)
-            self.new = False
-        return self.cluster
-
-    def verdict(self, task, code):
-        """(accepted, named, to do, or ODD: something else; what was said)"""
         try:
-            self.ready().run(code, timeout=60)
+            self.cluster.run(code, timeout=60)
+            word, report = "accepted", ""
         except RankError as error:
             report = error.report
-            word = (
-                "named"
-                if f"Task {task} is not right yet." in report
-                else "to do"
-                if "is still to do" in report
-                else "ODD"
-            )
-            if word != "ODD" and "Traceback" in report:
-                word = "ODD"
-        except Exception as error:  # whatever a check lets through is found here
-            word, report = "ODD", f"{type(error).__name__}: {error}"
-        else:
-            word, report = "accepted", ""
-        self.new = "being restarted" in report
-        if self.cluster.runs() and not self.new:
+            said = {f"Task {number} is not right yet.": "named", "is still to do": "to do"}
+            word = next((word for text, word in said.items() if text in report), "ODD")
+            word = "ODD" if "Traceback" in report else word
+        self.fresh = "being restarted" in report
+        if self.cluster.runs() and not self.fresh:
             try:
-                self.cluster.run(
-                    "from mpi4py import MPI\nassert MPI.COMM_WORLD.allreduce(1) == 4", timeout=20
-                )
-            except Exception as error:
-                word, report = "ODD", f"{report}\nafterwards the ranks do not talk: {error}"
+                self.cluster.run("assert MPI.COMM_WORLD.allreduce(1) == 4", timeout=20)
+            except RankError as error:
+                word, report = "ODD", f"{report}\nafterwards the ranks do not communicate: {error}"
                 self.cluster.stop()
         return word, report
 
 
-def diff(answer, text):
-    before = ast.unparse(ast.parse(source_of(answer))).splitlines()
-    return "\n".join(
-        line
-        for line in difflib.unified_diff(before, text.splitlines(), lineterm="", n=1)
-        if line[:3] not in ("---", "+++")
-    )
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument(
-        "lab",
-        help="pi, allreduce, data_parallel, zero_memory, summarization, pipeline or tensor_and_space",
-    )
+    parser.add_argument("lab")
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     os.environ["PI2ZERO_SITE"] = os.devnull
-    module = importlib.import_module(f"test_checks_{args.lab}")
-    chosen, ranks, words, slowest = (
-        sample(module.RIGHT, args.count, args.seed),
-        Ranks(module),
-        Counter(),
-        0.0,
-    )
-    FOUND.mkdir(parents=True, exist_ok=True)
-    with (FOUND / f"{args.lab}.jsonl").open("w") as out:
-        for task, answer, what, text in chosen:
-            ranks.ready()
+    lab = importlib.import_module(f"answers.{args.lab}").lab
+    ranks, verdicts, slowest = Ranks(lab), Counter(), 0.0
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    with (RESULTS / f"{args.lab}.jsonl").open("w") as out:
+        for answer, what, text in sample(lab, args.count, args.seed):
             start = time.monotonic()
-            word, report = ranks.verdict(
-                task, f"{text}\ncheck.task{task}({argument(args.lab, task, answer)})"
-            )
+            word, report = ranks.verdict(lab.numbers.get(answer.task, 2), f"{text}\n{answer.call}")
             seconds = time.monotonic() - start
-            words[word], slowest = words[word] + 1, max(slowest, seconds)
-            one = {
-                "task": task,
-                "answer": answer.__name__,
-                "changed": what,
-                "verdict": word,
-                "seconds": round(seconds, 1),
-            }
-            print(
-                json.dumps({**one, "diff": diff(answer, text), "report": report[-2000:]}),
-                file=out,
-                flush=True,
-            )
+            verdicts[word], slowest = verdicts[word] + 1, max(slowest, seconds)
+            before = ast.unparse(ast.parse(answer.source)).splitlines()
+            diff = "\n".join(difflib.unified_diff(before, text.splitlines(), lineterm="", n=1))
+            result = {"answer": answer.label, "changed": what, "verdict": word, "diff": diff}
+            out.write(json.dumps(result | {"report": report[-2000:]}) + "\n")
             if word in ("accepted", "ODD"):
                 print(
-                    f"--- {word}: task {task}, {answer.__name__}: {what} ({seconds:.1f} s)\n{diff(answer, text)}",
-                    flush=True,
+                    f"--- {word}: {answer.label}: {what} ({seconds:.1f} s)\n{diff}\n{report[-600:]}"
                 )
-                print(report[-600:], flush=True)
     ranks.cluster.stop()
-    print(
-        f"{args.lab}: {sum(words.values())} mutants: {dict(words)}; slowest {slowest:.0f} s; {ranks.starts} starts of ranks"
-    )
+    print(f"{args.lab}: {dict(verdicts)}; slowest {slowest:.0f} s")
 
 
 if __name__ == "__main__":

@@ -127,7 +127,8 @@ def test_every_task_is_complete(name):
         assert len(stub.splitlines()) <= 15
         assert f'raise NotImplementedError("task {task[5:]}: write ' in stub
         assert task in tags(by_id[f"{task}-run"])
-        assert f"check.task{task[5:]}(" in by_id[f"{task}-check"].source
+        function = re.search(r"^def (\w+)", stub, re.MULTILINE)[1]
+        assert f"check.{function}({function}" in by_id[f"{task}-check"].source
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -226,9 +227,7 @@ SCOPES = ast.FunctionDef | ast.Lambda | ast.ListComp | ast.SetComp | ast.DictCom
 def test_no_cell_takes_the_name_of_an_answer(name):
     """Who comes back to a check after the notebook has gone on still has the function that it asks for."""
     code = [cell for cell in read("labs", name).cells if cell.cell_type == "code"]
-    answers = {
-        answer for cell in code for answer in re.findall(r"\bcheck\.task\d+\((\w+)\)", cell.source)
-    }
+    answers = {answer for cell in code for answer in re.findall(r"\bcheck\.(\w+)\(", cell.source)}
     assert answers
     taken = {cell.id: names for cell in code if (names := answers & bound(cell.source))}
     assert not taken, "these cells give the name of an answer to something else"

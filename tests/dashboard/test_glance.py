@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import importlib
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import pi2zero_course
+from pi2zero_course.checks.framework.task import LabTask
 from pi2zero_course.dashboard import board, notes, page
 
 ROOT = Path(__file__).parents[2]
@@ -202,9 +204,9 @@ def test_a_room_that_is_gone_stops_no_check(consent, capsys):
 CHECK = """
 import pi2zero_course
 from pi2zero_course.checks.blanks.engines import three_numbers
-from pi2zero_course.checks.pi import task1
+from pi2zero_course.checks.pi import count_inside
 def largest(*_): raise NotImplementedError
-for check, answer in ((task1, largest), (task1, lambda *_: 3), (three_numbers, lambda *_: 3)):
+for check, answer in ((count_inside, largest), (count_inside, lambda *_: 3), (three_numbers, lambda *_: 3)):
     try:
         check(answer)
     except (AssertionError, NotImplementedError):
@@ -228,10 +230,13 @@ def test_real_checks_note_themselves(consent, folder):
     assert done.stdout.count("(Noted for the room: seat 7, ") == 3
 
 
-def test_labs_have_their_numbers():
-    assert [f"{i:02d}_{name}" for i, name in enumerate(notes.LABS, 1)] == sorted(
-        p.stem for p in (ROOT / "labs").glob("*.ipynb")
-    )
+def test_tasks_have_the_numbers_of_their_labs():
+    for path in sorted((ROOT / "solutions").glob("*.ipynb")):
+        number, _, name = path.stem.partition("_")
+        module = importlib.import_module(f"pi2zero_course.checks.{name}")
+        tasks = [task for task in vars(module).values() if isinstance(task, LabTask)]
+        assert len(tasks) >= 5 and {task.lab for task in tasks} == {int(number)}
+        assert len({task.number for task in tasks}) == len(tasks)
 
 
 # --- what the room takes ---

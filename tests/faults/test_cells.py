@@ -242,7 +242,7 @@ def test_after_a_restart_the_wait_counts_and_replay_knows_what_to_do(shared):
         in read
     )
     checked = shared.run(
-        "%%px\nfrom pi2zero_course.checks.framework.base import answer\ndef mine(): return x\nanswer(mine)"
+        "%%px\nfrom pi2zero_course.checks.framework.answers import call_answer\ndef mine(): return x\ncall_answer(mine)"
     )
     assert (
         "CheckFailed" in checked.error and "x is missing because the ranks are new" in checked.text

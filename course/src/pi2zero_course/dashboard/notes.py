@@ -21,10 +21,6 @@ RETRY_S = 60.0  # without a further try, after the room has not answered
 MAX_SEAT = 99_999
 RESULTS = ("right", "not yet", "open")
 TASKS = re.compile(r"(lab \d, )?task \d{1,2}|blank \w{1,40}")
-LABS = [
-    *("pi", "allreduce", "data_parallel", "zero_memory"),
-    *("summarization", "pipeline", "tensor_and_space"),
-]
 
 _last_failure = float("-inf")
 
@@ -127,12 +123,6 @@ def noted(task: str, speaks: bool = True):
     finally:
         if speaks and result:
             note(task, result)
-
-
-def task_name(judge, number: int) -> str:
-    """'lab 1, task 2', by the folder of a check's judge."""
-    folder = (judge.__module__.split(".") + [""] * 3)[2]
-    return f"lab {LABS.index(folder) + 1}, task {number}" if folder in LABS else f"task {number}"
 
 
 def note(task: str, result: str) -> None:

@@ -53,7 +53,7 @@ class WatchedComm(Messages):
     def run_together(self, function, args) -> list:
         """Call function(self, *args) on every rank. Returns all ranks' results, on all ranks.
 
-        Raises, on all ranks alike, TaskNotDone, or CheckFailed if a rank raised or the ranks would have waited for ever.
+        Raises, on all ranks alike, TaskNotDone, or CheckFailed if a rank raised or the ranks would have waited forever.
         """
         result = None
         try:
