@@ -4,8 +4,9 @@
   python tools/labs.py           write labs/NN_x.ipynb for every solutions/NN_x.ipynb
   python tools/labs.py --check   write nothing; fail if that would change anything
 
-What stands between ### BEGIN SOLUTION and ### END SOLUTION becomes `raise NotImplementedError("task N: ...")`. Outputs go,
-and so do cells with the tag `solution-only`. N comes from the cell's tag `task-N`; all code cells of a task get the tag
+What stands between ### BEGIN SOLUTION and ### END SOLUTION becomes
+`raise NotImplementedError("task N: ...")`. Outputs go, and so do cells with the tag
+`solution-only`. N comes from the cell's tag `task-N`. All code cells of a task get the tag
 `raises-exception`, so that an unsolved lab can be run from top to bottom.
 """
 
@@ -27,7 +28,7 @@ BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
 
 
 def with_stub(source, number):
-    """A cell's text with `raise NotImplementedError` in the place of its solution. Raises LabError."""
+    """A cell's text with `raise NotImplementedError` for its solution. Raises LabError."""
     definition = re.search(r"^def (\w+\(.*\)):", source, re.MULTILINE)
     if number is None or not definition:
         raise LabError("a solution needs a tag like task-3, and stands in a function")
@@ -93,7 +94,8 @@ def main():
             print(f"labs/{path.name} is out of step with solutions/{path.name}. Run: make labs")
         for path in sorted(orphans):
             print(
-                f"labs/{path.name} has no solutions/{path.name}. Labs are generated: remove it, or add its solution."
+                f"labs/{path.name} has no solutions/{path.name}. "
+                "Labs are generated: remove it, or add its solution."
             )
         print(f"{count} compared with the solutions, {len(stale) + len(orphans)} out of step.")
         sys.exit(1 if stale or orphans else 0)

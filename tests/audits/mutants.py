@@ -1,7 +1,10 @@
-"""Answers that are nearly right, by the thousand: mutants of each lab's right answers, given to its checks on real ranks.
+"""Answers that are nearly right, by the thousand: mutants of each lab's right answers, given to
+its checks on real ranks.
 
-`python tests/audits/mutants.py pi --count 500` (a lab's name as in tests/checks/answers). A check has to accept a right result
-or to name what is wrong; it never crashes and never hangs. Writes build/mutants/LAB.jsonl; prints what was accepted as a diff, to
+`python tests/audits/mutants.py pi --count 500` (a lab's name as in tests/checks/answers). A check
+has to accept a right result
+or to name what is wrong; it never crashes and never hangs. Writes build/mutants/LAB.jsonl; prints
+what was accepted as a diff, to
 be read: each is right, or becomes a wrong answer. docs/checks_by_mutants.md says what was read.
 """
 
@@ -25,21 +28,25 @@ from pi2zero import RankError  # noqa: E402
 
 RESULTS = TESTS.parent / "build" / "mutants"
 OPERATORS = {
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Mod: ast.Add,
-    ast.MatMult: ast.Mult, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult, ast.Mod: ast.Add, ast.MatMult: ast.Mult, ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
     ast.And: ast.Or, ast.Or: ast.And,
 }  # fmt: skip
 NAMES = {
-    "Reduce": "Allreduce", "Allreduce": "Reduce", "reduce": "allreduce", "allreduce": "reduce", "gather": "allgather",
-    "Gather": "Allgather", "allgather": "gather", "Send": "Ssend", "Isend": "Irecv", "Recv": "Irecv", "send": "ssend",
-    "min": "max", "max": "min", "sum": "max", "ceil": "floor", "floor": "ceil", "append": "insert", "zeros": "empty",
-    "SUM": "MAX", "MAX": "SUM", "MIN": "MAX", "copy": "view", "all_reduce": "broadcast", "mean": "sum", "zero_grad": "step",
+    "Reduce": "Allreduce", "Allreduce": "Reduce", "reduce": "allreduce", "allreduce": "reduce",
+    "gather": "allgather", "Gather": "Allgather", "allgather": "gather", "Send": "Ssend",
+    "Isend": "Irecv", "Recv": "Irecv", "send": "ssend", "min": "max", "max": "min", "sum": "max",
+    "ceil": "floor", "floor": "ceil", "append": "insert", "zeros": "empty", "SUM": "MAX",
+    "MAX": "SUM", "MIN": "MAX", "copy": "view", "all_reduce": "broadcast", "mean": "sum",
+    "zero_grad": "step",
 }  # fmt: skip
 
 
 def changes(node, names):
-    """(what, {field: value}) for each way in which this node can be wrong. names: the function's variables."""
+    """(what, {field: value}) for each way in which this node can be wrong. names: the function's
+    variables."""
     if isinstance(node, ast.BinOp | ast.AugAssign | ast.BoolOp) and type(node.op) in OPERATORS:
         yield "operator", {"op": OPERATORS[type(node.op)]()}
     elif isinstance(node, ast.Compare) and type(node.ops[0]) in OPERATORS:
@@ -99,7 +106,8 @@ def mutants(source):
 
 
 def sample(lab, count, seed):
-    """(answer, what was changed, the mutant's text): `count` of all, as many for each task as there are."""
+    """(answer, what was changed, the mutant's text): `count` of all, as many for each task as
+    there are."""
     by_task = {}
     for answer in lab.answers:
         if not answer.words:
@@ -113,7 +121,8 @@ def sample(lab, count, seed):
 
 
 class Ranks:
-    """Four ranks that know a lab's check and cells; new ones where a mutant has broken the old ones."""
+    """Four ranks that know a lab's check and cells; new ones where a mutant has broken the old
+    ones."""
 
     def __init__(self, lab):
         short = (

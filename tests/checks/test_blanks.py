@@ -1,4 +1,5 @@
-"""The notebooks' blanks, guesses and folded outputs: each is complete, checks that need no ranks know right from wrong."""
+"""The notebooks' blanks, guesses and folded outputs: each is complete, checks that need no ranks
+know right from wrong."""
 
 import ast
 import contextlib
@@ -123,7 +124,8 @@ TABLES = [blank for blank in IN_KERNEL if check_of(blank).reference and not chec
 
 @pytest.mark.parametrize("blank", TABLES, ids=repr)
 def test_each_mistake_is_named_in_its_own_words(blank):
-    """In the first case that it gets wrong, it may give the same value as one that is asked before."""
+    """In the first case that it gets wrong, it may give the same value as one that is asked
+    before."""
     task = check_of(blank)
     for sentence, wrong in task.mistakes.items():
         with pytest.raises(CheckFailed, match=re.escape(sentence)):
@@ -140,7 +142,8 @@ def test_each_mistake_is_named_in_its_own_words(blank):
             True,
         ),
         (
-            'def f(x):\n    def inner():\n        raise NotImplementedError("your line")\n\n    return inner()',
+            "def f(x):\n    def inner():\n"
+            '        raise NotImplementedError("your line")\n\n    return inner()',
             True,
         ),
         ("def f(x):\n    return x  # raise NotImplementedError stood here", False),
@@ -198,7 +201,8 @@ def test_every_guess_comes_back(book):
 
 
 def test_clean_keeps_folds(tmp_path):
-    """What `make notebooks` stores folds outputs under a Predict and the kit's answers, and nothing else."""
+    """What `make notebooks` stores folds outputs under a Predict and the kit's answers, and
+    nothing else."""
     cell = nbformat.v4.new_code_cell
     output = nbformat.v4.new_output("stream", text="1\n")
     asks = nbformat.v4.new_markdown_cell("**Predict**: what?")
@@ -237,7 +241,8 @@ def test_left_right_wrong_and_misspelt_in_a_kernel():
         written.replace("return float(", "return float(("),
     ]
     sources = [
-        "import numpy as np\nfrom pi2zero_course.checks.blanks import blanks_left, guessed, solution, pi as check"
+        "import numpy as np\nfrom pi2zero_course.checks.blanks import blanks_left, guessed, "
+        "solution, pi as check"
     ]
     sources += [source for way in ways for source in (way, asked, kits, "blanks_left()")]
     sources += [

@@ -1,4 +1,5 @@
-"""The checks of the notebooks' blanks on ranks: each knows right from wrong, and a blank that is left lets the notebook go on."""
+"""The checks of the notebooks' blanks on ranks: each knows right from wrong, and a blank that is
+left lets the notebook go on."""
 
 import pytest
 from blank_mistakes import RIGHT, WRONG
@@ -53,7 +54,8 @@ def run(joined, capsys):
     def run(blank, source, more=""):
         needs = "import horovod.torch as hvd\nhvd.init()\n" if "hvd" in blank.kits else ""
         joined.run(
-            f"{needs}from pi2zero_course.checks.blanks import {blank.module} as check\n{source}\n{code(blank.cells[1])}\n{more}",
+            f"{needs}from pi2zero_course.checks.blanks import {blank.module} as "
+            f"check\n{source}\n{code(blank.cells[1])}\n{more}",
             timeout=60,
         )
         return capsys.readouterr().out
@@ -74,7 +76,8 @@ def compiled(request):
 def test_left_it_is_the_kits(run, blank):
     printed = run(blank, code(blank.cells[0]), code(blank.cells[2]))
     assert printed.splitlines() == [
-        f"[stdout:0] {blank.name} is still to be written. The next cell brings the kit's, so that the notebook goes on.",
+        f"[stdout:0] {blank.name} is still to be written. The next cell brings the kit's, so that "
+        "the notebook goes on.",
         f"[stdout:0] The kit's {blank.name} is used from here on.",
     ]
 

@@ -1,4 +1,5 @@
-"""What all checks share: an answer's clock, waiting without a chance to hang, and values in messages."""
+"""What all checks share: an answer's clock, waiting without a chance to hang, and values in
+messages."""
 
 import functools
 import os
@@ -92,7 +93,8 @@ def test_an_answer_that_sleeps_is_ended_and_told_so(short):
 
 
 def test_seconds_in_which_others_compute_do_not_count(short):
-    """As on a machine where an answer gets a tenth of a core; and what a library's threads compute is not the answer's."""
+    """As on a machine where an answer gets a tenth of a core; and what a library's threads compute
+    is not the answer's."""
     import threading
 
     others = threading.Thread(target=compute, args=(0.5,))
@@ -104,7 +106,8 @@ def test_seconds_in_which_others_compute_do_not_count(short):
 
 
 def test_an_answer_that_stands_in_line_for_a_core_does_not_sleep(short):
-    """Twelve programs beside it on one core leave it a thirteenth: less than a tenth, and yet it wants all of it."""
+    """Twelve programs beside it on one core leave it a thirteenth: less than a tenth, and yet it
+    wants all of it."""
     others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(12)]
     cores = os.sched_getaffinity(0)
     try:
@@ -279,7 +282,10 @@ def test_a_task_accepts_any_callable(capsys):
 
 
 def test_a_collective_that_some_ranks_make_says_how_it_would_end():
-    ends = "this would hang. Rank 0 has returned, rank 1 calls reduce.\nA collective call ends only if every rank makes it."
+    ends = (
+        "this would hang. Rank 0 has returned, rank 1 calls reduce.\nA collective call ends only "
+        "if every rank makes it."
+    )
     assert str(divergence_error([("returned", ""), ("calls", "reduce")])) == ends
     assert divergence_error([("returned", "")] * 2) is None
 
@@ -298,7 +304,8 @@ clock.SECONDS = 2.5
 
 @pytest.fixture
 def check(cluster, capsys):
-    """A function that checks an answer on all ranks, by default to lab 1's task 4; what is printed."""
+    """A function that checks an answer on all ranks, by default to lab 1's task 4; what is
+    printed."""
     cluster.run(IMPORTS)
 
     def run(function, task="check.pi_from_counts"):
@@ -328,7 +335,8 @@ def slow(comm, inside, total):
 
 
 def test_a_slow_right_answer_passes_next_to_two_busy_loops(check):
-    """It computes for 1.5 s of its 2.5; on 2 cores, 4 ranks and two loops take 4.5 s of the wall for that."""
+    """It computes for 1.5 s of its 2.5; on 2 cores, 4 ranks and two loops take 4.5 s of the wall
+    for that."""
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
     try:
         assert "Task 4 is right." in check(slow)
@@ -417,7 +425,8 @@ def a_rank_has_nothing(comm, inside, total):
         (swallows, "swallows had not returned after 2.5 s of the processor's time"),
         (
             receives_what_no_rank_sends,
-            "this would hang. Rank 0 waits in recv from rank 1, ranks 1, 2 and 3 have returned.\nA message ends only",
+            "this would hang. Rank 0 waits in recv from rank 1, ranks 1, 2 and 3 have returned.\nA "
+            "message ends only",
         ),
         (
             sends_and_never_reduces,
@@ -425,7 +434,8 @@ def a_rank_has_nothing(comm, inside, total):
         ),
         (
             two_wait_for_each_other,
-            "this would hang. Rank 0 waits in Irecv from rank 1, rank 1 waits in Irecv from rank 0,",
+            "this would hang. Rank 0 waits in Irecv from rank 1, rank 1 waits in Irecv from rank "
+            "0,",
         ),
         (probes_in_vain, "Rank 0 waits in Probe from rank 1, rank 1 waits in Probe from rank 2,"),
         (returns_its_communicator, "rank 2: returns_its_communicator returned '"),
@@ -434,7 +444,8 @@ def a_rank_has_nothing(comm, inside, total):
     ],
 )
 def test_what_would_hang_is_refused_soon(check, function, words):
-    """Not by `%%px`, which would restart the ranks; and the next answer's messages are not mixed up with these."""
+    """Not by `%%px`, which would restart the ranks; and the next answer's messages are not mixed
+    up with these."""
     start = time.monotonic()
     assert words in refusal(check, function)
     assert time.monotonic() - start < 60

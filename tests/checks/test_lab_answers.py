@@ -1,4 +1,5 @@
-"""All labs' checks on real ranks: right answers pass, wrong ones are told what is wrong, and none hangs."""
+"""All labs' checks on real ranks: right answers pass, wrong ones are told what is wrong, and none
+hangs."""
 
 import importlib
 import time
@@ -47,7 +48,8 @@ def prepared(cluster):
         return cluster
 
     yield prepare
-    # The tests of other files get the clock as it is, and no Horovod, whose thread polls for as long as it lives.
+    # The tests of other files get the clock as it is, and no Horovod, whose thread polls for as
+    # long as it lives.
     cluster.run(
         "import sys\nfrom pi2zero_course.checks.framework import clock\nclock.SECONDS = 20.0\n"
         "if 'horovod.torch' in sys.modules: sys.modules['horovod.torch'].shutdown()"
@@ -126,7 +128,8 @@ def test_a_task_that_calls_a_function_that_is_not_written(prepared):
     """GPipe is written, and stands on task 2's backward, which is not."""
     cluster, lab = prepared("pipeline"), lab_of("pipeline")
     cluster.run(
-        'def backward(comm, x, y, labels, n, sent):\n    raise NotImplementedError("task 2: write backward")'
+        "def backward(comm, x, y, labels, n, sent):\n"
+        '    raise NotImplementedError("task 2: write backward")'
     )
     try:
         with pytest.raises(RankError) as refused:
@@ -147,7 +150,8 @@ def test_what_is_not_written_or_no_function(prepared):
 
 
 def test_left_over_messages_are_taken_off_the_network(prepared, capsys):
-    """After an answer whose sends no rank received, the next one's messages are not mixed up with them."""
+    """After an answer whose sends no rank received, the next one's messages are not mixed up with
+    them."""
     cluster = prepared("allreduce")
     cluster.run("def leaves_some(comm, x):\n    comm.Isend(x, (comm.rank + 1) % comm.size)")
     with pytest.raises(RankError, match="4 messages were sent and never received"):
@@ -157,7 +161,8 @@ def test_left_over_messages_are_taken_off_the_network(prepared, capsys):
 
 
 def test_ranks_left_inside_mpi_are_ended(prepared):
-    """All had agreed on the call, then one raised in it: the others spin in MPI, where no check can reach them."""
+    """All had agreed on the call, then one raised in it: the others spin in MPI, where no check
+    can reach them."""
     cluster = prepared("pi")
     cluster.run(
         "def leaves_the_call(comm, inside, total):\n"
@@ -170,7 +175,8 @@ def test_ranks_left_inside_mpi_are_ended(prepared):
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_no_seeded_story_is_a_matter_of_taste(seed):
-    """Far from half, or exactly half: another reading of "word" (o'clock, a hyphen) decides the same."""
+    """Far from half, or exactly half: another reading of "word" (o'clock, a hyphen) decides the
+    same."""
     from pi2zero_course.checks.summarization import leaks
 
     expected = {"half": (0.5, 0.5), "less": (7 / 16, 7 / 16)}

@@ -1,4 +1,5 @@
-"""The labs: in step with the solutions, and plain about what is still to do. (tools/compare_notebooks.py runs the solutions.)"""
+"""The labs: in step with the solutions, and plain about what is still to do.
+(tools/compare_notebooks.py runs the solutions.)"""
 
 import ast
 import re
@@ -20,7 +21,8 @@ ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 @pytest.fixture
 def labs(monkeypatch, capsys):
-    """Run tools/labs.py's program here, for its imports take longer than its work; its exit status and what it said."""
+    """Run tools/labs.py's program here, for its imports take longer than its work; its exit status
+    and what it said."""
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
     import labs as program
 
@@ -133,7 +135,8 @@ def test_every_task_is_complete(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_hint_prints_a_line_of_the_answer(name):
-    """The third says how the pieces fit, in words; calls stand in the second, without their places in the answer."""
+    """The third says how the pieces fit, in words; calls stand in the second, without their places
+    in the answer."""
     for cell in read("solutions", name).cells:
         if re.fullmatch(r"task-\d-hints", cell.id):
             third = cell.source[cell.source.index("Hint 3: how the pieces fit") :]
@@ -149,7 +152,8 @@ def test_no_hint_prints_a_line_of_the_answer(name):
 
 
 def test_names_are_right_in_solved_and_unsolved_labs():
-    """pyflakes' rules, over all cells of a notebook, those for the ranks included: no name is undefined or misspelt.
+    """pyflakes' rules, over all cells of a notebook, those for the ranks included: no name is
+    undefined or misspelt.
 
     F841 is left out: a stub gives variables that only the answer will use.
     """
@@ -178,7 +182,7 @@ def test_names_are_right_in_solved_and_unsolved_labs():
 @pytest.mark.parametrize("name", NAMES)
 def test_the_unsolved_lab_runs_to_its_end_and_says_what_is_to_do(name):
     book = read("labs", name)
-    for cell in book.cells:  # lab 4 measures all stages, as its solution does among the notebooks: here one of them will do
+    for cell in book.cells:  # lab 4 measures all stages; here one of them is enough
         cell.source = cell.source.replace('"2M", "--json"]', '"2M", "--json", "--stage", "0"]')
     folder = {"metadata": {"path": str(ROOT / "labs")}}
     NotebookClient(book, timeout=300, allow_errors=True, resources=folder).execute()
@@ -225,7 +229,8 @@ SCOPES = ast.FunctionDef | ast.Lambda | ast.ListComp | ast.SetComp | ast.DictCom
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_cell_takes_the_name_of_an_answer(name):
-    """Who comes back to a check after the notebook has gone on still has the function that it asks for."""
+    """Who comes back to a check after the notebook has gone on still has the function that it asks
+    for."""
     code = [cell for cell in read("labs", name).cells if cell.cell_type == "code"]
     answers = {answer for cell in code for answer in re.findall(r"\bcheck\.(\w+)\(", cell.source)}
     assert answers

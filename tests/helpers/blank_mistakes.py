@@ -1,6 +1,7 @@
 """Answers to the notebooks' blanks: the kit's own, with one of its pieces replaced.
 
-RIGHT: {blank: [(piece, other piece)]}, still right. WRONG: {blank: [(piece, other piece, words of the check's message)]}.
+RIGHT: {blank: [(piece, other piece)]}, still right. WRONG: {blank: [(piece, other piece, words of
+the check's message)]}.
 """
 
 RIGHT = {
@@ -191,7 +192,8 @@ WRONG = {
     ],
     "partial_pi": [
         (
-            "slices = np.arange(rank, n, size)\n    x = (slices + 0.5) / n\n    return np.sum(4 / (1 + x * x)) / n",
+            "slices = np.arange(rank, n, size)\n    x = (slices + 0.5) / n\n    return np.sum(4 / "
+            "(1 + x * x)) / n",
             "x = (np.arange(n) + 0.5) / n\n    return np.sum(4 / (1 + x * x)) / n / size",
             "Every rank computes all slices",
         ),
@@ -577,7 +579,8 @@ WRONG = {
     ],
     "two_level_allreduce": [
         (
-            "host.Reduce_scatter(x, mine, sizes)\n    ring_allreduce(between, mine)\n    host.Allgatherv(mine, [x, sizes])",
+            "host.Reduce_scatter(x, mine, sizes)\n    ring_allreduce(between, mine)\n    "
+            "host.Allgatherv(mine, [x, sizes])",
             "comm.Allreduce(MPI.IN_PLACE, x)",
             "not by way of `between`",
         ),

@@ -1,4 +1,5 @@
-"""Answers to a lab's tasks, right and wrong ones: functions, or the notebook's answer with a piece replaced.
+"""Answers to a lab's tasks, right and wrong ones: functions, or the notebook's answer with a piece
+replaced.
 
 They are sent to real ranks as text, after the notebook's own cells that they call.
 """

@@ -1,4 +1,5 @@
-"""Answers to lab 3, as learners write them: right ones, and wrong ones with words of the check's message."""
+"""Answers to lab 3, as learners write them: right ones, and wrong ones with words of the check's
+message."""
 
 import hashlib
 
@@ -114,7 +115,8 @@ lab.wrong_variants(
     ("return losses", "return [0.0 for _ in losses]", "returned the losses 0.0000, 0.0000, "),
     ("comm.allreduce(loss.item()) / comm.size", "loss.item()", "That is the loss of its own share"),
     (
-        "comm.Allreduce(MPI.IN_PLACE, parameter.grad.numpy())\n            parameter.grad /= comm.size",
+        "comm.Allreduce(MPI.IN_PLACE, parameter.grad.numpy())\n            parameter.grad /= "
+        "comm.size",
         "pass",
         "not one bit",
     ),
@@ -126,7 +128,8 @@ lab.wrong_variants(
     (
         "    optimizer, losses",
         "    model = comm.bcast(model)\n    optimizer, losses",
-        "the model that you were given saw no image. Did you train a copy? comm.bcast(model) returns",
+        "the model that you were given saw no image. Did you train a copy? comm.bcast(model) "
+        "returns",
     ),
     (
         "    optimizer, losses",
@@ -204,7 +207,8 @@ lab.wrong_variants(
         "Did all ranks start from rank 0's parameters?",
     ),
     (
-        "optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())",
+        "optimizer = hvd.DistributedOptimizer(optimizer, "
+        "named_parameters=model.named_parameters())",
         "pass",
         "Did every rank step with the same gradient",
     ),
@@ -278,14 +282,16 @@ lab.wrong_variants(
     "with_ddp",
     ("return losses", "return model", "the list of losses is due"),
     (
-        "mean = loss.detach()\n        dist.all_reduce(mean)\n        losses.append(mean.item() / size)",
+        "mean = loss.detach()\n        dist.all_reduce(mean)\n        losses.append(mean.item() / "
+        "size)",
         "losses.append(loss.item() / rank)",
         "rank 0: variant raised ZeroDivisionError",
     ),
     ("ddp(images)", "model(images)", "Did every rank step with the same gradient"),
     (
         "        optimizer.step()",
-        "        for parameter in model.parameters():\n            parameter.grad /= size\n        optimizer.step()",
+        "        for parameter in model.parameters():\n            parameter.grad /= size\n        "
+        "optimizer.step()",
         "divided by the number of ranks twice",
     ),
     (
@@ -457,7 +463,8 @@ def rank_0_decides(comm, own, used):
 
 @lab.wrong(
     "assert_mean",
-    "The optimizer gets the sum, and your assertion passed.\nCompare with the mean of all ranks' `own`.",
+    "The optimizer gets the sum, and your assertion passed.\nCompare with the mean of all ranks' "
+    "`own`.",
 )
 def equal_on_all_ranks(comm, own, used):
     for given in used:
@@ -513,8 +520,12 @@ lab.right_variants(
     ),
     (
         '    look("start", model)\n',
-        "    for p in model.parameters():\n        p.register_post_accumulate_grad_hook(\n            lambda p: comm.Allreduce(MPI.IN_PLACE, p.grad.numpy()) or p.grad.div_(comm.size)\n        )\n",
-        "            for parameter in model.parameters():\n                comm.Allreduce(MPI.IN_PLACE, parameter.grad.numpy())\n                parameter.grad /= comm.size\n",
+        "    for p in model.parameters():\n        p.register_post_accumulate_grad_hook(\n         "
+        "   lambda p: comm.Allreduce(MPI.IN_PLACE, p.grad.numpy()) or p.grad.div_(comm.size)\n     "
+        "   )\n",
+        "            for parameter in model.parameters():\n                "
+        "comm.Allreduce(MPI.IN_PLACE, parameter.grad.numpy())\n                parameter.grad /= "
+        "comm.size\n",
         "",
     ),
 )
@@ -527,11 +538,13 @@ lab.wrong_variants(
     (
         "    for parameter in model.parameters():\n        comm.Bcast(parameter.data.numpy())",
         "    model = comm.bcast(model)",
-        "the model that you were given saw no image. Did you train a copy? comm.bcast(model) returns",
+        "the model that you were given saw no image. Did you train a copy? comm.bcast(model) "
+        "returns",
     ),
     (
         "            for parameter in model.parameters():\n                comm.Allreduce",
-        "            for parameter in (model[0].weight, model[2].weight):\n                comm.Allreduce",
+        "            for parameter in (model[0].weight, model[2].weight):\n                "
+        "comm.Allreduce",
         "Only biases differ: which gradients are reduced, and which are not?",
     ),
     ("                parameter.grad /= comm.size\n", "", "the sum of the ranks' gradients gives:"),
@@ -543,7 +556,8 @@ lab.wrong_variants(
     ("default_rng(epoch)", "default_rng(0)", "the second epoch has the order of the first"),
     ("[comm.rank :: comm.size]", "", "that is the serial program, 4 times"),
     (
-        "comm.Allreduce(MPI.IN_PLACE, parameter.grad.numpy())\n                parameter.grad /= comm.size",
+        "comm.Allreduce(MPI.IN_PLACE, parameter.grad.numpy())\n                parameter.grad /= "
+        "comm.size",
         "pass",
         "Did every rank step with the same gradient",
     ),

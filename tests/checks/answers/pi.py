@@ -1,4 +1,5 @@
-"""Answers to lab 1, as learners write them: right ones, and wrong ones with words of the check's message."""
+"""Answers to lab 1, as learners write them: right ones, and wrong ones with words of the check's
+message."""
 
 import numpy as np
 from lab_answers import LabAnswers

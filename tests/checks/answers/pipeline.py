@@ -1,4 +1,5 @@
-"""Answers to lab 6, as learners write them: right ones, and wrong ones with words of the check's message."""
+"""Answers to lab 6, as learners write them: right ones, and wrong ones with words of the check's
+message."""
 
 from collections import deque
 from functools import lru_cache
@@ -94,7 +95,8 @@ lab.wrong_variants(
     "cut",
     (
         "    layers =",
-        "    import numpy as np\n    return np.array_split(np.arange(len(seconds)), stages)\n    layers =",
+        "    import numpy as np\n    return np.array_split(np.arange(len(seconds)), stages)\n    "
+        "layers =",
         "Equally many layers are not equally much work",
     ),
     (
@@ -237,8 +239,10 @@ lab.wrong_variants(
     ("    sent = []", "    sent, micro = [], 1", "1 forwards; 5 are due"),
     ("return total", "total", "the last rank returned None"),
     (
-        "total = sum(backward(comm, *one, y, len(images), sent) for one, y in zip(held, labels.tensor_split(micro)))",
-        "for one, y in zip(held, labels.tensor_split(micro)):\n        total = backward(comm, *one, y, len(images), sent)",
+        "total = sum(backward(comm, *one, y, len(images), sent) for one, y in zip(held, "
+        "labels.tensor_split(micro)))",
+        "for one, y in zip(held, labels.tensor_split(micro)):\n        total = backward(comm, "
+        "*one, y, len(images), sent)",
         "That is the last micro-batch's alone: add them up.",
     ),
     (
@@ -249,7 +253,8 @@ lab.wrong_variants(
     ("sum(backward(", "sum(stage.zero_grad() or backward(", "Only the last micro-batch is in it"),
     (
         "    return total",
-        "    for parameter in stage.parameters():\n        parameter.grad /= micro\n    return total",
+        "    for parameter in stage.parameters():\n        parameter.grad /= micro\n    return "
+        "total",
         "divided by 5 once more",
     ),
     (

@@ -1,4 +1,5 @@
-"""Answers to lab 5, as learners write them: right ones, and wrong ones with words of the check's message."""
+"""Answers to lab 5, as learners write them: right ones, and wrong ones with words of the check's
+message."""
 
 import copy
 import difflib
@@ -281,7 +282,8 @@ lab.wrong_variants(
     ("words(text)", "text.lower().split()", "It is in the training set with other punctuation and"),
     (
         "    return {i",
-        "    return {i for i, one in enumerate(test) if words(one) in map(words, train)}\n    return {i",
+        "    return {i for i, one in enumerate(test) if words(one) in map(words, train)}\n    "
+        "return {i",
         "It is in the training set with one sentence added",
     ),
     ("len(own) / 2", "len(one) / 2 > 0", "It is in the training set inside a long article with"),

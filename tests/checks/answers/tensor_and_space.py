@@ -1,4 +1,5 @@
-"""Answers to lab 7, as learners write them: right ones, and wrong ones with words of the check's message."""
+"""Answers to lab 7, as learners write them: right ones, and wrong ones with words of the check's
+message."""
 
 import numpy as np
 import torch
@@ -431,7 +432,8 @@ lab.wrong_variants(
     ("    h[: j", "    j = len(w) // 3\n    h[: j", "rank 0: y"),
     (
         "    j =",
-        "    return convolve(halo(comm, convolve(halo(comm, x, len(v) // 2), v), len(w) // 2), w)\n    j =",
+        "    return convolve(halo(comm, convolve(halo(comm, x, len(v) // 2), v), len(w) // 2), "
+        "w)\n    j =",
         "4 messages; two are the target",
     ),
     (

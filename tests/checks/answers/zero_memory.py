@@ -1,4 +1,5 @@
-"""Answers to lab 4, as learners write them: right ones, and wrong ones with words of the check's message."""
+"""Answers to lab 4, as learners write them: right ones, and wrong ones with words of the check's
+message."""
 
 import torch
 import torch.distributed as dist
@@ -253,7 +254,8 @@ lab.wrong_variants(
     (
         ' |= {"reduce_bucket_size": 65_536, "allgather_bucket_size": 65_536}',
         '["overlap_comm"] = False',
-        "the target is 0.52 MB.\nThe bucket has room for 500,000,000 values of 2 bytes, all allocated at once.",
+        "the target is 0.52 MB.\nThe bucket has room for 500,000,000 values of 2 bytes, all "
+        "allocated at once.",
     ),
     (
         '{"reduce_bucket_size": 65_536, "allgather_bucket_size": 65_536}',
@@ -355,7 +357,8 @@ lab.wrong_variants(
     ("chunk(size)[rank]", "chunk(size)[size - 1 - rank]", "on rank 3, adam was given part 0 of"),
     (
         "dist.all_gather_into_tensor(flat, part.clone())",
-        "parts = [torch.empty_like(part) for _ in range(size)]\n    dist.all_gather(parts, part.clone())\n    flat.copy_(torch.cat(parts[::-1]))",
+        "parts = [torch.empty_like(part) for _ in range(size)]\n    dist.all_gather(parts, "
+        "part.clone())\n    flat.copy_(torch.cat(parts[::-1]))",
         "Does part r, which rank r computes, come back to the place of part r?",
     ),
     ("    part", "    flat = flat.clone()\n    part", "the parameters are as they were before:"),

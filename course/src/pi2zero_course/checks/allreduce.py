@@ -1,9 +1,13 @@
-"""The checks of lab 2, the ring all-reduce. Each is called on all ranks: `check.reduce_scatter(reduce_scatter)`.
+"""The checks of lab 2, the ring all-reduce. Each is called on all ranks:
+`check.reduce_scatter(reduce_scatter)`.
 
-The arrays that are summed tell who is in a sum: rank r puts in 16**r times a pattern, so a sum is a number whose hexadecimal
-digits say how often each rank was added. float32 holds such sums exactly for up to 6 ranks, float64 for up to 12.
+The arrays that are summed tell who is in a sum: rank r puts in 16**r times a pattern, so a sum is
+a number whose hexadecimal
+digits say how often each rank was added. float32 holds such sums exactly for up to 6 ranks,
+float64 for up to 12.
 
-A real network is busy or quiet as it likes. So the checks of time slow the ranks' own network down, with an alpha and a beta
+A real network is busy or quiet as it likes. So the checks of time slow the ranks' own network
+down, with an alpha and a beta
 that they know and that are much larger than any disturbance, and ask whether the answer finds them.
 """
 
@@ -76,17 +80,20 @@ def _judge_traffic(case, reports, length, itemsize, phases, rows=None):
     for rank, report in enumerate(reports):
         if len(report["targets"]) > 1:
             raise CheckFailed(
-                f"{case}, rank {rank} sent to {name_ranks(report['targets'])}; in a ring a rank sends to one neighbour only."
+                f"{case}, rank {rank} sent to {name_ranks(report['targets'])}; in a ring a rank "
+                "sends to one neighbour only."
             )
         if report["sent"] > most:
             raise CheckFailed(
-                f"{case}, rank {rank} sent {report['sent']:,} bytes; the target is {steps}/{size} of the array: {most:,} "
+                f"{case}, rank {rank} sent {report['sent']:,} bytes; the target is {steps}/{size} "
+                f"of the array: {most:,} "
                 f"bytes, {plural(steps, 'chunk')}.\n"
                 "Do you send the whole array where one chunk is due, or go on for too many steps?"
             )
         if report["messages"] > steps:
             raise CheckFailed(
-                f"{case}, rank {rank} sent {report['messages']:,} messages; {steps} are enough: one chunk a step."
+                f"{case}, rank {rank} sent {report['messages']:,} messages; {steps} are enough: "
+                "one chunk a step."
             )
 
 
@@ -109,12 +116,14 @@ def _judge_chunk(case, rank, chunk, x, total, chunks):
     if len(chunks) > 1 and np.array_equal(x, part_of(rank, len(x))):
         where = "\nx is as it was before: add to it in place, chunk += received."
     raise CheckFailed(
-        f"{case}, chunk {chunk} of rank {rank} holds {_contents(values, start)}; it has to be the sum over all "
+        f"{case}, chunk {chunk} of rank {rank} holds {_contents(values, start)}; it has to be the "
+        "sum over all "
         f"{len(chunks)} ranks.{where}"
     )
 
 
-# reduce_scatter(comm, x): changes x in place; chunk (rank + 1) % size of x becomes the sum over the ranks
+# reduce_scatter(comm, x): changes x in place; chunk (rank + 1) % size of x becomes the sum over
+# the ranks
 reduce_scatter = Task(
     number=1,
     name="reduce_scatter",
@@ -124,7 +133,8 @@ reduce_scatter = Task(
         judge=_judge_reduce_scatter,
         comm=MessageComm,
     ),
-    verified="Chunk (rank + 1) % size is summed up on each rank, and each sent (p-1)/p of its array; tried with {ranks} "
+    verified="Chunk (rank + 1) % size is summed up on each rank, and each sent (p-1)/p of its "
+    "array; tried with {ranks} "
     "ranks and 8, 1,003, 3, 1 and 0 numbers.",
 )
 
@@ -160,11 +170,13 @@ all_gather = Task(
     name="all_gather",
     cases=LENGTHS,
     on_ranks=OnRanks(arguments=_gather_arguments, judge=_judge_all_gather, comm=MessageComm),
-    verified="All ranks hold all chunks, and each sent (p-1)/p of the array; tried with {ranks} ranks and 8, 1,003, 3, 1 "
+    verified="All ranks hold all chunks, and each sent (p-1)/p of the array; tried with {ranks} "
+    "ranks and 8, 1,003, 3, 1 "
     "and 0 numbers.",
 )
 
-# Shape, dtype, and whether the array is handed in transposed, so that its numbers are not contiguous.
+# Shape, dtype, and whether the array is handed in transposed, so that its numbers are not
+# contiguous.
 _ARRAYS = [
     ((8,), "float64", False),
     ((1003,), "float32", False),
@@ -212,12 +224,14 @@ def _explain_sum(case, rank, result, parts, total):
         raise CheckFailed(f"{case}rank {rank} returned the mean; the sum is due.")
     if np.array_equal(result, parts[rank].ravel()):
         raise CheckFailed(
-            f"{case}rank {rank} returned its own x. Does your ring work on a copy that is then thrown away?"
+            f"{case}rank {rank} returned its own x. Does your ring work on a copy that is then "
+            "thrown away?"
         )
     wrong = np.flatnonzero(result != total)
     at = wrong[0]
     raise CheckFailed(
-        f"{case}{wrong.size} of {total.size} numbers of rank {rank} are wrong: number {at} is {as_text(result[at])}, "
+        f"{case}{wrong.size} of {total.size} numbers of rank {rank} are wrong: number {at} is "
+        f"{as_text(result[at])}, "
         f"not {as_text(total[at])}."
     )
 
@@ -228,14 +242,16 @@ ring_allreduce = Task(
     name="ring_allreduce",
     cases=_ARRAYS,
     on_ranks=OnRanks(arguments=_array_of, judge=_judge_sum, comm=MessageComm),
-    verified="The sum is exact on every rank, x stays as it was, and each rank sent 2 (p-1)/p of the array; tried with "
+    verified="The sum is exact on every rank, x stays as it was, and each rank sent 2 (p-1)/p of "
+    "the array; tried with "
     "{ranks} ranks and 7 arrays, of shapes (0,), (1003,), (7, 5) and others.",
 )
 
 
 @lab_task(2, 4)
 def step_seconds(function):
-    """step_seconds(comm, nbytes) -> s that a ring step of nbytes takes, undisturbed, measured on this rank."""
+    """step_seconds(comm, nbytes) -> s that a ring step of nbytes takes, undisturbed, measured on
+    this rank."""
     late, messages = 4, []
 
     def judge(reports, nbytes):
@@ -252,7 +268,8 @@ def step_seconds(function):
         sizes = run(function, [(nbytes,)])
         late = messages[0]  # then the last one, so that the last step's time is wrong, too
     return (
-        f"On a network with alpha = {1e3 * SLOW_ALPHA:g} ms and beta = {1e9 * SLOW_BETA:g} ns a byte you find the time of a "
+        f"On a network with alpha = {1e3 * SLOW_ALPHA:g} ms and beta = {1e9 * SLOW_BETA:g} ns a "
+        "byte you find the time of a "
         f"step, though two messages are late; tried with {join_words(sizes)} ranks."
     )
 
@@ -269,28 +286,34 @@ def _judge_step(reports, nbytes):
                 " np.empty(nbytes) holds numbers of 8 bytes; np.empty(nbytes, np.uint8) bytes."
             )
             raise CheckFailed(
-                f"{case}: rank {rank}'s messages have {each:,.0f} bytes each.{numbers * (each == 8 * nbytes)}"
+                f"{case}: rank {rank}'s messages have {each:,.0f} bytes "
+                f"each.{numbers * (each == 8 * nbytes)}"
             )
         if len(report["targets"]) > 1:
             raise CheckFailed(
-                f"{case}: rank {rank} sent to {name_ranks(report['targets'])}; a ring step goes to one neighbour."
+                f"{case}: rank {rank} sent to {name_ranks(report['targets'])}; a ring step goes to "
+                "one neighbour."
             )
         if messages < 5:
             raise CheckFailed(
-                f"{case}: rank {rank} measured {messages}; measure 5 or more, a single one may be disturbed."
+                f"{case}: rank {rank} measured {messages}; measure 5 or more, a single one may be "
+                "disturbed."
             )
         if seconds is None:
             raise CheckFailed(
-                f"{case}: rank {rank} returned {report['result']!r}; it has to be a number of seconds."
+                f"{case}: rank {rank} returned {report['result']!r}; it has to be a number of "
+                "seconds."
             )
         # A busy machine is slower than its network.
         if not 0.8 * right <= seconds <= 1.7 * max(right, report["fastest"]):
             raise CheckFailed(
-                f"{case} takes {right:.4f} s here; rank {rank} says {as_text(seconds)}.\n{_explain_step(seconds, right, messages)}"
+                f"{case} takes {right:.4f} s here; rank {rank} says "
+                f"{as_text(seconds)}.\n{_explain_step(seconds, right, messages)}"
             )
         if report["barriers"] < 5:
             raise CheckFailed(
-                f"{case}: rank {rank} called Barrier {report['barriers']} times before {messages} steps. "
+                f"{case}: rank {rank} called Barrier {report['barriers']} times before {messages} "
+                "steps. "
                 "Let all ranks begin each step together,\nor you measure how late the others are."
             )
 
@@ -299,7 +322,10 @@ def _explain_step(seconds, right, messages):
     if 500 * right < seconds < 20_000 * right:
         return "Are those milliseconds? Seconds are due."
     if seconds < 0.8 * right:
-        return "That is less than any step took: is the message waited for before the clock stops? Divided once too often?"
+        return (
+            "That is less than any step took: is the message waited for before the clock stops? "
+            "Divided once too often?"
+        )
     if seconds >= right + 0.9 * 2 * SLOW_LATE:
         return "That is all steps together: the time of one is due."
     # A barrier takes two messages; the mean of 11 to 20 steps looks the same.
@@ -308,7 +334,10 @@ def _explain_step(seconds, right, messages):
         return (
             f"Is Barrier timed, too? Let the clock start after it.{mean * (11 <= messages <= 20)}"
         )
-    return "The first message and one more came late, as happens. A disturbance only adds: take the smallest time, not the mean."
+    return (
+        "The first message and one more came late, as happens. A disturbance only adds: take the "
+        "smallest time, not the mean."
+    )
 
 
 _FORMULA_CASES = [
@@ -321,25 +350,34 @@ _FORMULA_CASES = [
 
 @lab_task(2, 5)
 def ring_seconds(function):
-    """ring_seconds(nbytes, ranks, alpha, beta) -> s of a ring all-reduce; within a factor of two of the measured time."""
+    """ring_seconds(nbytes, ranks, alpha, beta) -> s of a ring all-reduce; within a factor of two
+    of the measured time."""
     for n, p, a, b in _FORMULA_CASES:
         seconds = call_answer(function, n, p, a, b)
         right = float(costs.ring_allreduce_seconds(n, p, a, b))
         # By the longest chunk, it is right as well.
         longest = float(costs.ring_allreduce_seconds(-(-n // p) * p, p, a, b))
         if not any(close(seconds, time, relative=1e-6) for time in (right, longest)):
-            case = f"{n:,.0f} byte{'s' * (n != 1)} on {plural(p, 'rank')}, alpha = {a:g} s and beta = {b:g} s a byte"
+            case = (
+                f"{n:,.0f} byte{'s' * (n != 1)} on {plural(p, 'rank')}, alpha = {a:g} s and beta "
+                f"= {b:g} s a byte"
+            )
             raise CheckFailed(
-                f"{case}: you say {as_text(seconds)} s; the ring takes {right:.6g} s.\n{_explain_formula(seconds, n, p, a, b)}"
+                f"{case}: you say {as_text(seconds)} s; the ring takes {right:.6g} "
+                f"s.\n{_explain_formula(seconds, n, p, a, b)}"
             )
     ratios = _ratios_to_measured(function)
     if not all(0.5 <= ratio <= 2 for ratio in ratios.values()):
         text = ", ".join(f"{ratio:.2f} for {n:,} bytes" for n, ratio in ratios.items())
         raise CheckFailed(
-            f"Predicted / measured time is {text}; the target is 0.5 to 2. The formula is right: is this machine very busy?\n"
+            f"Predicted / measured time is {text}; the target is 0.5 to 2. The formula is right: "
+            "is this machine very busy?\n"
             "Run the check again."
         )
-    return "The formula is right for 1 to 2,048 ranks, and on a slow network it predicts the measured ring within a factor of two."
+    return (
+        "The formula is right for 1 to 2,048 ranks, and on a slow network it predicts the "
+        "measured ring within a factor of two."
+    )
 
 
 def _explain_formula(seconds, n, p, a, b):
@@ -363,7 +401,8 @@ def _explain_formula(seconds, n, p, a, b):
 
 
 def _ratios_to_measured(function, sizes=(1024, 1 << 20, 1 << 22), attempts=5):
-    """Predicted / measured for three sizes. alpha and beta come from measured ring steps on the same slow network."""
+    """Predicted / measured for three sizes. alpha and beta come from measured ring steps on the
+    same slow network."""
     world = MPI.COMM_WORLD
     slow = MessageComm(world, alpha=SLOW_ALPHA, beta=SLOW_BETA)
     chunks = [n // world.size for n in sizes]
@@ -383,7 +422,8 @@ def _ratios_to_measured(function, sizes=(1024, 1 << 20, 1 << 22), attempts=5):
 
 
 def _slowest(comm, run, nbytes, repeats):
-    """The smallest time (s) of `repeats` runs, each of them the time of the slowest rank; the same on all ranks."""
+    """The smallest time (s) of `repeats` runs, each of them the time of the slowest rank; the same
+    on all ranks."""
     x, into, times = np.ones(nbytes // 8), np.ones(nbytes // 8), []
     for _ in range(repeats):
         comm.Barrier()
@@ -416,11 +456,13 @@ def _judge_shift(reports, length):
             raise CheckFailed(f"rank {rank}'s `out` was changed; only `into` may be.")
         if np.all(into == -1):
             raise CheckFailed(
-                f"nothing arrived in rank {rank}'s `into`; it has to be what rank {left} had in `out`."
+                f"nothing arrived in rank {rank}'s `into`; it has to be what rank {left} had in "
+                "`out`."
             )
         if np.any(into != 1.0 + left):
             raise CheckFailed(
-                f"rank {rank} got rank {int(into[0]) - 1}'s numbers; its left neighbour is rank {left}."
+                f"rank {rank} got rank {int(into[0]) - 1}'s numbers; its left neighbour is rank "
+                f"{left}."
             )
         if report["messages"] > 1:
             raise CheckFailed(f"rank {rank} sent {report['messages']} messages; one is enough.")
@@ -436,5 +478,6 @@ shift = Task(
         judge=_judge_shift,
         comm=partial(MessageComm, only=("Send", "Recv")),
     ),
-    verified="No send waits for a receive that never comes, however long the array; tried with {ranks} ranks.",
+    verified="No send waits for a receive that never comes, however long the array; tried with "
+    "{ranks} ranks.",
 )

@@ -1,4 +1,5 @@
-"""The checks of lab 1, π on MPI ranks. Each is called on all ranks, in a `%%px` cell: `check.share(share)`."""
+"""The checks of lab 1, π on MPI ranks. Each is called on all ranks, in a `%%px` cell:
+`check.share(share)`."""
 
 import itertools
 from functools import partial
@@ -49,16 +50,18 @@ def count_inside(function):
         if number is None or not 0 <= number <= n:
             why = "The estimate of π comes later, as 4 * count / n." * (number is None)
             raise CheckFailed(
-                f"count_inside({n}, rng) gave {as_text(value)}; it has to be a count: a whole number from 0 to {n}.\n"
-                + ("Is the `return` missing?" if value is None else why)
+                f"count_inside({n}, rng) gave {as_text(value)}; it has to be a count: a whole "
+                f"number from 0 to {n}.\n" + ("Is the `return` missing?" if value is None else why)
             )
     if count(1000, 2) != count(1000, 2):
         raise CheckFailed(
-            "Two generators with the same seed gave two different counts: take all darts from the rng that is handed in."
+            "Two generators with the same seed gave two different counts: take all darts from the "
+            "rng that is handed in."
         )
     if len({count(1000, seed) for seed in range(20)}) == 1:
         raise CheckFailed(
-            "20 generators with 20 seeds gave the same count: take all darts from the rng that is handed in."
+            "20 generators with 20 seeds gave the same count: take all darts from the rng that is "
+            "handed in."
         )
     rng = np.random.default_rng(3)
     if len({call_answer(function, 1000, rng) for _ in range(20)}) == 1:
@@ -73,15 +76,20 @@ def count_inside(function):
                 estimate, _MISTAKES, same=lambda value, limit: abs(value - limit) < 0.15
             )
             raise CheckFailed(
-                f"With n = {n:,} your count gives π ≈ {estimate:.4f}. That is {distance:,.0f} standard errors of "
+                f"With n = {n:,} your count gives π ≈ {estimate:.4f}. That is {distance:,.0f} "
+                "standard errors of "
                 f"1.642/sqrt(n) away from π; 5 are allowed.\n{hint}"
             )
     _judge_number_of_darts(function)
-    return "Counts of 1,000, 30,000 and 1,000,000 darts give π within 5 standard errors, and all darts come from your rng."
+    return (
+        "Counts of 1,000, 30,000 and 1,000,000 darts give π within 5 standard errors, and all "
+        "darts come from your rng."
+    )
 
 
 class _MiddleGenerator(np.random.Generator):
-    """Its random and uniform numbers are all the middle of their range, so that all darts are alike."""
+    """Its random and uniform numbers are all the middle of their range, so that all darts are
+    alike."""
 
     def random(self, size=None, dtype=np.float64, out=None):
         if out is None:
@@ -102,14 +110,16 @@ def _judge_number_of_darts(function):
     # With 0, their one place is outside; with another state, the answer drew other numbers.
     if count not in (0, n) and rng.bit_generator.state == before:
         raise CheckFailed(
-            f"With an rng whose numbers are all the middle of their range, count_inside({n}, rng) gave {as_text(count)}: all "
+            f"With an rng whose numbers are all the middle of their range, count_inside({n}, rng) "
+            f"gave {as_text(count)}: all "
             f"{n:,} are inside. Are n darts thrown, and each counted once?"
         )
 
 
 @lab_task(1, 2)
 def make_rng(function):
-    """make_rng(seed, rank, size) -> a numpy Generator; independent for every rank and every seed."""
+    """make_rng(seed, rank, size) -> a numpy Generator; independent for every rank and every
+    seed."""
     size = 4
     streams = {
         (seed, rank): _numbers(function, seed, rank, ranks, count=8)
@@ -118,7 +128,8 @@ def make_rng(function):
     for rank in range(size):
         if not np.array_equal(streams[7, rank], _numbers(function, 7, rank, size, count=8)):
             raise CheckFailed(
-                "make_rng(7, rank, 4), called twice, starts two different streams. A seed has to give the same darts each time."
+                "make_rng(7, rank, 4), called twice, starts two different streams. A seed has to "
+                "give the same darts each time."
             )
     owner = {}
     for run, numbers in streams.items():
@@ -127,13 +138,15 @@ def make_rng(function):
             raise CheckFailed(_explain_same_stream(other, run))
     _judge_overlap([_numbers(function, 7, rank, size) for rank in range(size)])
     return (
-        "40 streams (10 seeds on 4 ranks) all differ, also from those of other seeds and higher ranks; a seed repeats its "
+        "40 streams (10 seeds on 4 ranks) all differ, also from those of other seeds and higher "
+        "ranks; a seed repeats its "
         "darts, and 100,000 numbers of each rank do not overlap."
     )
 
 
 def _runs(size):
-    """(seed, rank, ranks): ten seeds, then those whose sums and products of seed and rank collide with them."""
+    """(seed, rank, ranks): ten seeds, then those whose sums and products of seed and rank collide
+    with them."""
     near = [(seed, rank, size) for seed in range(1, 11) for rank in range(size)]
     far_seeds = [(seed, rank, size) for seed in (11, 101, 1001, 10_001) for rank in range(size)]
     far_ranks = [(1, rank, rank + 1) for rank in (10, 11, 100, 1000, 10_000)]
@@ -145,7 +158,8 @@ def _numbers(function, seed, rank, size, count=100_000):
     rng = call_answer(function, seed, rank, size)
     if not isinstance(rng, np.random.Generator):
         raise CheckFailed(
-            f"make_rng(seed, rank, size) gave {type(rng).__name__}; it has to be a numpy Generator, from default_rng."
+            f"make_rng(seed, rank, size) gave {type(rng).__name__}; it has to be a numpy "
+            "Generator, from default_rng."
         )
     return rng.random(count)
 
@@ -153,12 +167,20 @@ def _numbers(function, seed, rank, size, count=100_000):
 def _explain_same_stream(one, two):
     (seed1, rank1), (seed2, rank2) = one, two
     if seed1 == seed2:
-        return f"Ranks {rank1} and {rank2} throw the same darts (seed {seed1}): together they know no more than one of them."
+        return (
+            f"Ranks {rank1} and {rank2} throw the same darts (seed {seed1}): together they know "
+            "no more than one of them."
+        )
     if rank1 == rank2:
-        return f"Rank {rank1} throws the same darts with the seeds {seed1} and {seed2}: no second run would tell anything new."
+        return (
+            f"Rank {rank1} throws the same darts with the seeds {seed1} and {seed2}: no second "
+            "run would tell anything new."
+        )
     return (
-        f"Rank {rank1} with seed {seed1} throws the same darts as rank {rank2} with seed {seed2}: two runs with neighbouring "
-        "seeds\nshare most of their darts. Let NumPy mix seed and rank; do not add or multiply them."
+        f"Rank {rank1} with seed {seed1} throws the same darts as rank {rank2} with seed {seed2}: "
+        "two runs with neighbouring "
+        "seeds\nshare most of their darts. Let NumPy mix seed and rank; do not add or multiply "
+        "them."
     )
 
 
@@ -169,8 +191,10 @@ def _judge_overlap(streams):
         if common.size > 2:
             shift = abs(int(at_first[0]) - int(at_second[0]))
             raise CheckFailed(
-                f"The streams of ranks {a} and {b} are one stream, {shift:,} numbers apart: of 100,000 numbers they share "
-                f"{common.size:,}.\nAs soon as a rank throws more darts, it throws the other's again."
+                f"The streams of ranks {a} and {b} are one stream, {shift:,} numbers apart: of "
+                "100,000 numbers they share "
+                f"{common.size:,}.\nAs soon as a rank throws more darts, it throws the other's "
+                "again."
             )
 
 
@@ -187,14 +211,16 @@ def _judge_shares(function, total, size):
     shares = list(map(int, shares))
     if sum(shares) != total:
         raise CheckFailed(
-            f"{case}, you hand out {' + '.join(f'{share:,}' for share in shares)} = {sum(shares):,}; it has to be {total:,}."
+            f"{case}, you hand out {' + '.join(f'{share:,}' for share in shares)} = "
+            f"{sum(shares):,}; it has to be {total:,}."
         )
     low, rest = divmod(total, size)
     if max(shares) - min(shares) > 1:
         rank = int(np.argmax([abs(share - total / size) for share in shares]))
         fair = f"{low:,} or {low + 1:,}" if rest else f"{low:,}"
         raise CheckFailed(
-            f"{case}, rank {rank} gets {shares[rank]:,}; with fair shares it is {fair}. Yours: {shares}."
+            f"{case}, rank {rank} gets {shares[rank]:,}; with fair shares it is {fair}. Yours: "
+            f"{shares}."
         )
 
 
@@ -204,7 +230,8 @@ share = Task(
     name="share",
     cases=list(itertools.product((103, 100, 1_000_003, 4, 3, 1, 0), (4, 3, 2, 1, 5, 8, 9))),
     judge_case=_judge_shares,
-    verified="Tried with 7 numbers of darts, up to 1,000,003, on 1 to 9 ranks: every dart is thrown once, and shares "
+    verified="Tried with 7 numbers of darts, up to 1,000,003, on 1 to 9 ranks: every dart is "
+    "thrown once, and shares "
     "differ by at most one.",
 )
 
@@ -223,11 +250,13 @@ def _judge_pi(results, counts, total):
             (right / 4, f"The 4 is missing: the circle's quarter is counted.{by_ranks}"),
             (
                 right / size,
-                f"That is divided by the {size} ranks once more than is due: `total` counts all ranks' darts.",
+                f"That is divided by the {size} ranks once more than is due: `total` counts all "
+                "ranks' darts.",
             ),
             (
                 right * size,
-                "That is multiplied by the number of ranks: `total` counts all ranks' darts already.",
+                "That is multiplied by the number of ranks: `total` counts all ranks' darts "
+                "already.",
             ),
         ]
         hint = pick_hint(value, mistakes)
@@ -250,7 +279,8 @@ pi_from_counts = Task(
         arguments=lambda rank, size, counts, total: (counts[rank % 4], total * size),
         judge=_judge_pi,
     ),
-    verified="Rank 0 has 4 * (all counts) / (all darts), the others None; tried with {ranks} ranks.",
+    verified="Rank 0 has 4 * (all counts) / (all darts), the others None; tried with {ranks} "
+    "ranks.",
 )
 
 
@@ -285,7 +315,8 @@ def _judge_error(results, estimates):
         mistakes = [
             (
                 spread,
-                f"That is the spread s of one rank's estimate; the mean of {size} is sqrt({size}) times as exact.",
+                f"That is the spread s of one rank's estimate; the mean of {size} is sqrt({size}) "
+                "times as exact.",
             ),
             (spread / size, f"That is s / {size}: divide by sqrt({size})."),
             (np.std(estimates) / np.sqrt(size), own_mean),
@@ -311,12 +342,14 @@ mean_and_error = Task(
         ([3.1416, 3.1410, 3.1422, 3.1408],),
     ],
     on_ranks=OnRanks(arguments=_estimate, judge=_judge_error, fewest=2),
-    verified="Rank 0 has the mean and its standard error s / sqrt(ranks), the others None; tried with {ranks} ranks.",
+    verified="Rank 0 has the mean and its standard error s / sqrt(ranks), the others None; tried "
+    "with {ranks} ranks.",
 )
 
 
 class Thrower:
-    """Darts without chance: throw(n) says how many of the next n fall inside, at a rate of each rank's own."""
+    """Darts without chance: throw(n) says how many of the next n fall inside, at a rate of each
+    rank's own."""
 
     RATES = (0.70, 0.79, 0.86, 0.78)
 
@@ -327,7 +360,8 @@ class Thrower:
         before, self.thrown = self.thrown, self.thrown + n
         if self.thrown > self.most:
             raise CheckFailed(
-                f"{before:,} darts thrown by this rank, ten times what the target needs, and no end."
+                f"{before:,} darts thrown by this rank, ten times what the target needs, and no "
+                "end."
             )
         return int(self.rate * self.thrown) - int(self.rate * before)
 
@@ -359,7 +393,8 @@ def _judge_until_exact(results, target, batch):
             for a, b in zip(result, results[0], strict=True)
         ):
             raise CheckFailed(
-                f"rank {rank} returns {as_text(result)}, rank 0 {as_text(results[0])}; all ranks have to agree."
+                f"rank {rank} returns {as_text(result)}, rank 0 {as_text(results[0])}; all ranks "
+                "have to agree."
             )
     _judge_stop(results[0], target, len(results), batch)
 
@@ -368,7 +403,8 @@ def _judge_stop(result, target, size, batch):
     pi, error, darts = map(scalar, result)
     if not as_int(darts) or darts <= 0 or darts % (size * batch):
         raise CheckFailed(
-            f"you say {darts!r} darts; {size} ranks with {batch:,} each throw {size * batch:,} in every round."
+            f"you say {darts!r} darts; {size} ranks with {batch:,} each throw {size * batch:,} in "
+            "every round."
         )
     darts = as_int(darts)
     rounds, last = darts // (size * batch), _last_round(size, target, batch)
@@ -381,7 +417,8 @@ def _judge_stop(result, target, size, batch):
             (true_error * np.sqrt(size), "That is the error of one rank's darts alone."),
         ]
         raise CheckFailed(
-            f"{stopped}.\nThe error of these darts is 4 * sqrt(p * (1 - p) / darts) = {true_error:.3g}, "
+            f"{stopped}.\nThe error of these darts is 4 * sqrt(p * (1 - p) / darts) = "
+            f"{true_error:.3g}, "
             f"not {as_text(error)}.\n{pick_hint(error, mistakes)}"
         )
     if not close(pi, true_pi):
@@ -403,5 +440,6 @@ until_exact = Task(
     name="until_exact",
     cases=[(0.02, 1000), (0.05, 100), (0.01, 500)],
     on_ranks=OnRanks(arguments=_until_exact_arguments, judge=_judge_until_exact),
-    verified="All ranks stop in the same round, the first with error < target, and agree on π; tried with {ranks} ranks.",
+    verified="All ranks stop in the same round, the first with error < target, and agree on π; "
+    "tried with {ranks} ranks.",
 )

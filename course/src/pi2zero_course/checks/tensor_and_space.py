@@ -1,6 +1,8 @@
-"""The checks of lab 7, tensor parallelism and space. Each is called on all ranks: `check.column(column)`.
+"""The checks of lab 7, tensor parallelism and space. Each is called on all ranks:
+`check.column(column)`.
 
-Right means: the values and the gradients of one process, in float64, on 4, 3, 2 and 1 ranks, where parts are uneven, too; and no
+Right means: the values and the gradients of one process, in float64, on 4, 3, 2 and 1 ranks, where
+parts are uneven, too; and no
 more calls or messages than the task's target.
 """
 
@@ -72,7 +74,8 @@ def random(*shape, seed):
 
 
 def shard(whole, size, rank, axis):
-    """A rank's part of an array along an axis; the first parts are longer by one where it does not divide."""
+    """A rank's part of an array along an axis; the first parts are longer by one where it does not
+    divide."""
     return np.array_split(whole, size, axis)[rank].copy()
 
 
@@ -110,8 +113,10 @@ def _is_same(value, due):
 class Layer:
     """How an answer layer(comm, ...) -> (y, back), with back(g) -> gradients, is tried.
 
-    inputs(rank, size, *case): what follows comm. gradient(rank, size, *case): g. expected(rank, size, *case): what is due,
-    {"y" or the name of an input: (array, [(wrong array, hint)])}. reduces: the all-reduces that are due, forward and backward;
+    inputs(rank, size, *case): what follows comm. gradient(rank, size, *case): g. expected(rank,
+    size, *case): what is due,
+    {"y" or the name of an input: (array, [(wrong array, hint)])}. reduces: the all-reduces that
+    are due, forward and backward;
     None: any calls.
     """
 
@@ -141,7 +146,8 @@ class Layer:
             gradients = result["gradients"]
             if not isinstance(gradients, tuple | list) or len(gradients) != len(names):
                 raise CheckFailed(
-                    f"back returned {type(gradients).__name__}; {len(names)} gradients are due, of {', '.join(names)}."
+                    f"back returned {type(gradients).__name__}; {len(names)} gradients are due, of "
+                    f"{', '.join(names)}."
                 )
             for name, value in zip(names, gradients, strict=True):
                 judge_array(f"rank {rank}: the gradient of {name}", value, *expected[name])
@@ -158,7 +164,8 @@ def _forward_and_backward(layer, comm, inputs, g):
     if not (isinstance(result, tuple | list) and len(result) == 2 and callable(result[1])):
         what = "None. Is the `return` missing?" if result is None else f"{type(result).__name__}."
         raise CheckFailed(
-            f"{name_of(layer)} returned {what} Two things are due: y, and the function `back` itself, without brackets."
+            f"{name_of(layer)} returned {what} Two things are due: y, and the function `back` "
+            "itself, without brackets."
         )
     y, back = result
     forward, gradients = len(comm.calls), back(g)
@@ -207,7 +214,8 @@ def _column_expected(rank, size, *case):
             [
                 (
                     part(g) @ part(w).T,
-                    "That is what this rank's columns give; x went into all ranks' columns: add up over the ranks.",
+                    "That is what this rank's columns give; x went into all ranks' columns: add up "
+                    "over the ranks.",
                 ),
                 (g @ w.T / size, f"For x {MEAN}"),
             ],
@@ -227,7 +235,8 @@ def _column_expected(rank, size, *case):
             [
                 (
                     part(g.mean(0)),
-                    "That is the mean over the samples; the sum is due: g has the loss's mean in it.",
+                    "That is the mean over the samples; the sum is due: g has the loss's mean in "
+                    "it.",
                 ),
                 *_summed(of_b, size),
             ],
@@ -235,7 +244,8 @@ def _column_expected(rank, size, *case):
     }
 
 
-# column(comm, x, w, b) -> (y, back): this rank's columns of y; back(g) -> the gradients of x, w and b
+# column(comm, x, w, b) -> (y, back): this rank's columns of y; back(g) -> the gradients of x, w
+# and b
 column = Task(
     number=1,
     name="column",
@@ -246,7 +256,8 @@ column = Task(
         expected=_column_expected,
         reduces=(0, 1),
     ),
-    verified=f"One process's output and gradients to {TOLERANCE:g} on {{ranks}} ranks; one all-reduce, backward.",
+    verified=f"One process's output and gradients to {TOLERANCE:g} on {{ranks}} ranks; one "
+    "all-reduce, backward.",
 )
 
 
@@ -287,7 +298,8 @@ def _row_expected(rank, size, *case):
             [
                 (
                     size * of_b,
-                    f"{TIMES}all ranks have the whole g and the same bias, so its gradient needs no sum over them.",
+                    f"{TIMES}all ranks have the whole g and the same bias, so its gradient needs "
+                    "no sum over them.",
                 ),
                 (
                     of_b / size,
@@ -299,7 +311,8 @@ def _row_expected(rank, size, *case):
     }
 
 
-# row(comm, x, w, b) -> (y, back): the whole y, of this rank's part of x; back(g) -> the gradients of x's part, w and b
+# row(comm, x, w, b) -> (y, back): the whole y, of this rank's part of x; back(g) -> the gradients
+# of x's part, w and b
 row = Task(
     number=2,
     name="row",
@@ -310,7 +323,8 @@ row = Task(
         expected=_row_expected,
         reduces=(1, 0),
     ),
-    verified=f"One process's output and gradients to {TOLERANCE:g} on {{ranks}} ranks; one all-reduce, forward.",
+    verified=f"One process's output and gradients to {TOLERANCE:g} on {{ranks}} ranks; one "
+    "all-reduce, forward.",
 )
 
 
@@ -365,7 +379,8 @@ def _mlp_expected(rank, size, *case):
     }
 
 
-# mlp(comm, x, w1, b1, w2, b2) -> (y, back): columns, tanh, rows; back(g) -> the gradients of x, w1, b1, w2, b2
+# mlp(comm, x, w1, b1, w2, b2) -> (y, back): columns, tanh, rows; back(g) -> the gradients of x,
+# w1, b1, w2, b2
 mlp = Task(
     number=3,
     name="mlp",
@@ -376,7 +391,8 @@ mlp = Task(
         expected=_mlp_expected,
         reduces=(1, 1),
     ),
-    verified=f"Output and five gradients as in one process, to {TOLERANCE:g}, on {{ranks}} ranks; an all-reduce each way.",
+    verified=f"Output and five gradients as in one process, to {TOLERANCE:g}, on {{ranks}} ranks; "
+    "an all-reduce each way.",
 )
 
 
@@ -404,11 +420,13 @@ def _judge_traffic(reports, k, columns):
     for rank, report in enumerate(reports):
         if report["messages"] > 2:
             raise CheckFailed(
-                f"rank {rank} sends {report['messages']} messages; two are the target, one to each neighbour."
+                f"rank {rank} sends {report['messages']} messages; two are the target, one to each "
+                "neighbour."
             )
         if report["sent"] > most:
             raise CheckFailed(
-                f"rank {rank} sends {report['sent']:,} bytes; {most:,} are the target: {plural(k, 'row')} to each neighbour."
+                f"rank {rank} sends {report['sent']:,} bytes; {most:,} are the target: "
+                f"{plural(k, 'row')} to each neighbour."
             )
 
 
@@ -424,7 +442,8 @@ def _judge_halo(reports, rows, columns, k):
                 if not 0 <= row < rows:
                     wanted = "zeros are due: there the image has ended"
                 raise CheckFailed(
-                    f"rank {rank}: row {place} of what halo returned {_describe_row(y[place], image)}; {wanted}."
+                    f"rank {rank}: row {place} of what halo returned "
+                    f"{_describe_row(y[place], image)}; {wanted}."
                 )
     _judge_traffic(reports, k, columns)
 
@@ -436,7 +455,8 @@ def _describe_row(row, image):
     return "is no row of the image" if row.any() else "is zeros"
 
 
-# halo(comm, x, k) -> the strip x with k rows of the rank above before it and k of the rank below after it, or zeros
+# halo(comm, x, k) -> the strip x with k rows of the rank above before it and k of the rank below
+# after it, or zeros
 halo = Task(
     number=4,
     name="halo",
@@ -449,7 +469,8 @@ halo = Task(
         judge=_judge_halo,
         comm=MessageComm,
     ),
-    verified="Every row is where it has to be on {ranks} ranks; at most one message to each neighbour, of k rows.",
+    verified="Every row is where it has to be on {ranks} ranks; at most one message to each "
+    "neighbour, of k rows.",
 )
 
 
@@ -474,7 +495,8 @@ def _judge_halo_backward(reports, rows, columns, k):
         mistakes = [
             (
                 own,
-                "That is the gradient of its own rows only: what the neighbours did with them has to come, and be added.",
+                "That is the gradient of its own rows only: what the neighbours did with them has "
+                "to come, and be added.",
             ),
             (
                 np.where(np.isclose(due, own), own, due - own),
@@ -491,11 +513,13 @@ halo_backward = Task(
     name="halo_backward",
     cases=HALO_CASES,
     on_ranks=OnRanks(arguments=_halo_gradient, judge=_judge_halo_backward, comm=MessageComm),
-    verified=f"The halo's gradient comes home on {{ranks}} ranks, to {TOLERANCE:g}; one message to each neighbour.",
+    verified=f"The halo's gradient comes home on {{ranks}} ranks, to {TOLERANCE:g}; one message "
+    "to each neighbour.",
 )
 
 
-# A convolution over strips of an image, and two of them with one exchange ---------------------------
+# A convolution over strips of an image, and two of them with one exchange
+# ---------------------------
 
 
 def convolve(x, w):
@@ -535,7 +559,8 @@ def _conv_expected(rank, size, *case):
             [
                 (
                     alone_y,
-                    "Each strip was padded with zeros, as an image of its own: lines at the seams. Its neighbours' rows are due.",
+                    "Each strip was padded with zeros, as an image of its own: lines at the seams. "
+                    "Its neighbours' rows are due.",
                 )
             ],
         ),
@@ -544,7 +569,8 @@ def _conv_expected(rank, size, *case):
             [
                 (
                     part_x[begin:end],
-                    "What the neighbours' halos have of it did not come home: the exchange has a backward.",
+                    "What the neighbours' halos have of it did not come home: the exchange has a "
+                    "backward.",
                 )
             ],
         ),
@@ -553,7 +579,8 @@ def _conv_expected(rank, size, *case):
             [
                 (
                     part_w,
-                    "That is this strip's part: every position of the image is in the kernel's gradient. Add up over the ranks.",
+                    "That is this strip's part: every position of the image is in the kernel's "
+                    "gradient. Add up over the ranks.",
                 ),
                 (
                     alone_w,
@@ -565,7 +592,8 @@ def _conv_expected(rank, size, *case):
     }
 
 
-# conv(comm, x, w) -> (y, back): the strip of y; back(g) -> the gradients of the strip x and of the whole kernel w
+# conv(comm, x, w) -> (y, back): the strip of y; back(g) -> the gradients of the strip x and of the
+# whole kernel w
 conv = Task(
     number=6,
     name="conv",
@@ -575,7 +603,8 @@ conv = Task(
         gradient=lambda rank, size, *case: strip_of(_conv_data(*case)[2], rank, size),
         expected=_conv_expected,
     ),
-    verified=f"One process's output and gradients to {TOLERANCE:g} on {{ranks}} ranks, for strips of uneven size.",
+    verified=f"One process's output and gradients to {TOLERANCE:g} on {{ranks}} ranks, for strips "
+    "of uneven size.",
 )
 
 
@@ -603,7 +632,8 @@ def _judge_two(reports, *case):
         mistakes = [
             (
                 spilt[begin:end],
-                "Between the layers, rows outside the image are zeros for one process. Yours hold what v made.",
+                "Between the layers, rows outside the image are zeros for one process. Yours hold "
+                "what v made.",
             ),
             (
                 convolve(convolve(image[begin:end], v), w).numpy(),
@@ -620,5 +650,6 @@ two = Task(
     name="two",
     cases=[(9, 5, 3, 3), (19, 4, 5, 3), (17, 6, 3, 5)],  # rows, columns, sides of both kernels
     on_ranks=OnRanks(arguments=_two_arguments, judge=_judge_two, comm=MessageComm),
-    verified=f"Both convolutions as in one process, to {TOLERANCE:g}, on {{ranks}} ranks, with one exchange.",
+    verified=f"Both convolutions as in one process, to {TOLERANCE:g}, on {{ranks}} ranks, with "
+    "one exchange.",
 )

@@ -1,7 +1,10 @@
-"""The blanks of the taught notebooks: functions that the learner writes, each with a check in the next cell.
+"""The blanks of the taught notebooks: functions that the learner writes, each with a check in the
+next cell.
 
-A blank that still has its `raise NotImplementedError` is left: its check says so, and `@solution`, above the kit's function in
-the cell after that, puts the kit's in its place. So a notebook runs from top to bottom, whatever was filled.
+A blank that still has its `raise NotImplementedError` is left: its check says so, and `@solution`,
+above the kit's function in
+the cell after that, puts the kit's in its place. So a notebook runs from top to bottom, whatever
+was filled.
 """
 
 import ast

@@ -2,7 +2,8 @@
 
 from pi2zero_course.checks.framework.task import Blank
 
-# payload_rate(bits, frame, payload) -> bytes of payload per second over a link of so many bits per second
+# payload_rate(bits, frame, payload) -> bytes of payload per second over a link of so many bits per
+# second
 payload_rate = Blank(
     name="payload_rate",
     reference=lambda bits, frame, payload: bits / 8 * payload / frame,
@@ -37,7 +38,8 @@ def _bytes_of(count_links, halves=2):
     )
 
 
-# on_the_wire(order, nbytes, per_host=2) -> bytes that the busiest host sends to others, in a ring in this order of ranks
+# on_the_wire(order, nbytes, per_host=2) -> bytes that the busiest host sends to others, in a ring
+# in this order of ranks
 on_the_wire = Blank(
     name="on_the_wire",
     reference=_bytes_of(_busiest),

@@ -20,7 +20,8 @@ def _part_of(rank, length):
 
 @blank
 def two_level_allreduce(function):
-    """two_level_allreduce(x): x becomes the sum over all ranks, in place: inside the hosts, between them, inside."""
+    """two_level_allreduce(x): x becomes the sum over all ranks, in place: inside the hosts,
+    between them, inside."""
     world = MPI.COMM_WORLD
     hosts = [rank * 2 // world.size for rank in range(world.size)]  # as if on two hosts
     host = world.Split(hosts[world.rank])
@@ -43,7 +44,8 @@ def two_level_allreduce(function):
             _judge(length, hosts, host.size, world.allgather(agree(run, length)))
         if "between" not in global_names(function):
             raise CheckFailed(
-                "the sum is right, but not by way of `between`, ranks of one place on each host: step 2 goes over these."
+                "the sum is right, but not by way of `between`, ranks of one place on each host: "
+                "step 2 goes over these."
             )
     finally:
         host.Free()
@@ -59,8 +61,10 @@ def _judge(length, hosts, per_host, results):
             continue
         if right:
             raise CheckFailed(
-                f"{length} numbers: the sum is right, but rank {rank} takes {sent} of them over the wire; {most} are its part. "
-                "Each rank of a host carries its own part only: Reduce_scatter first, inside the host."
+                f"{length} numbers: the sum is right, but rank {rank} takes {sent} of them over "
+                f"the wire; {most} are its part. "
+                "Each rank of a host carries its own part only: Reduce_scatter first, inside the "
+                "host."
             )
         mine = sum(part for part, host in zip(parts, hosts, strict=True) if host == hosts[rank])
         why = ""
@@ -71,5 +75,6 @@ def _judge(length, hosts, per_host, results):
         elif np.array_equal(x, parts[rank]):
             why = "x is as it was: does Allgatherv, step 3, write into x?"
         raise CheckFailed(
-            f"{length} numbers: x of rank {rank} is {show(x[:8])}; the sum is {show(sum(parts)[:8])}.\n{why}"
+            f"{length} numbers: x of rank {rank} is {show(x[:8])}; the sum is "
+            f"{show(sum(parts)[:8])}.\n{why}"
         )

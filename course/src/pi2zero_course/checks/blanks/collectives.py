@@ -9,7 +9,8 @@ bus_bandwidth = Blank(
     cases=[(1e6, 1e-3, 4), (1024.0, 2e-5, 2), (1e9, 0.1, 8)],
     mistakes={
         "That is the algorithm's bandwidth; times 2 (p - 1) / p.": lambda n, t, p: n / t,
-        "Each rank sends (p - 1)/p of the array twice: in the reduce-scatter and in the all-gather.": 0.5,
+        "Each rank sends (p - 1)/p of the array twice: in the reduce-scatter and in the "
+        "all-gather.": 0.5,
         "It is (p - 1) / p, not its inverse.": lambda n, t, p: 2 * n / t * p / (p - 1),
         "That is in Gbit/s; bytes/s are due.": 8e-9,
     },

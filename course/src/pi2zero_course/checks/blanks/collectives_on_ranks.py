@@ -24,7 +24,8 @@ def naive_allreduce(function):
     """naive_allreduce(comm, x): x becomes the sum over the ranks, in place, by way of rank 0."""
     if {"Allreduce", "allreduce"} & attribute_names(function):
         raise CheckFailed(
-            "Allreduce is what you are to replace here: bring all arrays to rank 0, add up there, and send the sum out."
+            "Allreduce is what you are to replace here: bring all arrays to rank 0, add up there, "
+            "and send the sum out."
         )
     run = OnRanks(
         arguments=lambda rank, size: (part_of(rank, 5),),
@@ -41,7 +42,8 @@ def _judge_in_place(results):
             continue
         if isinstance(returned, np.ndarray) and np.array_equal(returned, total):
             raise CheckFailed(
-                f"rank {rank} returned the sum, but its x is as it was. Write into x: x[:] = ..., or out=x."
+                f"rank {rank} returned the sum, but its x is as it was. Write into x: x[:] = ..., "
+                "or out=x."
             )
         if len(results) > 1 and np.array_equal(x, part_of(rank, 5)):
             if not any(np.array_equal(other, total) for other, _ in results):
@@ -49,7 +51,10 @@ def _judge_in_place(results):
             elif rank:
                 why = "Rank 0 has the sum; does it reach the others?"
             else:
-                why = "Others have the sum: `x = ...` names another array; write into this one, x[:] = ... or out=x."
+                why = (
+                    "Others have the sum: `x = ...` names another array; write into this one, "
+                    "x[:] = ... or out=x."
+                )
             raise CheckFailed(f"x of rank {rank} is as it was. {why}")
         raise CheckFailed(
             f"x of rank {rank} is {show(x)}; the sum over the ranks is {show(total)}."
@@ -68,7 +73,8 @@ def _judge_ring(reports, length):
             )
 
 
-# ring_allreduce(comm, x): x becomes the sum over the ranks, in place; 2 (p - 1) messages of one chunk per rank
+# ring_allreduce(comm, x): x becomes the sum over the ranks, in place; 2 (p - 1) messages of one
+# chunk per rank
 ring_allreduce = Blank(
     name="ring_allreduce",
     cases=[(8,), (1003,), (3,)],
@@ -77,7 +83,8 @@ ring_allreduce = Blank(
         judge=_judge_ring,
         comm=MessageComm,
     ),
-    verified="The sum is on every rank, in 2 (p - 1) messages; tried with {ranks} ranks and 8, 1,003 and 3 numbers.",
+    verified="The sum is on every rank, in 2 (p - 1) messages; tried with {ranks} ranks and 8, "
+    "1,003 and 3 numbers.",
 )
 
 
@@ -87,12 +94,17 @@ def _judge_chunks(rank, x, total, chunks, length):
         return
     right = len(chunks) - len(wrong)
     chunk, values, due = wrong[0], x[chunks[wrong[0]]], total[chunks[wrong[0]]]
-    say = f"{length} numbers: on rank {rank}, {right} of {len(chunks)} chunks are finished. Chunk {chunk} holds {show(values[:3])}"
+    say = (
+        f"{length} numbers: on rank {rank}, {right} of {len(chunks)} chunks are finished. Chunk "
+        f"{chunk} holds {show(values[:3])}"
+    )
     if np.any(values > due):
         raise CheckFailed(
-            f"{say}, more than the sum {show(due[:3])}: in the second half a finished chunk replaces, it is not added."
+            f"{say}, more than the sum {show(due[:3])}: in the second half a finished chunk "
+            "replaces, it is not added."
         )
     raise CheckFailed(
-        f"{say}, not {show(due[:3])}. After the first half, rank r has finished chunk r + 1: that one is sent on first, and "
+        f"{say}, not {show(due[:3])}. After the first half, rank r has finished chunk r + 1: that "
+        "one is sent on first, and "
         "each step sends on what the last one brought."
     )

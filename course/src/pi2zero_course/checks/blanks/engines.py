@@ -40,13 +40,15 @@ def _clip(gradients, limit):
 
 _LONG = [torch.tensor([3.0, 1.0]), torch.tensor([[0.5, 4.0]])]
 
-# clip(gradients, limit) -> the gradients, scaled down to the norm `limit` in all; shorter ones, and limit 0: as they are
+# clip(gradients, limit) -> the gradients, scaled down to the norm `limit` in all; shorter ones,
+# and limit 0: as they are
 clip = Blank(
     name="clip",
     reference=_clip,
     cases=[(_LONG, 1.0), ([gradient / 100 for gradient in _LONG], 1.0), (_LONG, 0.0)],
     mistakes={
-        "That clips each tensor for itself, and the direction changes: one norm, of all of them together.": (
+        "That clips each tensor for itself, and the direction changes: one norm, of all of them "
+        "together.": (
             lambda gradients, limit: [_clip([gradient], limit)[0] for gradient in gradients]
         ),
         "Short gradients are not made longer, and limit 0 means: none.": (
@@ -60,7 +62,8 @@ clip = Blank(
     verified="Long gradients get the norm `limit` and keep their direction; short ones stay.",
 )
 
-# through_fp16(gradient, scale) -> what is left of a gradient in fp32, if it is scaled, stored in fp16, and scaled back
+# through_fp16(gradient, scale) -> what is left of a gradient in fp32, if it is scaled, stored in
+# fp16, and scaled back
 through_fp16 = Blank(
     name="through_fp16",
     reference=lambda gradient, scale: (gradient * scale).half().float() / scale,
@@ -70,13 +73,13 @@ through_fp16 = Blank(
         (torch.tensor([10.0]), 2.0**16),
     ],
     mistakes={
-        "Either it goes to fp16 before it is scaled, or it is divided in fp16 still: scale, .half(), .float(), divide.": (
-            lambda gradient, scale: (gradient * scale).half() / scale
-        ),
+        "Either it goes to fp16 before it is scaled, or it is divided in fp16 still: scale, "
+        ".half(), .float(), divide.": (lambda gradient, scale: (gradient * scale).half() / scale),
         "Divide by the scale in the end.": (
             lambda gradient, scale: (gradient * scale).half().float()
         ),
         "It has to go through fp16: .half().": lambda gradient, scale: gradient.clone(),
     },
-    verified="Small gradients survive; those too large for the scale become infinite, which is how an overflow is seen.",
+    verified="Small gradients survive; those too large for the scale become infinite, which is "
+    "how an overflow is seen.",
 )

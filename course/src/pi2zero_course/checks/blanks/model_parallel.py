@@ -33,14 +33,18 @@ bubble = Blank(
 
 @blank
 def one_f_one_b(function):
-    """one_f_one_b(stage, stages, micro) -> the row of a stage: (stage, "F" or "B", micro-batch) in order."""
+    """one_f_one_b(stage, stages, micro) -> the row of a stage: (stage, "F" or "B", micro-batch) in
+    order."""
     for stages, micro in ((4, 8), (4, 2), (3, 3), (1, 4)):
         for stage in range(stages):
             row = call_answer(function, stage, stages, micro)
             called = f"one_f_one_b({stage}, {stages}, {micro})"
             _complete(called, row, stage, micro)
             _in_turn(called, row, stage, stages, micro)
-    return "Each stage runs as few forwards ahead as it can, then one forward, one backward; tried with 1, 3 and 4 stages."
+    return (
+        "Each stage runs as few forwards ahead as it can, then one forward, one backward; tried "
+        "with 1, 3 and 4 stages."
+    )
 
 
 def _complete(called, row, stage, micro):
@@ -49,7 +53,8 @@ def _complete(called, row, stage, micro):
         raise CheckFailed(f"{called} returned None. Is the `return` missing?")
     if inspect.isgenerator(row):
         raise CheckFailed(
-            f"{called} gives a generator, which can be read only once: return a list of the actions."
+            f"{called} gives a generator, which can be read only once: return a list of the "
+            "actions."
         )
     try:
         row = [(number, kind, i) for number, kind, i in row]
@@ -60,7 +65,8 @@ def _complete(called, row, stage, micro):
     due = {(stage, kind, i) for kind in "FB" for i in range(micro)}
     if wrong := [action for action in row if action not in due]:
         raise CheckFailed(
-            f"{called} has {show(wrong[0])}; it has to be one of stage {stage} and micro-batches 0 to {micro - 1}."
+            f"{called} has {show(wrong[0])}; it has to be one of stage {stage} and micro-batches 0 "
+            f"to {micro - 1}."
         )
     if missing := sorted(due - set(row), key=str):
         raise CheckFailed(f"{called} never does {show(missing[0])}.")
@@ -75,23 +81,28 @@ def _in_turn(called, row, stage, stages, micro):
     for kind in "FB":
         if (order := [i for _, other, i in row if other == kind]) != list(range(micro)):
             raise CheckFailed(
-                f"{called} does {kind} of micro-batches {order}; all ranks take them in their order."
+                f"{called} does {kind} of micro-batches {order}; all ranks take them in their "
+                "order."
             )
     first = kinds.index("B")
     most = min(ahead + 1, micro)
     if first > most:
         raise CheckFailed(
-            f"{called} does {first} forwards before its first backward, so it holds {first}; {most} are enough: "
+            f"{called} does {first} forwards before its first backward, so it holds {first}; "
+            f"{most} are enough: "
             f"{ahead} to fill the stages behind it, and one."
         )
     if first < most:
         raise CheckFailed(
-            f"{called} does {first} forward{'s' * (first != 1)} before its first backward; the gradient of that is not there "
-            f"before the {stages - 1 - stage} stages behind it have worked, and meanwhile it waits: {most} are due."
+            f"{called} does {first} forward{'s' * (first != 1)} before its first backward; the "
+            "gradient of that is not there "
+            f"before the {stages - 1 - stage} stages behind it have worked, and meanwhile it "
+            f"waits: {most} are due."
         )
     if kinds != "F" * ahead + "FB" * (micro - ahead) + "B" * ahead:
         raise CheckFailed(
-            f"{called} is {kinds}; after {ahead} forwards it has to be F and B in turn, then the rest of the backwards."
+            f"{called} is {kinds}; after {ahead} forwards it has to be F and B in turn, then the "
+            "rest of the backwards."
         )
 
 
@@ -113,7 +124,8 @@ _RNG = np.random.default_rng(3)
 _SCORES, _VALUES = _RNG.normal(size=12) * 5, _RNG.normal(size=12)
 _HALVES, _THIRDS = np.split(np.arange(12), [5]), np.split(np.arange(12), [4, 7])
 
-# by_blocks(scores, values, blocks) -> softmax(scores) @ values, taken block by block; blocks: lists of places
+# by_blocks(scores, values, blocks) -> softmax(scores) @ values, taken block by block; blocks:
+# lists of places
 by_blocks = Blank(
     name="by_blocks",
     reference=_attention,
@@ -123,7 +135,8 @@ by_blocks = Blank(
         (_SCORES + 800, _VALUES, _THIRDS),
     ],
     mistakes={
-        "When a larger score comes, what was added up before it is too large: scale the sum and o by exp(m - new).": _unscaled,
+        "When a larger score comes, what was added up before it is too large: scale the sum and o "
+        "by exp(m - new).": _unscaled,
         "That is the mean of the blocks' own results; a block with large scores counts more.": (
             lambda s, v, blocks: float(
                 np.mean([_attention(s[block], v[block]) for block in blocks])
@@ -136,5 +149,6 @@ by_blocks = Blank(
             lambda s, v, blocks: _attention(s[blocks[-1]], v[blocks[-1]])
         ),
     },
-    verified="Block by block it gives what it gives at once, also where exp(score) alone would overflow.",
+    verified="Block by block it gives what it gives at once, also where exp(score) alone would "
+    "overflow.",
 )

@@ -1,4 +1,5 @@
-"""The checks of the blanks in notebooks 11 and 11a that run on their ranks. None communicates: what would, is recorded."""
+"""The checks of the blanks in notebooks 11 and 11a that run on their ranks. None communicates:
+what would, is recorded."""
 
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -26,7 +27,8 @@ class _Post:
     def recv(self, tensor, src=None, **options):
         if src != self.after or self.gradient is None:
             raise CheckFailed(
-                f"it receives from rank {src}, who sends nothing: a gradient comes from the rank behind, {self.after}."
+                f"it receives from rank {src}, who sends nothing: a gradient comes from the rank "
+                f"behind, {self.after}."
             )
         self.asked += 1
         tensor.copy_(self.gradient)
@@ -37,7 +39,8 @@ class _Post:
 
 @blank
 def backward_once(function):
-    """backward_once(x, y, labels): the backward of this rank's stage; the gradient from behind comes in, x's goes on."""
+    """backward_once(x, y, labels): the backward of this rank's stage; the gradient from behind
+    comes in, x's goes on."""
     for place, (before, after) in PLACES.items():
         torch.manual_seed(4)
         x, weight, labels = (
@@ -53,7 +56,10 @@ def backward_once(function):
         ):
             call_answer(function, x, y, labels)
         _judge_stage(place, post, x, weight, labels, before)
-    return "On the first, a middle and the last rank the gradients are right, and x's is sent to the rank before."
+    return (
+        "On the first, a middle and the last rank the gradients are right, and x's is sent to the "
+        "rank before."
+    )
 
 
 def _judge_stage(place, post, x, weight, labels, before):
@@ -66,11 +72,13 @@ def _judge_stage(place, post, x, weight, labels, before):
         y.backward(post.gradient)
     if post.gradient is not None and not post.asked:
         raise CheckFailed(
-            f"{place} receives nothing; the gradient of y comes from the rank behind: dist.recv(gradient, src=after)."
+            f"{place} receives nothing; the gradient of y comes from the rank behind: "
+            "dist.recv(gradient, src=after)."
         )
     if weight.grad is None:
         raise CheckFailed(
-            f"on {place} the weights have no gradient: y.backward(gradient) continues the chain rule."
+            f"on {place} the weights have no gradient: y.backward(gradient) continues the chain "
+            "rule."
         )
     if not is_same(weight.grad, due_weight.grad, 1e-5):
         ones = values.detach().T @ torch.ones(6, 3)
@@ -79,7 +87,8 @@ def _judge_stage(place, post, x, weight, labels, before):
             (2 * due_weight.grad, "It went back twice."),
         ]
         raise CheckFailed(
-            f"on {place} the weights' gradient is wrong. {pick_hint(weight.grad, known, same=lambda a, b: is_same(a, b, 1e-5))}"
+            f"on {place} the weights' gradient is wrong. "
+            f"{pick_hint(weight.grad, known, same=lambda a, b: is_same(a, b, 1e-5))}"
         )
     if before is None and post.sent:
         raise CheckFailed("the first rank sends to rank None: there is nobody before it.")
@@ -87,7 +96,8 @@ def _judge_stage(place, post, x, weight, labels, before):
         return
     if not post.sent:
         raise CheckFailed(
-            f"{place} sends nothing; the rank before waits for x.grad: dist.send(x.grad, dst=before)."
+            f"{place} sends nothing; the rank before waits for x.grad: dist.send(x.grad, "
+            "dst=before)."
         )
     tensor, to = post.sent[0]
     if to != before:
@@ -98,7 +108,8 @@ def _judge_stage(place, post, x, weight, labels, before):
         known = [
             (
                 post.gradient,
-                "That is the gradient that came: the rank before needs the one of this stage's input, x.grad.",
+                "That is the gradient that came: the rank before needs the one of this stage's "
+                "input, x.grad.",
             )
         ]
         raise CheckFailed(
@@ -108,7 +119,8 @@ def _judge_stage(place, post, x, weight, labels, before):
 
 @blank
 def parallel_attention(function):
-    """parallel_attention(x, my_qkv, my_out): the attention of this rank's heads between f, Enter, and g, Leave."""
+    """parallel_attention(x, my_qkv, my_out): the attention of this rank's heads between f, Enter,
+    and g, Leave."""
     calls = []
 
     def end(name, change):
@@ -133,7 +145,8 @@ def parallel_attention(function):
     if mine is None:
         raise CheckFailed("parallel_attention returned None. Is the `return` missing?")
     for name, why in {
-        "Enter": "Enter (f): without its all-reduce backward, x gets this rank's part of the gradient only",
+        "Enter": "Enter (f): without its all-reduce backward, x gets this rank's part of the "
+        "gradient only",
         "Leave": "Leave (g): without its all-reduce each rank has its heads' part of the sum only",
         "attention": "attention, of this rank's heads",
     }.items():
@@ -143,14 +156,16 @@ def parallel_attention(function):
             )
     if not is_same(mine, ((x + 0.5) * qkv + out) * 13):
         raise CheckFailed(
-            f"the order is Enter, attention, Leave; yours is {', '.join(calls)}, and each takes what the one before gave."
+            f"the order is Enter, attention, Leave; yours is {', '.join(calls)}, and each takes "
+            "what the one before gave."
         )
     return "Enter, attention of my heads, Leave: one all-reduce forward, one backward."
 
 
 @blank
 def balance(function):
-    """balance(probabilities) -> (the load-balancing loss n * sum of f P, f); n is the notebook's number of experts."""
+    """balance(probabilities) -> (the load-balancing loss n * sum of f P, f); n is the notebook's
+    number of experts."""
 
     def right(probabilities):
         n = probabilities.shape[1]
@@ -164,22 +179,19 @@ def balance(function):
 
         return wrong
 
-    mistakes = [
-        (
-            other(lambda f, p, n: ((f * p).sum(), f)),
-            "The factor E, the number of experts, is missing (or a sum became a mean): 1 is even.",
+    mistakes = {
+        "The factor E, the number of experts, is missing, or a sum became a mean: 1 is even.": other(
+            lambda f, p, n: ((f * p).sum(), f)
         ),
-        (
-            other(lambda f, p, n: (n * (p * p).sum(), f)),
-            "f is what the router does: the share of tokens whose largest probability is e.",
+        "f is what the router does: the share of tokens whose largest probability is e.": other(
+            lambda f, p, n: (n * (p * p).sum(), f)
         ),
-        (
-            other(lambda f, p, n: (n * (f * f).sum(), f)),
-            "P has to be in it, the mean probability: f alone has no gradient.",
+        "P has to be in it, the mean probability: f alone has no gradient.": other(
+            lambda f, p, n: (n * (f * f).sum(), f)
         ),
-        (other(lambda f, p, n: n * (f * p).sum()), "Return the loss and f."),
-        (other(lambda f, p, n: (f, n * (f * p).sum())), "The loss comes first."),
-    ]
+        "Return the loss and f.": other(lambda f, p, n: n * (f * p).sum()),
+        "The loss comes first.": other(lambda f, p, n: (f, n * (f * p).sum())),
+    }
     torch.manual_seed(2)
     probabilities = (torch.randn(40, 4) + torch.tensor([2.0, 0, 0, -9])).softmax(
         -1
@@ -189,6 +201,7 @@ def balance(function):
         loss, _ = call_answer(function, probabilities.requires_grad_())
     if not loss.requires_grad:
         raise CheckFailed(
-            "the loss has no gradient: it has to be made of the probabilities that it is given, without .item() or .detach()."
+            "the loss has no gradient: it has to be made of the probabilities that it is given, "
+            "without .item() or .detach()."
         )
     return "It is 1 where tokens and probabilities are even, and has a gradient through P."

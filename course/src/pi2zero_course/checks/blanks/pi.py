@@ -1,4 +1,5 @@
-"""The checks of the blanks in notebook 01, and of those in 02 that stay in the notebook's kernel."""
+"""The checks of the blanks in notebook 01, and of those in 02 that stay in the notebook's
+kernel."""
 
 import numpy as np
 
@@ -31,17 +32,20 @@ def pi_array(function):
         if distance > 5:
             hint = pick_hint(estimate, _ESTIMATES, same=lambda one, limit: abs(one - limit) < 0.15)
             raise CheckFailed(
-                f"pi_array({n:,}, 3) gives {estimate:.4f}: {distance:,.0f} standard errors away from π; 5 are allowed.\n{hint}"
+                f"pi_array({n:,}, 3) gives {estimate:.4f}: {distance:,.0f} standard errors away "
+                f"from π; 5 are allowed.\n{hint}"
             )
     if call_answer(function, 1_000, 3) != call_answer(function, 1_000, 3):
         raise CheckFailed(
-            "The same seed gives two different estimates: take the numbers from np.random.default_rng(seed)."
+            "The same seed gives two different estimates: take the numbers from "
+            "np.random.default_rng(seed)."
         )
     if len({call_answer(function, 1_000, seed) for seed in range(20)}) == 1:
         raise CheckFailed("20 seeds give the same estimate: is the seed used?")
     if count_steps(function, 1_000, 3) > count_steps(function, 100, 3) + 100:
         raise CheckFailed(
-            "Right, but it goes through a loop of Python's, dart by dart. One NumPy call works on all of them."
+            "Right, but it goes through a loop of Python's, dart by dart. One NumPy call works on "
+            "all of them."
         )
     return "Within 5 standard errors of π, and no loop of Python's."
 
@@ -74,7 +78,8 @@ error_bar = Blank(
 
 
 def midpoint(slices, shift=0.5):
-    """The area under 4 / (1 + x²) in slices; shift: where in a slice its height is taken, 0 (left edge) to 1 (right edge)."""
+    """The area under 4 / (1 + x²) in slices; shift: where in a slice its height is taken, 0 (left
+    edge) to 1 (right edge)."""
     x = (np.arange(slices) + shift) / slices
     return np.sum(4 / (1 + x * x)) / slices
 
@@ -85,10 +90,10 @@ pi_midpoint = Blank(
     reference=midpoint,
     cases=[(10,), (7,), (1_000,)],
     mistakes={
-        "These are the heights at the slices' left edges; take their middles, (i + 0.5) / slices.": (
+        "These are the heights at the left edges; take the slices' middles, (i + 0.5) / slices.": (
             lambda n: midpoint(n, 0)
         ),
-        "These are the heights at the slices' right edges; take their middles, (i + 0.5) / slices.": (
+        "These are the heights at the right edges; take the slices' middles, (i + 0.5) / slices.": (
             lambda n: midpoint(n, 1)
         ),
         "That is the sum of the heights; each slice is 1 / slices wide.": lambda n: midpoint(n) * n,
@@ -100,18 +105,17 @@ pi_midpoint = Blank(
     verified="It agrees with the midpoint rule for 7, 10 and 1,000 slices.",
 )
 
-# break_even(start_up, per_slice, ranks) -> from how many slices on spawned ranks are ready before one that is there
+# break_even(start_up, per_slice, ranks) -> from how many slices on spawned ranks are ready before
+# one that is there
 break_even = Blank(
     name="break_even",
     reference=lambda s, t, p: s / (t * (1 - 1 / p)),
     cases=[(3.0, 2e-9, 8), (2.0, 1e-9, 2)],
     mistakes={
-        "That is how many slices one rank computes meanwhile. But the ranks need time for theirs, too: 1/ranks of it.": (
-            lambda s, t, p: s / t
-        ),
-        "At this n the ranks compute as long as they start. Compare with one rank: n per_slice = start_up + ...": (
-            lambda s, t, p: s / (t / p)
-        ),
+        "That is how many slices one rank computes meanwhile. But the ranks need time for theirs, "
+        "too: 1/ranks of it.": (lambda s, t, p: s / t),
+        "At this n the ranks compute as long as they start. Compare with one rank: n per_slice = "
+        "start_up + ...": (lambda s, t, p: s / (t / p)),
         "With p ranks, the time saved is 1 - 1/p of one rank's.": lambda s, t, p: s / (t * (p - 1)),
         "Seconds divided by seconds per slice give slices.": lambda s, t, p: s * t * (1 - 1 / p),
     },

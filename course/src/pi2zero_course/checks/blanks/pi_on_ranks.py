@@ -21,7 +21,8 @@ def partial_pi(function):
             )
         if size > 1 and len(set(map(as_number, shares))) == 1:
             raise CheckFailed(
-                f"Every rank computes all slices: all {size} return {as_number(shares[0]):.8f}. Rank r's slices are r, r + size, "
+                f"Every rank computes all slices: all {size} return {as_number(shares[0]):.8f}. "
+                "Rank r's slices are r, r + size, "
                 "r + 2 size, ..."
             )
         total, due = sum(map(as_number, shares)), midpoint(n)
@@ -38,12 +39,14 @@ def partial_pi(function):
             ),
             (
                 due * size,
-                "Is the sum divided by this rank's number of slices? The width is 1 / n for all ranks.",
+                "Is the sum divided by this rank's number of slices? The width is 1 / n for all "
+                "ranks.",
             ),
         ]
         why = pick_hint(total, known, same=is_same)
         raise CheckFailed(
-            f"{size} ranks, {n:,} slices: the shares add up to {total:.8f}; they have to make {due:.8f}.\n{why}"
+            f"{size} ranks, {n:,} slices: the shares add up to {total:.8f}; they have to make "
+            f"{due:.8f}.\n{why}"
         )
     return "The shares of 1, 3 and 4 ranks add up, also where the slices do not divide."
 
@@ -62,18 +65,22 @@ def _judge_rows(results):
             continue
         if is_same(rows, whole):
             raise CheckFailed(
-                f"rank {rank} has the whole array; Scatter gives each rank its {len(due)} rows only."
+                f"rank {rank} has the whole array; Scatter gives each rank its {len(due)} rows "
+                "only."
             )
         if np.shape(rows) != due.shape:
             raise CheckFailed(
-                f"rank {rank} returned an array of shape {np.shape(rows)}; (each, 2) is due, here {due.shape}."
+                f"rank {rank} returned an array of shape {np.shape(rows)}; (each, 2) is due, here "
+                f"{due.shape}."
             )
         raise CheckFailed(
-            f"rank {rank} returned {show(rows)}; its rows are {show(due)}. Has Scatter written to this array?"
+            f"rank {rank} returned {show(rows)}; its rows are {show(due)}. Has Scatter written to "
+            "this array?"
         )
 
 
-# deal_out(comm, everything, each) -> this rank's `each` rows of rank 0's array, in the order of ranks
+# deal_out(comm, everything, each) -> this rank's `each` rows of rank 0's array, in the order of
+# ranks
 deal_out = Blank(
     name="deal_out",
     on_ranks=OnRanks(arguments=_rows, judge=_judge_rows),

@@ -59,7 +59,8 @@ def _lars_gradient(weight, gradient, trust=0.02):
 
 _WEIGHT, _GRADIENT = torch.tensor([[3.0, 4.0]]), torch.tensor([[0.3, 0.1]])
 
-# lars_gradient(weight, gradient, trust=0.02) -> the gradient, as long as trust times the weights; of no length, as it is
+# lars_gradient(weight, gradient, trust=0.02) -> the gradient, as long as trust times the weights;
+# of no length, as it is
 lars_gradient = Blank(
     name="lars_gradient",
     reference=_lars_gradient,
@@ -82,7 +83,7 @@ lars_gradient = Blank(
             lambda w, g, t=0.02: w * t
         ),
         "`trust` is missing.": lambda w, g, t=0.02: g * w.norm() / g.norm(),
-        "Where the weights are all 0, such a step never leaves 0: leave the gradient as it is.": 0.0,
+        "Where all weights are 0, such a step never leaves 0: leave the gradient as it is.": 0.0,
         "`trust` is an argument: it need not be 0.02.": lambda w, g, t=0.02: _lars_gradient(w, g),
     },
     tolerance=1e-5,
@@ -97,7 +98,8 @@ def _efficiency_range(ranks, rate, base, of_rate=0.5, of_base=0.5):
     )
 
 
-# efficiency_range(ranks, rate, base) -> (lowest, highest) efficiency, if both rates are rounded to integers
+# efficiency_range(ranks, rate, base) -> (lowest, highest) efficiency, if both rates are rounded to
+# integers
 efficiency_range = Blank(
     name="efficiency_range",
     reference=_efficiency_range,

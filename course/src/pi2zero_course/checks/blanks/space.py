@@ -2,7 +2,8 @@
 
 from pi2zero_course.checks.framework.task import Blank
 
-# largest_side(limit, fixed, per_pixel, ranks) -> pixels along a side of the largest square image, an integer
+# largest_side(limit, fixed, per_pixel, ranks) -> pixels along a side of the largest square image,
+# an integer
 largest_side = Blank(
     name="largest_side",
     reference=lambda limit, fixed, each, ranks: int(((limit - fixed) * ranks / each) ** 0.5),

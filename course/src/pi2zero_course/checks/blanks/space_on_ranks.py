@@ -21,28 +21,24 @@ def _margin(mine, out, kernel, stride, padding):
 @blank
 def margin(function):
     """margin(mine, out, kernel, stride, padding) -> (rows lacking above, rows lacking below)."""
-    mistakes = [
-        (lambda *given: _margin(*given)[::-1], "Above comes first."),
-        (
-            lambda *given: tuple(-rows for rows in _margin(*given)),
-            "It is positive where rows are lacking.",
+    mistakes = {
+        "Above comes first.": lambda *given: _margin(*given)[::-1],
+        "It is positive where rows are lacking.": (
+            lambda *given: tuple(-rows for rows in _margin(*given))
         ),
-        (
+        "The last output row is out[1] - 1: out[1] is one behind it.": (
             lambda mine, out, k, s, q: (
                 _margin(mine, out, k, s, q)[0],
                 out[1] * s - q + k - mine[1],
-            ),
-            "The last output row is out[1] - 1: out[1] is one behind it.",
+            )
         ),
-        (
-            lambda mine, out, k, s, q: (mine[0] - out[0] * s, _margin(mine, out, k, s, q)[1]),
-            "Padding: output row 0 begins `padding` rows above the image.",
+        "Padding: output row 0 begins `padding` rows above the image.": (
+            lambda mine, out, k, s, q: (mine[0] - out[0] * s, _margin(mine, out, k, s, q)[1])
         ),
-        (
-            lambda mine, out, k, s, q: (q, q),
-            "With a stride, or an even kernel, it is not the padding on both sides.",
+        "With a stride, or an even kernel, it is not the padding on both sides.": (
+            lambda mine, out, k, s, q: (q, q)
         ),
-    ]
+    }
     cases = [
         ((9, 18), (5, 9), 3, 2, 1),
         ((9, 18), (9, 18), 5, 1, 2),
@@ -55,10 +51,14 @@ def margin(function):
 
 @blank
 def halo_backward(function):
-    """halo_backward(gradient, line, lacks) -> the gradient of x: what went out as a halo comes home, and is added."""
+    """halo_backward(gradient, line, lacks) -> the gradient of x: what went out as a halo comes
+    home, and is added."""
     for layer in LAYERS:
         agree(_judge_halo, function, *layer)
-    return f"The halo's gradient comes home on {MPI.COMM_WORLD.size} ranks, with strides, and where a strip has a row too many."
+    return (
+        f"The halo's gradient comes home on {MPI.COMM_WORLD.size} ranks, with strides, and where "
+        "a strip has a row too many."
+    )
 
 
 def _judge_halo(function, kernel, stride, padding):
@@ -89,14 +89,16 @@ def _judge_halo(function, kernel, stride, padding):
         raise CheckFailed(f"it returned {mine!r}; a tensor is due. Is the `return` missing?")
     if mine.shape != due.shape:
         raise CheckFailed(
-            f"kernel {kernel}, stride {stride}: it has {mine.shape[2]} rows; the strip of rank {rank} has {end - begin}."
+            f"kernel {kernel}, stride {stride}: it has {mine.shape[2]} rows; the strip of rank "
+            f"{rank} has {end - begin}."
         )
     if torch.allclose(mine, due, rtol=0, atol=1e-9):
         return
     known = [
         (
             own,
-            "That is the gradient of its own rows only: what the neighbours did with them has to come, and be added.",
+            "That is the gradient of its own rows only: what the neighbours did with them has to "
+            "come, and be added.",
         ),
         (
             torch.where(due == own, own, due - own),
@@ -108,7 +110,8 @@ def _judge_halo(function, kernel, stride, padding):
     )
     off = (mine - due).abs().amax((0, 1, 3)) > 1e-9
     raise CheckFailed(
-        f"kernel {kernel}, stride {stride}: wrong in rows {off.nonzero().flatten().tolist()} of the strip.\n{why}"
+        f"kernel {kernel}, stride {stride}: wrong in rows {off.nonzero().flatten().tolist()} of "
+        f"the strip.\n{why}"
     )
 
 

@@ -46,7 +46,7 @@ rouge1 = Blank(
     mistakes={
         "That is the recall: the share of the reference's words that the text has.": _share(0),
         "That is the precision: the share of the text's words that the reference has.": _share(1),
-        "A word that comes twice in both counts twice: & of two Counters keeps the smaller count.": _of_sets,
+        "A word that comes twice in both counts twice: & of Counters keeps the smaller count.": _of_sets,
         "The harmonic mean is due.": (
             lambda reference, text: (_share(0)(reference, text) + _share(1)(reference, text)) / 2
         ),
@@ -79,18 +79,23 @@ def _same_lines(value, due, tolerance):
     )
 
 
-def _three_best_alone(article, reference):
+def _best_alone(article, reference):
     parts = sorted(sentences(article), key=lambda part: -_rouge1(reference, part))
     return "\n".join(parts[:3])
 
 
-_FIRE = "A fire burned in the bakery. It burned for an hour. Nobody was hurt. The mayor came late. It rained."
+_FIRE = (
+    "A fire burned in the bakery. It burned for an hour. Nobody was hurt. The mayor came late. It "
+    "rained."
+)
 
-# oracle(article, reference) -> up to three sentences, chosen one by one for the best ROUGE-1, as lines
+# oracle(article, reference) -> up to three sentences, chosen one by one for the best ROUGE-1, as
+# lines
 oracle = Blank(
     name="oracle",
     reference=_greedy,
-    # In no round do two sentences raise the score equally: which of them comes first would be a matter of taste.
+    # In no round do two sentences raise the score equally: which of them comes first would be a
+    # matter of taste.
     cases=[
         (_FIRE, "A fire burned in the bakery for an hour. Nobody was hurt."),
         (_FIRE, "A fire burned in the bakery for an hour. Nobody was hurt. The mayor came late."),
@@ -107,7 +112,7 @@ oracle = Blank(
         "Three sentences at most, also if a fourth raises the score.": (
             lambda article, reference: _greedy(article, reference, most=9)
         ),
-        "Each sentence is to be judged together with those chosen before, not alone.": _three_best_alone,
+        "Judge each sentence together with those chosen before, not alone.": _best_alone,
         "The lines are due as one text: '\\n'.join(...).": (
             lambda article, reference: _greedy(article, reference).split("\n")
         ),

@@ -14,7 +14,8 @@ from pi2zero_course.checks.framework.values import is_same, pick_hint, show
 
 @blank
 def loss_of(function):
-    """loss_of(engine, inputs) -> (this rank's loss, whose mean over the ranks is that of all tokens; tokens read and written)."""
+    """loss_of(engine, inputs) -> (this rank's loss, whose mean over the ranks is that of all
+    tokens; tokens read and written)."""
     comm, device = MPI.COMM_WORLD, ranks.join().device
     tokens = [5 + 4 * rank for rank in range(comm.size)]  # of each rank
     labels = torch.full((1, tokens[-1]), -100)
@@ -53,14 +54,17 @@ def _judge(result, own, tokens):
             ),
             (
                 own * size,
-                "Its share, mine / total, is missing. Or all_reduce, which works in place, has overwritten `mine`.",
+                "Its share, mine / total, is missing. Or all_reduce, which works in place, has "
+                "overwritten `mine`.",
             ),
         ]
         why = pick_hint(float(loss), known, same=is_same)
         raise CheckFailed(
-            f"{tokens[rank]} of {total} tokens, mean loss {own:g}: it gives {float(loss):.4g}; it has to be {due:.4g}.\n{why}"
+            f"{tokens[rank]} of {total} tokens, mean loss {own:g}: it gives {float(loss):.4g}; it "
+            f"has to be {due:.4g}.\n{why}"
         )
     if count != tokens[rank] + 5:
         raise CheckFailed(
-            f"it counted {count} tokens; {tokens[rank]} of the highlights and 5 of the article are {tokens[rank] + 5}."
+            f"it counted {count} tokens; {tokens[rank]} of the highlights and 5 of the article are "
+            f"{tokens[rank] + 5}."
         )

@@ -29,7 +29,8 @@ tiles = Blank(
         "The first tiles have to be those of the top row, left to right; yours go down first.": (
             lambda image, size: _tiles(image.transpose(1, 2), size).transpose(2, 3)
         ),
-        "A tile's pixels come from several tiles: bring the dimensions into order (permute) before you reshape.": (
+        "A tile's pixels come from several tiles: bring the dimensions into order (permute) "
+        "before you reshape.": (
             lambda image, size: (
                 image.unfold(1, size, size).unfold(2, size, size).reshape(-1, 3, size, size)
             )
@@ -48,7 +49,8 @@ def _images_held(schedule, stages, images, gpipe=None, one_f_one_b=None, gems=1)
     return {"gpipe": gpipe, "1f1b": one_f_one_b, "gems": gems}.get(schedule, 1)
 
 
-# images_held(schedule, stages, images) -> how many images' activations the first stage holds at most
+# images_held(schedule, stages, images) -> how many images' activations the first stage holds at
+# most
 images_held = Blank(
     name="images_held",
     reference=_images_held,

@@ -51,7 +51,8 @@ momentum_step = Blank(
     verified="The velocity keeps 0.9 of itself, and w follows it.",
 )
 
-# bytes_a_step(S, n) -> (bytes in and out of the server, of a rank in the ring), for messages of S bytes and n ranks
+# bytes_a_step(S, n) -> (bytes in and out of the server, of a rank in the ring), for messages of S
+# bytes and n ranks
 bytes_a_step = Blank(
     name="bytes_a_step",
     reference=lambda s, n: (2 * s * (n - 1), 4 * s * (n - 1) / n),
@@ -109,7 +110,8 @@ def _staleness(order, own=1, start=0, renew=True):
     return stale
 
 
-# staleness(order) -> for each gradient, by its worker: the updates since that worker got its weights
+# staleness(order) -> for each gradient, by its worker: the updates since that worker got its
+# weights
 staleness = Blank(
     name="staleness",
     reference=_staleness,
@@ -126,7 +128,8 @@ staleness = Blank(
         ),
         "Return all of them, in order.": lambda order: _staleness(order)[-1],
     },
-    verified="The versions that a gradient has missed: 0 if its worker was the last one to be answered.",
+    verified="The versions that a gradient has missed: 0 if its worker was the last one to be "
+    "answered.",
 )
 
 
@@ -134,7 +137,8 @@ def _count_messages(sent):
     return 1 + sum(later[0] > earlier[1] for earlier, later in pairwise(sent))
 
 
-# count_messages(sent) -> how many messages; sent: (start, stop) of each tensor; those in one message overlap
+# count_messages(sent) -> how many messages; sent: (start, stop) of each tensor; those in one
+# message overlap
 count_messages = Blank(
     name="count_messages",
     reference=_count_messages,
@@ -158,7 +162,8 @@ count_messages = Blank(
 
 @blank
 def my_images(function):
-    """my_images(images, rank, size, epoch, seed=0) -> the numbers of the images that a rank sees in an epoch, in their order."""
+    """my_images(images, rank, size, epoch, seed=0) -> the numbers of the images that a rank sees
+    in an epoch, in their order."""
 
     def shards(epoch, seed=0, images=40, size=4):
         lists = [call_answer(function, images, rank, size, epoch, seed) for rank in range(size)]
@@ -175,29 +180,38 @@ def my_images(function):
     if seen != list(range(40)):
         often = max(set(seen), key=seen.count)
         raise CheckFailed(
-            f"Together the ranks have to see each image once; image {often} is seen {seen.count(often)} times. "
+            f"Together the ranks have to see each image once; image {often} is seen "
+            f"{seen.count(often)} times. "
             "All ranks have to shuffle with the same seed, and then take different ones."
         )
     if first == second:
         raise CheckFailed(
-            "Epochs 0 and 1 are the same, image by image: the seed of the shuffle has to change with the epoch."
+            "Epochs 0 and 1 are the same, image by image: the seed of the shuffle has to change "
+            "with the epoch."
         )
     if first != shards(0):
         raise CheckFailed(
-            "The same epoch, asked for twice, has two orders: the ranks would not agree. Seed the shuffle."
+            "The same epoch, asked for twice, has two orders: the ranks would not agree. Seed the "
+            "shuffle."
         )
     if [sorted(shard) for shard in first] == [sorted(shard) for shard in second]:
         raise CheckFailed(
-            "Every rank sees the same images in both epochs, in another order: shuffle first, then partition."
+            "Every rank sees the same images in both epochs, in another order: shuffle first, then "
+            "partition."
         )
     if first == shards(0, seed=7):
         raise CheckFailed(
-            "In epoch 0, the seeds 0 and 7 give the same order: seed the shuffle with `seed` and with the epoch."
+            "In epoch 0, the seeds 0 and 7 give the same order: seed the shuffle with `seed` and "
+            "with the epoch."
         )
     if sorted(image for shard in shards(0, images=42, size=3) for image in shard) != list(
         range(42)
     ):
         raise CheckFailed(
-            "42 images on 3 ranks: not each is seen once. Take `images` and `size` as they are given."
+            "42 images on 3 ranks: not each is seen once. Take `images` and `size` as they are "
+            "given."
         )
-    return "Each image once an epoch, another order and other ranks in the next, and all ranks agree without communication."
+    return (
+        "Each image once an epoch, another order and other ranks in the next, and all ranks agree "
+        "without communication."
+    )

@@ -59,7 +59,8 @@ def _judge_gradient(results, n):
         known = [
             (
                 due * n,
-                "That is the sum over all images; divide once, by the number of images in the whole batch.",
+                "That is the sum over all images; divide once, by the number of images in the "
+                "whole batch.",
             ),
             (
                 due * n / size,
@@ -67,7 +68,8 @@ def _judge_gradient(results, n):
             ),
             (
                 np.mean(means, axis=0),
-                "That is the mean of the ranks' means: an image of a small share counts more. Sum on the ranks.",
+                "That is the mean of the ranks' means: an image of a small share counts more. Sum "
+                "on the ranks.",
             ),
             (np.sum(means, axis=0), "That is the sum of the ranks' means."),
             (means[rank], "That is the gradient of its own share: Allreduce is missing."),
@@ -75,7 +77,8 @@ def _judge_gradient(results, n):
             (own / n, "That is its own share's part: Allreduce is missing."),
             (
                 due * size,
-                "Every rank computes the whole batch; its rows are np.array_split(np.arange(len(x)), comm.size)[comm.rank].",
+                "Every rank computes the whole batch; its rows are "
+                "np.array_split(np.arange(len(x)), comm.size)[comm.rank].",
             ),
             (means[0], "That is rank 0's share on all ranks."),
         ]
@@ -84,23 +87,27 @@ def _judge_gradient(results, n):
         )
         off = np.abs(gradient - due).max()
         raise CheckFailed(
-            f"{n} images: the gradient of rank {rank} is off by up to {off:.2g}; 1e-06 is allowed.\n{why}"
+            f"{n} images: the gradient of rank {rank} is off by up to {off:.2g}; 1e-06 is "
+            f"allowed.\n{why}"
         )
 
 
-# parallel_gradient(model, x, y) -> the gradient of the whole batch, on every rank of the notebook's `comm`
+# parallel_gradient(model, x, y) -> the gradient of the whole batch, on every rank of the
+# notebook's `comm`
 parallel_gradient = Blank(
     name="parallel_gradient",
     cases=[(64,), (62,), (3,)],
     on_ranks=OnRanks(
         arguments=lambda rank, size, n: _problem(n), judge=_judge_gradient, call=_call_with_comm
     ),
-    verified="It is the gradient of the whole batch, of 3, 62 and 64 images; tried with {ranks} ranks.",
+    verified="It is the gradient of the whole batch, of 3, 62 and 64 images; tried with {ranks} "
+    "ranks.",
 )
 
 
 def _weights(rank):
-    """The further a rank is from rank 0, the further its weights, downwards; the first ones are alike."""
+    """The further a rank is from rank 0, the further its weights, downwards; the first ones are
+    alike."""
     return np.array([1.0, -2.0, 3.0 - rank / 4], "float32")
 
 
@@ -115,7 +122,8 @@ def _judge_difference(results, apart):
             raise CheckFailed(f"rank {rank} returned {show(difference)}. {why}")
         if not np.array_equal(weights, _weights(rank * apart)):
             raise CheckFailed(
-                f"rank {rank}'s weights have changed: Bcast fills the array that it gets. Give it a copy."
+                f"rank {rank}'s weights have changed: Bcast fills the array that it gets. Give it "
+                "a copy."
             )
     if np.allclose(said, due, atol=1e-6):
         return
@@ -143,7 +151,8 @@ def _call_with_weights(function, comm, weights):
     return _call_with_comm(function, comm, weights), weights
 
 
-# ranks_differ_by(weights) -> the largest difference of any rank's weights from rank 0's, on every rank of `comm`
+# ranks_differ_by(weights) -> the largest difference of any rank's weights from rank 0's, on every
+# rank of `comm`
 ranks_differ_by = Blank(
     name="ranks_differ_by",
     cases=[(0,), (1,)],
@@ -155,7 +164,8 @@ ranks_differ_by = Blank(
     verified="Equal weights and different ones are told apart; tried with {ranks} ranks.",
 )
 
-# warmed_up(step, lr, steps) -> the learning rate of a step (the first is 0): up to lr within `steps` steps, then lr
+# warmed_up(step, lr, steps) -> the learning rate of a step (the first is 0): up to lr within
+# `steps` steps, then lr
 warmed_up = Blank(
     name="warmed_up",
     reference=lambda step, lr, steps: lr * min(1, (step + 1) / steps),
@@ -178,7 +188,8 @@ warmed_up = Blank(
 
 @blank
 def train_step(function):
-    """train_step(model, optimizer, batch) -> the mean loss over the ranks; the parameters step as with the whole batch."""
+    """train_step(model, optimizer, batch) -> the mean loss over the ranks; the parameters step as
+    with the whole batch."""
     import horovod.torch as hvd
 
     comm, (_, images, labels) = MPI.COMM_WORLD, _problem(48)
@@ -197,7 +208,10 @@ def train_step(function):
 
     (losses, began, ended), (due_losses, due) = agree(run), _serial_steps(images, labels)
     agree(_judge_step, losses, began, ended, due_losses, due)
-    return f"Three steps on {comm.size} ranks give the parameters and the losses of one process with the whole batch."
+    return (
+        f"Three steps on {comm.size} ranks give the parameters and the losses of one process with "
+        "the whole batch."
+    )
 
 
 def _serial_steps(images, labels):
@@ -215,22 +229,26 @@ def _serial_steps(images, labels):
 def _judge_step(losses, began, ended, due_losses, due):
     if torch.equal(began, ended):
         raise CheckFailed(
-            "after three steps the parameters are as before: is optimizer.step() called, after backward?"
+            "after three steps the parameters are as before: is optimizer.step() called, after "
+            "backward?"
         )
     if not torch.allclose(ended, due, rtol=0, atol=1e-5):
         raise CheckFailed(
-            f"after three steps the parameters are {(ended - due).abs().max():.2g} away from the serial program's. "
+            f"after three steps the parameters are {(ended - due).abs().max():.2g} away from the "
+            "serial program's. "
             "Are the gradients set to zero in each step, before backward?"
         )
     if not is_same([as_number(loss) or np.nan for loss in losses], due_losses, 1e-4):
         raise CheckFailed(
-            f"the losses are {show(losses)}; the mean over the ranks is {show(due_losses)}. hvd.allreduce takes a mean."
+            f"the losses are {show(losses)}; the mean over the ranks is {show(due_losses)}. "
+            "hvd.allreduce takes a mean."
         )
 
 
 @blank
 def accumulate(function):
-    """accumulate(ddp, images, labels, parts): leaves the mean gradient of all ranks' images, with one all-reduce."""
+    """accumulate(ddp, images, labels, parts): leaves the mean gradient of all ranks' images, with
+    one all-reduce."""
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
@@ -267,22 +285,26 @@ def _judge_accumulated(calls, seen, gradient, whole):
         raise CheckFailed("there is no gradient: is backward called?")
     if seen != [8] * 4:
         raise CheckFailed(
-            f"the network saw {seen} images at a time; parts = 4 micro-batches of this rank's 32 are [8, 8, 8, 8]."
+            f"the network saw {seen} images at a time; parts = 4 micro-batches of this rank's 32 "
+            "are [8, 8, 8, 8]."
         )
     if calls == 0:
         raise CheckFailed(
-            "no all-reduce was made: no_sync is for all micro-batches but the last, which sends the sum."
+            "no all-reduce was made: no_sync is for all micro-batches but the last, which sends "
+            "the sum."
         )
     if calls > 1:
         raise CheckFailed(
-            f"{calls} all-reduces were made; one is enough: `with ddp.no_sync():` around forward and backward, "
+            f"{calls} all-reduces were made; one is enough: `with ddp.no_sync():` around forward "
+            "and backward, "
             "of all micro-batches but the last."
         )
     if not np.allclose(gradient, whole, rtol=0, atol=1e-6):
         known = [
             (
                 whole * 4,
-                "That is 4 times the mean: the gradients of the micro-batches add up, so divide each loss by their number.",
+                "That is 4 times the mean: the gradients of the micro-batches add up, so divide "
+                "each loss by their number.",
             )
         ]
         known += [(whole / 4, "That is a quarter of the mean: divide once only.")]
@@ -296,7 +318,8 @@ def _judge_accumulated(calls, seen, gradient, whole):
 
 @blank
 def read_own_part(function):
-    """read_own_part(file): fills `mine` with this rank's part; ValueError if the file ends before the part does."""
+    """read_own_part(file): fills `mine` with this rank's part; ValueError if the file ends before
+    the part does."""
     comm, numbers = MPI.COMM_WORLD, np.arange(8.0 * MPI.COMM_WORLD.size, dtype="float32")
     path = comm.bcast(tempfile.mkstemp(dir=Path.home())[1] if comm.rank == 0 else None)
     try:
@@ -339,7 +362,8 @@ def _judge_part(function, path, numbers, missing):
         return
     if refused:
         raise CheckFailed(
-            "the file is whole, and it raises ValueError. Both numbers have to be bytes: (rank + 1) * mine.nbytes."
+            "the file is whole, and it raises ValueError. Both numbers have to be bytes: (rank + "
+            "1) * mine.nbytes."
         )
     if np.all(mine == -1):
         raise CheckFailed("nothing was read into `mine`.")
@@ -347,5 +371,6 @@ def _judge_part(function, path, numbers, missing):
         begins = np.flatnonzero(numbers == mine.flat[0])
         where = f"at number {begins[0]}" if begins.size else "between two numbers"
         raise CheckFailed(
-            f"its part begins at number {int(due.flat[0])}; it read from {where}. The offset counts bytes: rank * mine.nbytes."
+            f"its part begins at number {int(due.flat[0])}; it read from {where}. The offset "
+            "counts bytes: rank * mine.nbytes."
         )

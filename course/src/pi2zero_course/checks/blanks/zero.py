@@ -36,7 +36,8 @@ def _adam(
 
 
 def _after(step):
-    """step(w, gradient, m, v, t, ...) as a function of t and what follows it: {"w", "m", "v"} after it."""
+    """step(w, gradient, m, v, t, ...) as a function of t and what follows it: {"w", "m", "v"}
+    after it."""
 
     def run(t, *others):
         w, m, v = np.array([3.0, -2.0]), np.array([0.1, -0.2]), np.array([0.3, 0.4])
@@ -56,7 +57,7 @@ def _not_squared(w, gradient, m, v, t, *others):
 
 
 _ADAM_MISTAKES = {
-    "Nothing has changed: m[:] = ..., v[:] = ... and w -= ... work in place, m = ... does not.": _after(
+    "Nothing has changed: m[:] = ..., v[:] = ..., w -= ... work in place, m = ... does not.": _after(
         lambda *given: None
     ),
     "w is right, but m and v are as before: m[:] = ... works in place, m = ... does not.": _after(
@@ -102,9 +103,8 @@ bytes_on_a_rank = Blank(
     reference=_zero_total,
     cases=[(7.5e9, 64, stage) for stage in (2, 3, 1, 0)] + [(60.5e6, 1, 3), (1e6, 4, 2)],
     mistakes={
-        "Each stage divides one thing more: 1 the optimizer's 12 bytes, 2 the gradients, 3 the parameters.": (
-            lambda psi, n, stage: 16 * psi / (n if stage else 1)
-        ),
+        "Each stage divides one thing more: 1 the optimizer's 12 bytes, 2 the gradients, 3 the "
+        "parameters.": (lambda psi, n, stage: 16 * psi / (n if stage else 1)),
         "Nothing is divided by n.": lambda psi, n, stage: 16.0 * psi,
         "That is one stage less.": lambda psi, n, stage: _zero_total(psi, n, max(stage - 1, 0)),
         "That is in GB; bytes are due.": 1e-9,
@@ -144,7 +144,8 @@ one_way_seconds = Blank(
 
 @blank
 def first_fit(function):
-    """first_fit(memory, size, kind) -> the slice of the first gap of `size` free cells, filled with `kind`; or MemoryError."""
+    """first_fit(memory, size, kind) -> the slice of the first gap of `size` free cells, filled
+    with `kind`; or MemoryError."""
 
     def run(cells, size, kind):
         memory, place = np.array(cells), None
@@ -163,20 +164,27 @@ def first_fit(function):
         due[at : at + size] = 3
         if not np.array_equal(memory, due):
             raise CheckFailed(
-                f"{size} cells in {cells}: memory is {memory.tolist()} afterwards; it has to be {due.tolist()}.\n"
-                "The first place where all `size` cells are FREE counts, also the last place in memory."
+                f"{size} cells in {cells}: memory is {memory.tolist()} afterwards; it has to be "
+                f"{due.tolist()}.\n"
+                "The first place where all `size` cells are FREE counts, also the last place in "
+                "memory."
             )
         if not isinstance(place, slice) or (place.start, place.stop) != (at, at + size):
             raise CheckFailed(
-                f"{size} cells in {cells}: it returned {show(place)}, not slice({at}, {at + size}), for freeing them later."
+                f"{size} cells in {cells}: it returned {show(place)}, not slice({at}, "
+                f"{at + size}), for freeing them later."
             )
     try:
         function(np.array([0, 0, 1, 0, 0]), 3, 3)
     except MemoryError:
-        return "It takes the first gap that is large enough, and raises MemoryError where there is none."
+        return (
+            "It takes the first gap that is large enough, and raises MemoryError where there is "
+            "none."
+        )
     except Exception as error:
         raise CheckFailed(
-            f"3 cells in [0, 0, 1, 0, 0]: it raised {type(error).__name__}: {error}; MemoryError is due."
+            f"3 cells in [0, 0, 1, 0, 0]: it raised {type(error).__name__}: {error}; MemoryError "
+            "is due."
         ) from None
     raise CheckFailed(
         "3 cells in [0, 0, 1, 0, 0]: 4 are free, but no 3 together; it has to raise MemoryError."
@@ -218,7 +226,8 @@ def _mfu(parameters, tokens, seconds, peak):
     return 6 * parameters * tokens / seconds / peak
 
 
-# mfu(parameters, tokens, seconds, peak) -> the operations that the model needs, as a share of what the processor can do
+# mfu(parameters, tokens, seconds, peak) -> the operations that the model needs, as a share of what
+# the processor can do
 mfu = Blank(
     name="mfu",
     reference=_mfu,

@@ -22,7 +22,8 @@ STEPS = 3
 
 @blank
 def zero1_step(function):
-    """zero1_step(): one step of stage 1 with the notebook's net, flat, mine and adam; the gradients are in net."""
+    """zero1_step(): one step of stage 1 with the notebook's net, flat, mine and adam; the
+    gradients are in net."""
     comm = MPI.COMM_WORLD
     device = globals_of(function)["flat"].device
     reports = comm.allgather(agree(_three_steps, function, device))
@@ -30,7 +31,8 @@ def zero1_step(function):
     for report in reports:
         if np.array_equal(report["flat"], report["began"]):
             raise CheckFailed(
-                "after three steps the parameters are as before. Is adam.step() called, and flat filled by all_gather?"
+                "after three steps the parameters are as before. Is adam.step() called, and flat "
+                "filled by all_gather?"
             )
     _judge_gradient(reports)
     for rank, report in enumerate(reports):
@@ -42,7 +44,8 @@ def zero1_step(function):
     off = np.abs(reports[0]["flat"][: alone.size] - alone).max()
     if off > 1e-4:
         raise CheckFailed(
-            f"after three steps the parameters are {off:.2g} away from Adam's on one process; 0.0001 is allowed."
+            f"after three steps the parameters are {off:.2g} away from Adam's on one process; "
+            "0.0001 is allowed."
         )
     return (
         f"After three steps within 0.0001 of Adam on one process, and equal on {comm.size} ranks."
@@ -106,21 +109,24 @@ def _alone():
 
 
 def _judge_gradient(reports):
-    """With what did Adam step? Adam hides a factor, because it divides by the gradient's usual size."""
+    """With what did Adam step? Adam hides a factor, because it divides by the gradient's usual
+    size."""
     total = sum(report["own"] for report in reports)
     for rank, report in enumerate(reports):
         mine, own = report["stepped"], np.split(report["own"], len(reports))[rank]
         due = np.split(total, len(reports))[rank] / len(reports)
         if mine is None or mine.shape != due.shape:
             raise CheckFailed(
-                f"rank {rank}: mine.grad is {show(mine)}; it has to be the mean gradient of this rank's {due.size} values."
+                f"rank {rank}: mine.grad is {show(mine)}; it has to be the mean gradient of this "
+                f"rank's {due.size} values."
             )
         if np.allclose(mine, due, rtol=1e-4, atol=1e-7):
             continue
         known = [
             (
                 due * len(reports),
-                "That is the sum over the ranks; Adam hides it, but weight decay and clipping see it. Divide by the world size.",
+                "That is the sum over the ranks; Adam hides it, but weight decay and clipping see "
+                "it. Divide by the world size.",
             ),
             (own, "That is its own gradient: reduce_scatter adds up the ranks'."),
             (
@@ -132,13 +138,15 @@ def _judge_gradient(reports):
             mine, known, same=lambda one, value: np.allclose(one, value, rtol=1e-4, atol=1e-7)
         )
         raise CheckFailed(
-            f"rank {rank}: mine.grad of the first step is not the mean over the ranks of part {rank}.\n{why}"
+            f"rank {rank}: mine.grad of the first step is not the mean over the ranks of part "
+            f"{rank}.\n{why}"
         )
 
 
 @blank
 def compress(function):
-    """compress(v, error, feedback=1) -> (the message of v + error, what it leaves out times feedback)."""
+    """compress(v, error, feedback=1) -> (the message of v + error, what it leaves out times
+    feedback)."""
     space = globals_of(function)
     pack, unpack = space["pack"], space["unpack"]
     v, error = torch.tensor(
@@ -171,7 +179,8 @@ def compress(function):
             known += [(said(pack(v - error)), "The error is added, not subtracted.")]
             why = pick_hint(said(message), known, same=is_same)
             raise CheckFailed(
-                f"the message says {show(said(message).tolist())}; it has to say {show(said(due).tolist())}.\n{why}"
+                f"the message says {show(said(message).tolist())}; it has to say "
+                f"{show(said(due).tolist())}.\n{why}"
             )
         rest = feedback * (u - said(due))
         if is_same(torch.as_tensor(left).cpu() * torch.ones(4), rest * torch.ones(4), 1e-5):
@@ -187,6 +196,7 @@ def compress(function):
             torch.as_tensor(left).cpu(), known, same=lambda one, value: is_same(one, value, 1e-5)
         )
         raise CheckFailed(
-            f"with feedback {feedback}, the error is {show(numbers)}; it has to be {show(rest.tolist())}.\n{why}"
+            f"with feedback {feedback}, the error is {show(numbers)}; it has to be "
+            f"{show(rest.tolist())}.\n{why}"
         )
     return "What a message leaves out is added to the next, or with feedback 0 forgotten."

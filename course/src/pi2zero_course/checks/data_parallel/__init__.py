@@ -1,4 +1,5 @@
-"""The checks of lab 3, data-parallel training. Each is called on all ranks: `check.by_hand(by_hand)`."""
+"""The checks of lab 3, data-parallel training. Each is called on all ranks:
+`check.by_hand(by_hand)`."""
 
 from pi2zero_course.checks.data_parallel.assertions import (
     assert_alike,

@@ -1,4 +1,5 @@
-"""The checks of lab 3's second half: three assertions, each tried on right and on wrong ranks, and the script they fix."""
+"""The checks of lab 3's second half: three assertions, each tried on right and on wrong ranks, and
+the script they fix."""
 
 from functools import partial
 from itertools import pairwise
@@ -18,9 +19,11 @@ IMAGES, BATCH, EPOCHS = 48, 12, 2  # of the script's check: 12 is divisible by 1
 
 
 def _try_assertion(function, cases):
-    """Call assertion(comm, ...) in each case: it has to raise an AssertionError on all ranks, or on none.
+    """Call assertion(comm, ...) in each case: it has to raise an AssertionError on all ranks, or
+    on none.
 
-    cases: (what is the case, "" if that is right, else what to think of, arguments(rank, size)); the right ones first.
+    cases: (what is the case, "" if that is right, else what to think of, arguments(rank, size));
+    the right ones first.
     Returns the numbers of ranks.
     """
     tries = [
@@ -47,7 +50,8 @@ def _raises(assertion, comm, *given):
         raised = True
     if not all(_equal(_copy(thing), old) for thing, old in zip(given, before, strict=True)):
         raise CheckFailed(
-            "what your assertion was given is not what it was before. Look at it only; compute with copies."
+            "what your assertion was given is not what it was before. Look at it only; compute "
+            "with copies."
         )
     return raised
 
@@ -57,8 +61,10 @@ def _judge_verdicts(raised, text, hint, arguments):
     others = [rank for rank, verdict in enumerate(raised) if not verdict]
     if those and others:
         raise CheckFailed(
-            f"{text}: {name_ranks(those)} raised AssertionError, {name_ranks(others)} did not. Those go on, and wait in "
-            "their next call forever.\nLet all ranks come to one verdict (an allreduce of it), then assert that."
+            f"{text}: {name_ranks(those)} raised AssertionError, {name_ranks(others)} did not. "
+            "Those go on, and wait in "
+            "their next call forever.\nLet all ranks come to one verdict (an allreduce of it), "
+            "then assert that."
         )
     if those and not hint:
         raise CheckFailed(f"{text}, and your assertion raised: that is right, and has to pass.")
@@ -101,7 +107,8 @@ def _changed_on_last_rank(change):
     return lambda rank, size: (_network(7, change if rank == size - 1 else None),)
 
 
-# assert_alike(comm, model): raises AssertionError on all ranks if a parameter differs between them in one bit
+# assert_alike(comm, model): raises AssertionError on all ranks if a parameter differs between them
+# in one bit
 assert_alike = Task(
     number=4,
     name="assert_alike",
@@ -129,7 +136,8 @@ assert_alike = Task(
         ),
     ],
     on_ranks=_try_assertion,
-    verified="It raises for other starts, another order, one bit of one bias; on all ranks or on none, with {ranks} ranks.",
+    verified="It raises for other starts, another order, one bit of one bias; on all ranks or on "
+    "none, with {ranks} ranks.",
 )
 
 
@@ -138,7 +146,8 @@ def _order(n, seed=0):
 
 
 def _padded(rank, size):
-    """As DistributedSampler does it by default: the first images again, until all ranks have equally many."""
+    """As DistributedSampler does it by default: the first images again, until all ranks have
+    equally many."""
     order = _order(25)
     return np.append(order, order[: -len(order) % size])[rank::size], 25
 
@@ -153,7 +162,8 @@ def _one_twice(rank, size):
 _COUNT = "Count how often each image is read."
 _FEWER = "Fewer than p may be left out"
 
-# assert_shared(comm, rows, n): raises on all ranks unless each of n images is read once; fewer than p may be left out
+# assert_shared(comm, rows, n): raises on all ranks unless each of n images is read once; fewer
+# than p may be left out
 assert_shared = Task(
     number=5,
     name="assert_shared",
@@ -185,7 +195,8 @@ assert_shared = Task(
             lambda rank, size: (_order(24, seed=rank)[: 24 // size], 24),
         ),
         (
-            "Of 25 images some are read twice, so that all ranks get equally many (DistributedSampler's default)",
+            "Of 25 images some are read twice, so that all ranks get equally many "
+            "(DistributedSampler's default)",
             _COUNT,
             _padded,
         ),
@@ -211,7 +222,8 @@ assert_shared = Task(
         ),
     ],
     on_ranks=_try_assertion,
-    verified="It raises for images that are read twice or by no rank, on all ranks or on none; tried with {ranks} ranks.",
+    verified="It raises for images that are read twice or by no rank, on all ranks or on none; "
+    "tried with {ranks} ranks.",
 )
 
 
@@ -221,7 +233,8 @@ def _gradients(rank):
 
 
 def _mean(size):
-    """The mean over the ranks, summed in another order than an all-reduce would: off by rounding."""
+    """The mean over the ranks, summed in another order than an all-reduce would: off by
+    rounding."""
     parts = zip(*map(_gradients, range(size)), strict=True)
     means = [np.stack(part).astype(np.float64).mean(axis=0) for part in parts]
     return [torch.from_numpy(mean.astype(np.float32)) for mean in means]
@@ -238,7 +251,8 @@ def _without_biases(rank, size):
 
 _MEAN = "Compare with the mean of all ranks' `own`."
 
-# assert_mean(comm, own, used): raises on all ranks unless `used` is the mean over the ranks of `own`, on each of them
+# assert_mean(comm, own, used): raises on all ranks unless `used` is the mean over the ranks of
+# `own`, on each of them
 assert_mean = Task(
     number=6,
     name="assert_mean",
@@ -280,7 +294,8 @@ assert_mean = Task(
         ),
     ],
     on_ranks=_try_assertion,
-    verified="It passes the mean, and raises on all ranks for all else that was tried; with {ranks} ranks.",
+    verified="It passes the mean, and raises on all ranks for all else that was tried; with "
+    "{ranks} ranks.",
 )
 
 
@@ -314,15 +329,18 @@ def _judge_rows(size, read):
         judge_seen(rank, rows)
         if len(rows) != steps:
             raise CheckFailed(
-                f"rank {rank} made {len(rows)} steps; {EPOCHS} epochs of {IMAGES} images in batches of {BATCH} are {steps}."
+                f"rank {rank} made {len(rows)} steps; {EPOCHS} epochs of {IMAGES} images in "
+                f"batches of {BATCH} are {steps}."
             )
         if size > 1 and len(rows[0]) == BATCH:
             raise CheckFailed(
-                f"rank {rank} computes whole batches of {BATCH}: that is the serial program, {size} times."
+                f"rank {rank} computes whole batches of {BATCH}: that is the serial program, "
+                f"{size} times."
             )
         if any(len(one) != len(other) for one, other in pairwise(rows)):
             raise CheckFailed(
-                f"a rank's steps have {', '.join(str(len(step)) for step in rows)} images; they should have equally many."
+                f"a rank's steps have {', '.join(str(len(step)) for step in rows)} images; they "
+                "should have equally many."
             )
     by_epoch = [
         [np.concatenate(part) for part in np.split(np.array(rows), EPOCHS)] for rows in read
@@ -339,20 +357,23 @@ def _judge_cover(case, rows):
     for rank, own in enumerate(rows[1:], 1):
         if np.array_equal(np.sort(own), np.sort(rows[0])):
             raise CheckFailed(
-                f"{case}, ranks 0 and {rank} read the same images (rows {', '.join(map(str, own[:4]))}, ...): "
+                f"{case}, ranks 0 and {rank} read the same images (rows "
+                f"{', '.join(map(str, own[:4]))}, ...): "
                 "together they learn no more than one of them."
             )
     counts = np.bincount(np.concatenate(rows), minlength=IMAGES)
     if (counts > 1).any():
         raise CheckFailed(
-            f"{case}, {(counts > 1).sum()} images are read twice or more, and {(counts == 0).sum()} by no rank. "
+            f"{case}, {(counts > 1).sum()} images are read twice or more, and "
+            f"{(counts == 0).sum()} by no rank. "
             "All ranks have to shuffle alike (the same seed), then take different rows of it."
         )
     if (counts == 0).any():
         raise CheckFailed(f"{case}, {(counts == 0).sum()} images are read by no rank.")
 
 
-# mended(comm, model, images, labels, epochs=, batch=): trains in place, as one process would on all ranks' images
+# mended(comm, model, images, labels, epochs=, batch=): trains in place, as one process would on
+# all ranks' images
 mended = Task(
     number=7,
     name="mended",
@@ -361,6 +382,7 @@ mended = Task(
         judge=_judge_script,
         call=_run_script,
     ),
-    verified=f"Every image is read once an epoch, and {EPOCHS} epochs end with one process's parameters to 1e-5, "
+    verified=f"Every image is read once an epoch, and {EPOCHS} epochs end with one process's "
+    "parameters to 1e-5, "
     "equal bit by bit on all ranks; tried with {ranks} ranks.",
 )

@@ -1,6 +1,7 @@
 """The checks of lab 3's first half: the training step by hand, with Horovod and with DDP.
 
-Right means: the same parameters as the serial program on the whole batches, to a stated tolerance. Task 1 is tried on 4, 3, 2
+Right means: the same parameters as the serial program on the whole batches, to a stated tolerance.
+Task 1 is tried on 4, 3, 2
 and 1 ranks; Horovod and torch.distributed have one world, that of all ranks.
 """
 
@@ -8,7 +9,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
-import torch._dynamo  # optimizers and DDP load it at their first use: seconds that would count as the answer's
+import torch._dynamo  # loaded at first use, it would take seconds of the answer's time
 import torch.nn.functional as F
 from mpi4py import MPI
 from torch import nn
@@ -27,7 +28,8 @@ BATCH, STEPS = 24, 4  # 24 is divisible by 1, 2, 3, 4 and 6 ranks
 
 
 class Seen(nn.Sequential):
-    """The network of the lab, smaller; it keeps the images that go through it, and the parameters it began with."""
+    """The network of the lab, smaller; it keeps the images that go through it, and the parameters
+    it began with."""
 
     def __init__(self, seed):
         torch.manual_seed(seed)
@@ -50,7 +52,8 @@ def batches():
 
 
 def serial(model, data, gradient_times=1.0):
-    """The serial program of the lab. gradient_times: what a wrong program multiplies its gradients by."""
+    """The serial program of the lab. gradient_times: what a wrong program multiplies its gradients
+    by."""
     optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), []
     for images, labels in data:
         loss = F.cross_entropy(model(images), labels)
@@ -86,12 +89,14 @@ def _judge(size, reports):
         judge_seen(rank, seen)
         if size > 1 and min(seen) == BATCH:
             raise CheckFailed(
-                f"rank {rank} computed all {BATCH} images of a batch: that is the serial program, {size} times. "
+                f"rank {rank} computed all {BATCH} images of a batch: that is the serial program, "
+                f"{size} times. "
                 f"Its share is {share}: images[rank::size]."
             )
         if seen != [share] * STEPS:
             raise CheckFailed(
-                f"rank {rank} sent {seen} images through the model; it has to be {share} in each of {STEPS} steps."
+                f"rank {rank} sent {seen} images through the model; it has to be {share} in each "
+                f"of {STEPS} steps."
             )
     judge_weights(size, reports, batches())
     for rank, report in enumerate(reports):
@@ -99,11 +104,13 @@ def _judge(size, reports):
             losses = np.array(report["losses"], dtype=float).ravel()
         except (TypeError, ValueError):
             raise CheckFailed(
-                f"rank {rank} returned {type(report['losses']).__name__!r}; the list of losses is due."
+                f"rank {rank} returned {type(report['losses']).__name__!r}; the list of losses is "
+                "due."
             ) from None
         except RuntimeError:  # torch does not turn them into numbers while they could go backward
             raise CheckFailed(
-                f"rank {rank} returned losses that hold on to their graph, and its memory: loss.item()."
+                f"rank {rank} returned losses that hold on to their graph, and its memory: "
+                "loss.item()."
             ) from None
         if losses.shape != (STEPS,) or not np.allclose(losses, right_losses, rtol=1e-4):
             reason = (
@@ -118,7 +125,8 @@ def _judge(size, reports):
             ):
                 reason = "That is the sum over the ranks: divide by them."
             raise CheckFailed(
-                f"rank {rank} returned the losses {_few(losses)}; the whole batches have {_few(right_losses)}.\n{reason}"
+                f"rank {rank} returned the losses {_few(losses)}; the whole batches have "
+                f"{_few(right_losses)}.\n{reason}"
             )
 
 
@@ -126,13 +134,15 @@ def judge_seen(rank, seen):
     """Did any image go through the rank's model?"""
     if not seen:
         raise CheckFailed(
-            f"on rank {rank}, the model that you were given saw no image. Did you train a copy? comm.bcast(model) returns a new "
+            f"on rank {rank}, the model that you were given saw no image. Did you train a copy? "
+            "comm.bcast(model) returns a new "
             "one;\nwrite rank 0's parameters into this one."
         )
 
 
 def judge_weights(size, reports, data):
-    """Are the ranks' parameters equal, and those of the serial program on the whole batches `data`, from rank 0's start?"""
+    """Are the ranks' parameters equal, and those of the serial program on the whole batches
+    `data`, from rank 0's start?"""
     apart = [
         rank
         for rank, report in enumerate(reports)
@@ -141,7 +151,8 @@ def judge_weights(size, reports, data):
     if apart:
         differences = [np.abs(reports[rank]["weights"] - reports[0]["weights"]) for rank in apart]
         raise CheckFailed(
-            f"after {len(data)} steps, the parameters of {name_ranks(apart)} differ from rank 0's, by up to "
+            f"after {len(data)} steps, the parameters of {name_ranks(apart)} differ from rank 0's, "
+            "by up to "
             f"{np.max(differences):.2g}; not one bit may.\n"
             + _why_apart(reports, np.max(differences, axis=0))
         )
@@ -150,8 +161,8 @@ def judge_weights(size, reports, data):
     off = np.abs(reports[0]["weights"] - weights(model)).max()
     if off > TOLERANCE:
         raise CheckFailed(
-            f"the ranks agree, but their parameters are {off:.2g} away from the serial program's; {TOLERANCE:g} is allowed.\n"
-            + _why(size, reports[0]["weights"], data)
+            f"the ranks agree, but their parameters are {off:.2g} away from the serial program's; "
+            f"{TOLERANCE:g} is allowed.\n" + _why(size, reports[0]["weights"], data)
         )
 
 
@@ -186,7 +197,10 @@ def _why(size, mine, data):
         return text
     if np.array_equal(weights(Seen(seed=100)), mine):
         return "They are as they were before: is optimizer.step() called?"
-    return "Do all ranks start from rank 0's parameters, and does the gradient of each step come from the whole batch?"
+    return (
+        "Do all ranks start from rank 0's parameters, and does the gradient of each step come "
+        "from the whole batch?"
+    )
 
 
 def _few(losses):
@@ -195,7 +209,8 @@ def _few(losses):
 
 @lab_task(3, 1)
 def by_hand(function):
-    """by_hand(comm, model, batches) -> losses; model is trained in place as by the serial program."""
+    """by_hand(comm, model, batches) -> losses; model is trained in place as by the serial
+    program."""
     with_own_gradients = set()  # numbers of ranks on which each rank stepped with its own gradient
 
     def call(function, comm, model, data):
@@ -212,10 +227,13 @@ def by_hand(function):
         arguments=lambda rank, size: (Seen(seed=100 + rank), batches()), judge=judge, call=call
     )
     sizes = run(function, [()])
-    also = " But each rank stepped with its own gradient, and you averaged the parameters: equal for SGD, wrong with Adam."
+    also = (
+        " But each rank stepped with its own gradient, and you averaged the parameters: equal for "
+        "SGD, wrong with Adam."
+    )
     return (
-        f"Parameters as the serial program's to {TOLERANCE:g}, equal bit by bit on all ranks; tried with {join_words(sizes)} ranks."
-        + also * bool(with_own_gradients)
+        f"Parameters as the serial program's to {TOLERANCE:g}, equal bit by bit on all ranks; "
+        f"tried with {join_words(sizes)} ranks." + also * bool(with_own_gradients)
     )
 
 
@@ -246,20 +264,26 @@ def _in_the_world(name, losses_of):
     require_ranks(2)
     if BATCH % comm.size:
         raise CheckFailed(
-            f"This check's batch of {BATCH} does not divide by {comm.size} ranks. Take 2, 3, 4 or 6."
+            f"This check's batch of {BATCH} does not divide by {comm.size} ranks. Take 2, 3, 4 or "
+            "6."
         )
     losses = losses_of(model)
     _judge(comm.size, comm.allgather({"losses": losses} | report_of(model)))
-    return f"{name} on {comm.size} ranks: parameters as the serial program's to {TOLERANCE:g}, equal on all ranks."
+    return (
+        f"{name} on {comm.size} ranks: parameters as the serial program's to {TOLERANCE:g}, equal "
+        "on all ranks."
+    )
 
 
 def with_horovod(function):
-    """with_horovod(model, batches) -> losses. Without Horovod on the ranks, it says so and lets the learner go on."""
+    """with_horovod(model, batches) -> losses. Without Horovod on the ranks, it says so and lets
+    the learner go on."""
     try:
         import horovod.torch
     except ImportError as error:
         say(
-            f"Task 2 needs Horovod, which is not here ({error}). `make horovod` builds it. Go on with task 3."
+            f"Task 2 needs Horovod, which is not here ({error}). `make horovod` builds it. Go on "
+            "with task 3."
         )
         return
     horovod.torch.init()

@@ -1,4 +1,4 @@
-"""What the labs' checks share: how an answer is called, on one rank or on all, and how a check speaks."""
+"""What all checks share: how an answer is called, on one rank or on all, and what a check says."""
 
 # Frames of this package wait for other ranks: pi2zero.cluster.blocking_calls reads it. So does a call
 # of `Waiting.until`, whatever it asks meanwhile.

@@ -1,4 +1,5 @@
-"""Run something on all ranks, and agree on how it ended: the same result for all, or the same exception."""
+"""Run something on all ranks, and agree on how it ended: the same result for all, or the same
+exception."""
 
 from contextlib import contextmanager
 from threading import Timer
@@ -13,7 +14,8 @@ PATIENCE = 5  # s that the other ranks get, before one tells alone what failed o
 
 
 def agree(part, *args):
-    """Call part(*args) on all ranks. Returns what it returns here, or raises the same exception on all of them."""
+    """Call part(*args) on all ranks. Returns what it returns here, or raises the same exception on
+    all of them."""
 
     def allgather(error):
         with _print_if_alone(error):
@@ -24,7 +26,8 @@ def agree(part, *args):
 
 @contextmanager
 def _print_if_alone(error):
-    """What failed here is told also if the others never come: they may wait for this rank in a call that is not watched."""
+    """What failed here is told also if the others never come: they may wait for this rank in a
+    call that is not watched."""
     rank = MPI.COMM_WORLD.rank
     late = Timer(
         PATIENCE,
@@ -46,7 +49,8 @@ def agree_on(value, what: str) -> None:
 
 
 def merge_errors(errors) -> Exception | None:
-    """One exception for all, from how each rank's part failed, by rank (None: it did not). TaskNotDone goes first."""
+    """One exception for all, from how each rank's part failed, by rank (None: it did not).
+    TaskNotDone goes first."""
     groups = {}
     for rank, error in enumerate(errors):
         if isinstance(error, TaskNotDone):
@@ -61,14 +65,16 @@ def merge_errors(errors) -> Exception | None:
 
 
 def pickling_error(result, name: str) -> CheckFailed | None:
-    """What to say if a rank cannot send what an answer returned to the others, to be looked at; name: the answer's."""
+    """What to say if a rank cannot send what an answer returned to the others, to be looked at;
+    name: the answer's."""
     try:
         MPI.pickle.dumps(result)
     except (
         Exception
     ):  # whatever pickle, or the thing itself, says: a generator, an open file, the communicator
         return CheckFailed(
-            f"{name} returned {type(result).__name__!r} objects, or has them in what it returned: return values."
+            f"{name} returned {type(result).__name__!r} objects, or has them in what it returned: "
+            "return values."
         )
     return None
 
@@ -76,7 +82,8 @@ def pickling_error(result, name: str) -> CheckFailed | None:
 def divergence_error(states, before="") -> Exception | None:
     """How the ranks parted, as an exception that tells the learner; None if all have returned.
 
-    states: (kind, text) by rank; kind: "returned", "calls", "waits" or "raised". before: what went well before that.
+    states: (kind, text) by rank; kind: "returned", "calls", "waits" or "raised". before: what went
+    well before that.
     """
     if wrong := merge_errors([text if kind == "raised" else None for kind, text in states]):
         return wrong

@@ -13,14 +13,16 @@ from pi2zero_course.checks.framework.clock import TimeUp, clock
 
 
 class CheckFailed(AssertionError):
-    """An answer that misses its target. The message is all that the learner sees, without a stack."""
+    """An answer that misses its target. The message is all that the learner sees, without a
+    stack."""
 
     def _render_traceback_(self):
         return str(self).splitlines()
 
 
 class TaskNotDone(NotImplementedError):
-    """An answer that is not written yet, or one that it needs. task: its number, None if its stub has none."""
+    """An answer that is not written yet, or one that it needs. task: its number, None if its stub
+    has none."""
 
     def __init__(self, text, task=None):
         super().__init__(text)
@@ -31,7 +33,8 @@ class TaskNotDone(NotImplementedError):
 
 
 def call_answer(function: Callable, *args):
-    """What the learner's function returns. If it raises or takes too long, that is a CheckFailed."""
+    """What the learner's function returns. If it raises or takes too long, that is a
+    CheckFailed."""
     name = name_of(function)
     try:
         return clock.run(function, args)
@@ -150,7 +153,10 @@ def _not_written(error: Exception) -> TaskNotDone | None:
     if not stub:
         return None
     name = traceback.extract_tb(error.__traceback__)[-1].name
-    why = f"{name} is not written yet: replace its `raise NotImplementedError`, run that cell, then this one."
+    why = (
+        f"{name} is not written yet: replace its `raise NotImplementedError`, run that cell, then "
+        "this one."
+    )
     return TaskNotDone(why, int(stub[1]) if stub[1] else None)
 
 

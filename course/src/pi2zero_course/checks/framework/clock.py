@@ -1,6 +1,8 @@
-"""An answer's time: seconds of the processor, of which a busy machine or a full classroom takes none away.
+"""An answer's time: seconds of the processor, of which a busy machine or a full classroom takes
+none away.
 
-An answer that stands in line for a core does not sleep: the kernel's scheduler counts how long it stood there.
+An answer that stands in line for a core does not sleep: the kernel's scheduler counts how long it
+stood there.
 """
 
 import signal
@@ -25,7 +27,8 @@ class TimeUp(BaseException):
 
 
 class Clock:
-    """Raises TimeUp in the function that it runs. The processor's seconds are those of the main thread, which runs answers:
+    """Raises TimeUp in the function that it runs. The processor's seconds are those of the main
+    thread, which runs answers:
     what gloo's or Horovod's threads compute meanwhile is not the answer's."""
 
     def __init__(self):
@@ -78,7 +81,10 @@ class Clock:
         """What to say if the time is over, else an empty text."""
         computed, queued, passed = self._spent()
         if computed >= SECONDS:
-            return f"had not returned after {SECONDS:g} s of the processor's time. Does a loop in it never end?"
+            return (
+                f"had not returned after {SECONDS:g} s of the processor's time. Does a loop in it "
+                "never end?"
+            )
         if passed >= WALL and computed + queued < passed / 10:
             return (
                 f"had not returned after {WALL:g} s, of which it computed {computed:.0f} s. "
@@ -95,7 +101,8 @@ class Clock:
         )
 
     def _arm(self) -> None:
-        """Ring when the time could be over at the earliest: nobody computes for longer than time passes."""
+        """Ring when the time could be over at the earliest: nobody computes for longer than time
+        passes."""
         computed, _, passed = self._spent()
         left = [SECONDS - computed, WALL - passed]
         signal.setitimer(
@@ -114,8 +121,10 @@ class Clock:
         time_up = TimeUp(self.time_up_message)
         if self._alarms == 1:
             raise time_up
-        # A bare `except:` in a loop has swallowed it. Ring again at the next step, behind that except, and so on until the answer
-        # is left. Python looks for signals after each call that it makes itself, so `map` makes this one: none is between it
+        # A bare `except:` in a loop has swallowed it. Ring again at the next step, behind that
+        # except, and so on until the answer
+        # is left. Python looks for signals after each call that it makes itself, so `map` makes
+        # this one: none is between it
         # and the raise.
         for _ in map(interrupt_main, (signal.SIGALRM,)):
             raise time_up

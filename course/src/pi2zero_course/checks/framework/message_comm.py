@@ -1,4 +1,5 @@
-"""Run an answer that sends messages, on real ranks, without a chance to hang, and count what each rank sends."""
+"""Run an answer that sends messages, on real ranks, without a chance to hang, and count what each
+rank sends."""
 
 import time
 
@@ -8,9 +9,10 @@ from pi2zero_course.checks.framework.clock import clock
 from pi2zero_course.checks.framework.messages import Messages
 
 # ruff: noqa: SIM905 - words are easier to read than lists of quoted words
-_COLLECTIVES = """allgather Allgather Allgatherv allreduce Allreduce alltoall Alltoall Alltoallv bcast Bcast exscan Exscan gather
-Gather Gatherv reduce Reduce Reduce_scatter Reduce_scatter_block scan Scan scatter Scatter Scatterv Iallreduce Iallgather
-Ireduce Ibcast Igather Iscatter Ireduce_scatter Ireduce_scatter_block Ibarrier""".split()
+_COLLECTIVES = """allgather Allgather Allgatherv allreduce Allreduce alltoall Alltoall Alltoallv
+bcast Bcast exscan Exscan gather Gather Gatherv reduce Reduce Reduce_scatter Reduce_scatter_block
+scan Scan scatter Scatter Scatterv Iallreduce Iallgather Ireduce Ibcast Igather Iscatter
+Ireduce_scatter Ireduce_scatter_block Ibarrier""".split()
 _COMMUNICATORS = "Dup Split Clone Create_cart Create Create_group Split_type Idup".split()
 _OTHER_MESSAGES = "bsend ibsend Bsend Ibsend Rsend Irsend Isendrecv Send_init Recv_init".split()
 
@@ -18,8 +20,10 @@ _OTHER_MESSAGES = "bsend ibsend Bsend Ibsend Rsend Irsend Isendrecv Send_init Re
 class MessageComm(Messages):
     """A communicator for messages from rank to rank; collective calls are refused, except Barrier.
 
-    Every send is synchronous. So a ring that hangs for long arrays only, hangs here for all. only: names of the calls that are
-    allowed, None for all. alpha (s), beta (s per byte): what each message takes at least; late: s more, by message number.
+    Every send is synchronous. So a ring that hangs for long arrays only, hangs here for all. only:
+    names of the calls that are
+    allowed, None for all. alpha (s), beta (s per byte): what each message takes at least; late: s
+    more, by message number.
     """
 
     synchronous = True
@@ -32,9 +36,11 @@ class MessageComm(Messages):
         self._only, self._alpha, self._beta, self._late = only, alpha, beta, late or {}
 
     def run_together(self, function, args) -> list:
-        """Call function(self, *args) on every rank. Returns a dict a rank: result, args (as they are then), sent, ...
+        """Call function(self, *args) on every rank. Returns a dict a rank: result, args (as they
+        are then), sent, ...
 
-        Raises, on all ranks alike, TaskNotDone, or CheckFailed if a rank raised, was stuck, or messages were left over.
+        Raises, on all ranks alike, TaskNotDone, or CheckFailed if a rank raised, was stuck, or
+        messages were left over.
         """
         result, *state = self.call(function, args)
         states = self.gather_states(*state)
@@ -48,7 +54,8 @@ class MessageComm(Messages):
             )
         if begun:
             raise CheckFailed(
-                f"nobody waited for the request of {begun} Isend{'s' * (begun > 1)}. Wait, else MPI may still send."
+                f"nobody waited for the request of {begun} Isend{'s' * (begun > 1)}. Wait, else "
+                "MPI may still send."
             )
         self.refuse_unsendable(result)
         mine = {"sent": self.sent, "messages": self.messages, "targets": sorted(self.targets)}

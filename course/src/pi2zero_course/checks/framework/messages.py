@@ -1,4 +1,5 @@
-"""Messages from rank to rank that cannot hang: every blocking call is made of MPI's non-blocking ones, and waited for as long as
+"""Messages from rank to rank that cannot hang: every blocking call is made of MPI's non-blocking
+ones, and waited for as long as
 some rank gets on.
 """
 
@@ -17,7 +18,8 @@ MANY = 20_000  # messages after which an answer counts as endless
 
 
 class Messages(MPI.Intracomm):
-    """A communicator on which waiting for a message ends, with Stuck, as soon as no rank can get on.
+    """A communicator on which waiting for a message ends, with Stuck, as soon as no rank can get
+    on.
 
     sent, messages, targets: bytes this rank sent, in how many messages, to which ranks.
     """
@@ -45,7 +47,8 @@ class Messages(MPI.Intracomm):
         self.side.Free()
 
     def call(self, function, args):
-        """Call function(self, *args): (what it returns or None, kind, text). kind: "returned", "waits" or "raised"."""
+        """Call function(self, *args): (what it returns or None, kind, text). kind: "returned",
+        "waits" or "raised"."""
         self.name = name_of(function)
         try:
             with requests_that_end():
@@ -56,7 +59,8 @@ class Messages(MPI.Intracomm):
             return None, "raised", error
 
     def gather_states(self, kind, text) -> list:
-        """What all ranks do, once all have come here; a rank that waits in vain meanwhile comes as well."""
+        """What all ranks do, once all have come here; a rank that waits in vain meanwhile comes as
+        well."""
         here = self.side.Ibarrier()
         try:
             self.waiting.until(here.Test)
@@ -164,7 +168,8 @@ class Messages(MPI.Intracomm):
         self.used = True
 
     def arrived(self, nbytes, began):
-        """Called when a message is through. nbytes: of what was received, None for what was sent; began: when that did (s)."""
+        """Called when a message is through. nbytes: of what was received, None for what was sent;
+        began: when that did (s)."""
 
     def _begin_send(self, name, data, partner, tag):
         self.allow(name)
@@ -208,7 +213,8 @@ class Messages(MPI.Intracomm):
         return self._pending[-1]
 
     def refuse_unsendable(self, result) -> None:
-        """Raise CheckFailed on all ranks if what the answer returned on one of them cannot be sent to the others."""
+        """Raise CheckFailed on all ranks if what the answer returned on one of them cannot be sent
+        to the others."""
         if wrong := merge_errors(self.side.allgather(pickling_error(result, self.name))):
             raise wrong
 
@@ -219,9 +225,11 @@ class Messages(MPI.Intracomm):
         )
 
     def drain(self) -> int:
-        """Take all messages off the network that nobody received, so that nothing of this answer stays. Returns their number.
+        """Take all messages off the network that nobody received, so that nothing of this answer
+        stays. Returns their number.
 
-        Where sends are synchronous, a rank whose sends are over may enter the barrier; when all are in it, no message is left.
+        Where sends are synchronous, a rank whose sends are over may enter the barrier; when all
+        are in it, no message is left.
         """
         pending = [request for request in self._pending if request != MPI.REQUEST_NULL]
         receives = [request for request in pending if request.nbytes is not None]
@@ -243,7 +251,8 @@ class Messages(MPI.Intracomm):
 
 
 def _nbytes_of_object(obj) -> int:
-    """Of an object on its way by a lower-case call; an array counts as its own bytes, without pickle's few more."""
+    """Of an object on its way by a lower-case call; an array counts as its own bytes, without
+    pickle's few more."""
     return obj.nbytes if isinstance(obj, np.ndarray) else len(MPI.pickle.dumps(obj))
 
 

@@ -23,8 +23,10 @@ _FROM_COMM = "take rank and size from the comm that it is given, comm.rank and c
 class OnRanks:
     """How an answer function(comm, ...) is tried.
 
-    arguments(rank, size, *case): what follows comm. judge(results, *case): raises CheckFailed; results: by rank, what the
-    answer returned, or a MessageComm's reports. call(function, comm, *arguments): how the answer is called, if otherwise.
+    arguments(rank, size, *case): what follows comm. judge(results, *case): raises CheckFailed;
+    results: by rank, what the
+    answer returned, or a MessageComm's reports. call(function, comm, *arguments): how the answer
+    is called, if otherwise.
     comm: makes the communicator that the answer gets. fewest: the smallest number of ranks to try.
     """
 
@@ -51,9 +53,11 @@ class OnRanks:
 
 
 def on_ranks(function, arguments, judge, fewest: int = 1, watch=WatchedComm) -> list[int]:
-    """Let all ranks, then only the first 3, 2 and 1 of them, call the answer. Returns those numbers.
+    """Let all ranks, then only the first 3, 2 and 1 of them, call the answer. Returns those
+    numbers.
 
-    arguments(rank, size): what follows `comm`. judge(size, results): raises CheckFailed; results by rank. The outcome is
+    arguments(rank, size): what follows `comm`. judge(size, results): raises CheckFailed; results
+    by rank. The outcome is
     the same exception on all ranks, or none.
     """
     require_ranks(3)
@@ -66,11 +70,13 @@ def on_ranks(function, arguments, judge, fewest: int = 1, watch=WatchedComm) -> 
         if isinstance(wrong, CheckFailed):
             if backwards and not _outcome_on(size, False, function, arguments, judge, watch):
                 wrong = CheckFailed(
-                    f"On {size} ranks whose numbers in comm are not those in MPI.COMM_WORLD, your function fails: {_FROM_COMM}"
+                    f"On {size} ranks whose numbers in comm are not those in MPI.COMM_WORLD, your "
+                    f"function fails: {_FROM_COMM}"
                 )
             elif size < world and (names := _names_of_the_notebook(function)):
                 wrong = CheckFailed(
-                    f"{str(wrong).rstrip()}\nYour function uses the notebook's {' and '.join(names)}: {_FROM_COMM}"
+                    f"{str(wrong).rstrip()}\nYour function uses the notebook's "
+                    f"{' and '.join(names)}: {_FROM_COMM}"
                 )
         if wrong:
             raise wrong
@@ -78,7 +84,8 @@ def on_ranks(function, arguments, judge, fewest: int = 1, watch=WatchedComm) -> 
 
 
 def _names_of_the_notebook(function) -> list[str]:
-    """Which of the notebook's `rank` and `size` a function uses: on fewer ranks they are not the comm's."""
+    """Which of the notebook's `rank` and `size` a function uses: on fewer ranks they are not the
+    comm's."""
     space, used = globals_of(function), global_names(function)
     return [name for name in ("rank", "size") if name in used and is_int(space.get(name))]
 
@@ -100,7 +107,8 @@ def _outcome(comm, function, arguments, judge, watch) -> Exception | None:
         judge(comm.size, results)
         if comm.size > 1 and not watched.used:
             return CheckFailed(
-                "Your function made no call on the comm that it was given. Use that one, not MPI.COMM_WORLD. "
+                "Your function made no call on the comm that it was given. Use that one, not "
+                "MPI.COMM_WORLD. "
                 "(Messages and collectives are seen, one-sided windows are not.)"
             )
     except TaskNotDone as missing:

@@ -10,7 +10,8 @@ from pi2zero_course.checks.framework.clock import clock
 
 
 class Request(MPI.Request):
-    """A request of `Messages`, whose waiting cannot hang. nbytes: of what is received, None for what is sent."""
+    """A request of `Messages`, whose waiting cannot hang. nbytes: of what is received, None for
+    what is sent."""
 
     def __new__(cls, request, comm, what, nbytes, pickled):
         return super().__new__(cls, request)
@@ -37,7 +38,8 @@ class Request(MPI.Request):
         return self.obj
 
     def complete(self, status=None) -> bool:
-        """Whether it is complete by now; then obj is what a lower-case call received, and nbytes how long it was on its way."""
+        """Whether it is complete by now; then obj is what a lower-case call received, and nbytes
+        how long it was on its way."""
         try:
             if not self.pickled:
                 return self.Test(status)
@@ -46,7 +48,8 @@ class Request(MPI.Request):
         except MPI.Exception as error:
             if error.Get_error_class() == MPI.ERR_TRUNCATE:
                 raise CheckFailed(
-                    "a message is longer than the array that should receive it: the sender sends one chunk, the receiver expects "
+                    "a message is longer than the array that should receive it: the sender sends "
+                    "one chunk, the receiver expects "
                     "another."
                 ) from None
             raise
@@ -56,7 +59,8 @@ class Request(MPI.Request):
 
 
 class _Requests(MPI.Request):
-    """What `MPI.Request` is while an answer runs: the calls that wait for several requests wait as `Request` does."""
+    """What `MPI.Request` is while an answer runs: the calls that wait for several requests wait as
+    `Request` does."""
 
     @staticmethod
     def Waitall(requests, statuses=None):

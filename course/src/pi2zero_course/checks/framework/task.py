@@ -1,6 +1,7 @@
 """A task: a function that the learner writes, and how an answer to it is judged.
 
-A lab's task and a notebook's blank differ in what is said around the verdict only. Modules of checks are tables of them;
+A lab's task and a notebook's blank differ in what is said around the verdict only. Modules of
+checks are tables of them;
 a notebook calls `check.NAME(NAME)`.
 """
 
@@ -28,7 +29,8 @@ from pi2zero_course.dashboard.notes import note, noted
 class Task:
     """How answers to one task are judged, in one of four ways.
 
-    - reference(*case) -> the right result of each case. mistakes: {sentence: a function that makes the mistake, or what it
+    - reference(*case) -> the right result of each case. mistakes: {sentence: a function that makes
+    the mistake, or what it
       multiplies the right result by}; the first one that gives the answer's result is named.
     - judge_case(function, *case) raises CheckFailed.
     - judge(function, *others) -> what was verified, or None; raises CheckFailed.
@@ -66,7 +68,8 @@ class Task:
         self._accept(function, verified)
 
     def verify(self, function, *others) -> str:
-        """What was verified. Raises CheckFailed, or TaskNotDone for a function that is not written."""
+        """What was verified. Raises CheckFailed, or TaskNotDone for a function that is not
+        written."""
         if self.judge:
             return self.judge(function, *others) or self.verified
         if self.lent:
@@ -127,7 +130,8 @@ class LabTask(Task):
 
     def _no_function(self, value) -> str:
         return (
-            f"Task {self.number}: give the check your function itself, not its result; it got {value!r}.\n"
+            f"Task {self.number}: give the check your function itself, not its result; it got "
+            f"{value!r}.\n"
             "Write the function's name without brackets behind it."
         )
 
@@ -145,7 +149,8 @@ class LabTask(Task):
 
 @dataclass(kw_only=True)
 class Blank(Task):
-    """A function that a taught notebook leaves to the learner. If it is left, the notebook goes on with the kit's."""
+    """A function that a taught notebook leaves to the learner. If it is left, the notebook goes on
+    with the kit's."""
 
     accepted: ClassVar[list] = []  # learners' functions that checks have accepted
     kits: ClassVar[list] = []  # the kit's own functions
@@ -155,12 +160,16 @@ class Blank(Task):
         return f"blank {self.name}"
 
     def _no_function(self, value) -> str:
-        return f"Give the check your function itself, without brackets behind its name; it got {value!r}."
+        return (
+            "Give the check your function itself, without brackets behind its name; it got "
+            f"{value!r}."
+        )
 
     def _begin(self, function) -> bool:
         if any(function is kits for kits in self.kits):
             say(
-                f"{self.name} is the kit's now. To check your own, run its cell first; if that shows an error, "
+                f"{self.name} is the kit's now. To check your own, run its cell first; if that "
+                "shows an error, "
                 "fix it there."
             )
             return False
@@ -168,7 +177,8 @@ class Blank(Task):
             if speaks():
                 note(self.note_name, "open")
             say(
-                f"{self.name} is still to be written. The next cell brings the kit's, so that the notebook goes on."
+                f"{self.name} is still to be written. The next cell brings the kit's, so that the "
+                "notebook goes on."
             )
             return False
         return True
@@ -196,7 +206,8 @@ def lab_task(lab: int, number: int) -> Callable:
 
 
 def compare(function, reference, cases, mistakes=None, tolerance=TOLERANCE, same=is_same) -> None:
-    """Call an answer with each case of arguments. Raises CheckFailed if a result is not the reference's."""
+    """Call an answer with each case of arguments. Raises CheckFailed if a result is not the
+    reference's."""
     for case in cases:
         value, due = call_answer(function, *copy.deepcopy(case)), reference(*copy.deepcopy(case))
         if same(value, due, tolerance):
@@ -209,7 +220,8 @@ def compare(function, reference, cases, mistakes=None, tolerance=TOLERANCE, same
         why = "Is the `return` missing?" if value is None else next(hints, "")
         arguments = ", ".join(map(show, case))
         raise CheckFailed(
-            f"{name_of(function)}({arguments}) gives {show(value)}; it has to be {show(due)}.\n{why}"
+            f"{name_of(function)}({arguments}) gives {show(value)}; it has to be "
+            f"{show(due)}.\n{why}"
         )
 
 
@@ -226,7 +238,8 @@ def is_left(function) -> bool:
 
 
 def solution(kits: Callable) -> Callable:
-    """Decorator of the kit's function for a blank: the learner's if that is right, else this one."""
+    """Decorator of the kit's function for a blank: the learner's if that is right, else this
+    one."""
     name = kits.__name__
     own = globals_of(kits).get(name)
     if any(own is function for function in Blank.accepted):

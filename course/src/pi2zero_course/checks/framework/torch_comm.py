@@ -1,13 +1,15 @@
-"""torch.distributed's calls, upon which the ranks agree before they make them: so no answer can hang in one.
+"""torch.distributed's calls, upon which the ranks agree before they make them: so no answer can
+hang in one.
 
-TORCH_DISTRIBUTED_DEBUG=DETAIL does not serve here: a rank that makes no call is noticed only after the whole group's time-out.
+TORCH_DISTRIBUTED_DEBUG=DETAIL does not serve here: a rank that makes no call is noticed only after
+the whole group's time-out.
 """
 
 import time
 from contextlib import contextmanager
 
 import torch
-import torch._dynamo  # optimizers and DDP load it at their first use: seconds that would count as the answer's
+import torch._dynamo  # loaded at first use, it would take seconds of the answer's time
 import torch.distributed as dist
 from mpi4py import MPI
 from torch.nn.parallel import DistributedDataParallel
@@ -15,8 +17,8 @@ from torch.nn.parallel import DistributedDataParallel
 from pi2zero_course.checks.framework.answers import CheckFailed, speaking_of
 from pi2zero_course.checks.framework.watched_comm import WatchedComm
 
-COLLECTIVES = """all_reduce reduce broadcast all_gather all_gather_into_tensor reduce_scatter reduce_scatter_tensor gather scatter
-barrier all_to_all all_to_all_single all_gather_object broadcast_object_list""".split()  # noqa: SIM905 - easier to read
+COLLECTIVES = """all_reduce reduce broadcast all_gather all_gather_into_tensor reduce_scatter
+reduce_scatter_tensor gather scatter barrier all_to_all all_to_all_single all_gather_object broadcast_object_list""".split()  # noqa: SIM905 - easier to read
 ROOT_AT = {
     "broadcast": 1,
     "reduce": 1,
@@ -27,9 +29,11 @@ ROOT_AT = {
 
 
 def on_torch_ranks(function, learners, sizes=False, seconds=None) -> list:
-    """Call function(comm), which calls the learner's function, on all ranks. Returns what it returns on each.
+    """Call function(comm), which calls the learner's function, on all ranks. Returns what it
+    returns on each.
 
-    Every rank raises if one does or they would hang. sizes: the ranks also agree upon how many values a call's first tensor
+    Every rank raises if one does or they would hang. sizes: the ranks also agree upon how many
+    values a call's first tensor
     has. seconds: after so many, the next call ends the answer on all ranks.
     """
     comm = _TorchComm(MPI.COMM_WORLD, seconds)
@@ -58,7 +62,8 @@ class _TorchComm(WatchedComm):
             self._agree_on_state(
                 "raised",
                 CheckFailed(
-                    f"the time was over long ago, and {self.name} went on. Does it look at the clock?"
+                    f"the time was over long ago, and {self.name} went on. Does it look at the "
+                    "clock?"
                 ),
             )
         super().agree_on_call(call)
@@ -100,7 +105,8 @@ def _watched(comm, sizes):
 
 @contextmanager
 def _watched_ddp(comm):
-    """DistributedDataParallel talks to the other ranks in C++: so the ranks agree upon making it, and upon its forward."""
+    """DistributedDataParallel talks to the other ranks in C++: so the ranks agree upon making it,
+    and upon its forward."""
     real = {name: getattr(DistributedDataParallel, name) for name in ("__init__", "forward")}
 
     def watch(what, real):

@@ -1,4 +1,5 @@
-"""The values that answers return: what they are, whether they are right, and how a message shows them."""
+"""The values that answers return: what they are, whether they are right, and how a message shows
+them."""
 
 import operator
 
@@ -49,7 +50,8 @@ def close(value, right, relative=1e-9) -> bool:
 
 
 def is_same(value, due, tolerance=TOLERANCE) -> bool:
-    """Equal up to a relative error? Numbers, arrays and tensors of one shape, dicts and lists of them."""
+    """Equal up to a relative error? Numbers, arrays and tensors of one shape, dicts and lists of
+    them."""
     if isinstance(due, dict):
         return (
             isinstance(value, dict)
@@ -76,7 +78,8 @@ def is_same(value, due, tolerance=TOLERANCE) -> bool:
 
 
 def as_text(value) -> str:
-    """A value in a message: numbers with six digits, also in a tuple; anything else as Python does."""
+    """A value in a message: numbers with six digits, also in a tuple; anything else as Python
+    does."""
     if isinstance(value, tuple):
         return f"({', '.join(map(as_text, value))})"
     number = as_number(value)

@@ -1,7 +1,10 @@
-"""Waiting for other ranks without a chance to hang: all ranks find out together that none of them will ever get on.
+"""Waiting for other ranks without a chance to hang: all ranks find out together that none of them
+will ever get on.
 
-While a rank waits, it takes part in rounds in which the ranks tell each other how often they have got on. A round ends only if
-all ranks wait, so one that computes, for however long, holds it up. If several rounds say the same, all have waited all the
+While a rank waits, it takes part in rounds in which the ranks tell each other how often they have
+got on. A round ends only if
+all ranks wait, so one that computes, for however long, holds it up. If several rounds say the
+same, all have waited all the
 time: what they wait for will never come.
 """
 
@@ -20,7 +23,8 @@ class Stuck(BaseException):
 
 
 class Waiting:
-    """What the ranks of a communicator need in order to wait for each other. All of them make it, and all end it."""
+    """What the ranks of a communicator need in order to wait for each other. All of them make it,
+    and all end it."""
 
     def __init__(self, comm):
         self._comm = comm.Dup()  # apart from the answer's own traffic
@@ -29,7 +33,8 @@ class Waiting:
         self.deadlocked = False
 
     def until(self, done, what=""):
-        """Poll done() until it is true, and return that. Raises Stuck(what) on all ranks that wait if none can get on.
+        """Poll done() until it is true, and return that. Raises Stuck(what) on all ranks that wait
+        if none can get on.
 
         what: a text, or a function that makes it.
         """
@@ -60,7 +65,8 @@ class Waiting:
         self._round = self._comm.Iallgather(self._sent, self._all)
 
     def free(self) -> None:
-        """Let the last round end, in which perhaps not all ranks have taken part. All ranks call it."""
+        """Let the last round end, in which perhaps not all ranks have taken part. All ranks call
+        it."""
         last = max(self._comm.allgather(self._posted))
         while True:
             if self._round is not None:

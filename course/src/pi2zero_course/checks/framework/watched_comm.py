@@ -1,7 +1,9 @@
 """Run an answer that communicates, on real ranks, without a chance to hang.
 
-Before each collective call the ranks tell each other which call they are about to make. If all say the same, the real
-call is made. If not, it would never end: then nobody makes it, and every rank knows who would have waited for whom.
+Before each collective call the ranks tell each other which call they are about to make. If all say
+the same, the real
+call is made. If not, it would never end: then nobody makes it, and every rank knows who would have
+waited for whom.
 """
 
 from mpi4py import MPI
@@ -16,8 +18,9 @@ MANY = 2000  # collective calls after which an answer counts as endless
 # ruff: noqa: SIM905 - words are easier to read than lists of quoted words
 # Where `root` stands among the arguments; None for calls without a root.
 _COLLECTIVES = dict.fromkeys(
-    """barrier Barrier allreduce Allreduce allgather Allgather Allgatherv alltoall Alltoall scan Scan exscan Exscan
-    Reduce_scatter Reduce_scatter_block Ibarrier Iallreduce Iallgather Iallgatherv Ialltoall""".split()
+    """barrier Barrier allreduce Allreduce allgather Allgather Allgatherv alltoall Alltoall scan Scan
+    exscan Exscan Reduce_scatter Reduce_scatter_block Ibarrier Iallreduce Iallgather Iallgatherv
+    Ialltoall""".split()
 )
 _COLLECTIVES |= dict.fromkeys(["bcast", "Bcast", "gather", "scatter", "Ibcast"], 1)
 _COLLECTIVES |= dict.fromkeys(
@@ -41,7 +44,8 @@ class _Diverged(BaseException):
 
 
 class WatchedComm(Messages):
-    """A communicator whose collective calls are agreed upon before they are made, and whose messages cannot hang."""
+    """A communicator whose collective calls are agreed upon before they are made, and whose
+    messages cannot hang."""
 
     most = MANY  # calls
 
@@ -53,7 +57,8 @@ class WatchedComm(Messages):
     def run_together(self, function, args) -> list:
         """Call function(self, *args) on every rank. Returns all ranks' results, on all ranks.
 
-        Raises, on all ranks alike, TaskNotDone, or CheckFailed if a rank raised or the ranks would have waited forever.
+        Raises, on all ranks alike, TaskNotDone, or CheckFailed if a rank raised or the ranks would
+        have waited forever.
         """
         result = None
         try:
@@ -95,7 +100,8 @@ class WatchedComm(Messages):
             )
         if "NoneType" in str(wrong):
             return CheckFailed(
-                f"{wrong}\nreduce and gather give their result to rank 0 only; the other ranks get None."
+                f"{wrong}\nreduce and gather give their result to rank 0 only; the other ranks get "
+                "None."
             )
         return wrong
 
@@ -111,7 +117,8 @@ def _watched(name: str, root_at: int | None):
         if name in _ROOT_IN_PLACE and data is MPI.IN_PLACE and self.rank != root:
             # MPI refuses it here, while the root waits in it.
             raise CheckFailed(
-                f"{name} takes MPI.IN_PLACE on the root, {root}, only: the other ranks give their own."
+                f"{name} takes MPI.IN_PLACE on the root, {root}, only: the other ranks give their "
+                "own."
             )
         if name.islower() and (name not in ("bcast", "scatter") or self.rank == root):
             # What cannot be sent raises here, not while the others wait for it inside MPI.
@@ -127,7 +134,8 @@ def _watched(name: str, root_at: int | None):
 
 
 def _argument(name, at, args, options, default):
-    """An argument of a call, given by name or at a place. at: None for a call that does not have it."""
+    """An argument of a call, given by name or at a place. at: None for a call that does not have
+    it."""
     if at is None:
         return default
     return options.get(name, args[at] if len(args) > at else default)

@@ -1,4 +1,5 @@
-"""The checks of lab 6's second half: a colleague's three bugs, each fixed in a function of its own."""
+"""The checks of lab 6's second half: a colleague's three bugs, each fixed in a function of its
+own."""
 
 import re
 from functools import partial
@@ -27,7 +28,8 @@ LIMITS = [(4, 7, 2), (4, 5, 3), (4, 9, 4), (3, 6, 2), (2, 5, 2), (4, 5, 1), (4, 
 
 
 def one_f_one_b(rank, size, micro, most=99):
-    """A rank's order of 1F1B, "F" and "B" for each of `micro` micro-batches, with at most `most` of them held at once."""
+    """A rank's order of 1F1B, "F" and "B" for each of `micro` micro-batches, with at most `most`
+    of them held at once."""
     ahead = min(size - 1 - rank, micro, most - 1)
     return "F" * ahead + "FB" * (micro - ahead) + "B" * ahead
 
@@ -38,7 +40,8 @@ def mean_loss(y, labels, n):
 
 
 def fresh(comm, buffer, rows):
-    """What the rank before sends, in memory of its own: (rows, as wide as the buffer), with a gradient to come."""
+    """What the rank before sends, in memory of its own: (rows, as wide as the buffer), with a
+    gradient to come."""
     memory = np.empty((rows, buffer.shape[1]))
     comm.Recv(memory, source=comm.rank - 1)
     return torch.from_numpy(memory).requires_grad_()
@@ -80,11 +83,13 @@ def _usable(x, rows):
         )
     if not x.requires_grad:
         raise CheckFailed(
-            "what receive returns has no requires_grad: so backward finds no gradient for the rank before."
+            "what receive returns has no requires_grad: so backward finds no gradient for the rank "
+            "before."
         )
     if not x.is_leaf:
         raise CheckFailed(
-            "what receive returns was made of a tensor with requires_grad: copy first, requires_grad_() last."
+            "what receive returns was made of a tensor with requires_grad: copy first, "
+            "requires_grad_() last."
         )
     return x
 
@@ -94,7 +99,8 @@ def _differentiable(loss):
         raise CheckFailed("the loss is None. Is the `return` missing?")
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
         raise CheckFailed(
-            f"the loss is {loss!r}; a tensor of one value is due, with its gradient: no .item(), no .detach()."
+            f"the loss is {loss!r}; a tensor of one value is due, with its gradient: no .item(), "
+            "no .detach()."
         )
     return loss
 
@@ -110,7 +116,8 @@ loss_of = Task(
     name="loss_of",
     cases=CASES,
     on_ranks=Step(run=_with_loss),
-    verified=f"One process's gradients and loss to {TOLERANCE:g} on {{ranks}} ranks, also where micro-batches are uneven.",
+    verified=f"One process's gradients and loss to {TOLERANCE:g} on {{ranks}} ranks, also where "
+    "micro-batches are uneven.",
 )
 
 
@@ -119,19 +126,22 @@ def _with_receive(receive, comm, stage, images, labels, micro):
     return train(comm, stage, images, labels, micro, order, receive=receive)
 
 
-# receive(comm, buffer, rows) -> a micro-batch's activations from the rank before, which nothing may write over
+# receive(comm, buffer, rows) -> a micro-batch's activations from the rank before, which nothing
+# may write over
 receive = Task(
     number=6,
     name="receive",
     cases=[*CASES, (6, 1)],
     on_ranks=Step(run=_with_receive),
-    verified=f"One process's gradients to {TOLERANCE:g} on {{ranks}} ranks, however many micro-batches are held.",
+    verified=f"One process's gradients to {TOLERANCE:g} on {{ranks}} ranks, however many "
+    "micro-batches are held.",
 )
 
 
 @lab_task(6, 7)
 def row(function):
-    """row(rank, size, micro, most) -> a text of F and B: a rank's order, in which it holds `most` micro-batches at most."""
+    """row(rank, size, micro, most) -> a text of F and B: a rank's order, in which it holds `most`
+    micro-batches at most."""
     for limits in LIMITS:
         agree(_judge_row, function, *limits)
 
@@ -140,13 +150,19 @@ def row(function):
         return train(comm, stage, images, labels, micro, order)
 
     sizes = Step(run=run, most_held=lambda rank, size, micro: 2)(function, CASES)
-    return f"No deadlock, and least idle with what may be held, in {len(LIMITS)} cases; run on {join_words(sizes)} ranks."
+    return (
+        f"No deadlock, and least idle with what may be held, in {len(LIMITS)} cases; run on "
+        f"{join_words(sizes)} ranks."
+    )
 
 
 def _judge_row(function, size, micro, most):
     rows = []
     for rank in range(size):
-        called = f"with {size} rank{'s' * (size > 1)}, {micro} micro-batches and at most {most} held, rank {rank}"
+        called = (
+            f"with {size} rank{'s' * (size > 1)}, {micro} micro-batches and at most {most} held, "
+            f"rank {rank}"
+        )
         kinds = call_answer(function, rank, size, micro, most)
         if kinds is None:
             raise CheckFailed(f"{called} got None. Is the `return` missing?")
@@ -155,7 +171,8 @@ def _judge_row(function, size, micro, most):
             raise CheckFailed(f"{called} got {kinds!r}; a text of F and B is due.")
         if (kinds.count("F"), kinds.count("B")) != (micro, micro):
             raise CheckFailed(
-                f"{called} does {kinds.count('F')} forwards, {kinds.count('B')} backwards; {micro} of each are due."
+                f"{called} does {kinds.count('F')} forwards, {kinds.count('B')} backwards; {micro} "
+                "of each are due."
             )
         if any(kinds[:end].count("B") > kinds[:end].count("F") for end in range(len(kinds))):
             raise CheckFailed(f"{called} does {kinds}: a backward before its forward.")
@@ -181,12 +198,14 @@ def _judge_together(rows, size, micro, most):
         ]
         raise CheckFailed(
             f"{case}, this would hang: all wait for each other, {', '.join(waits)}.\n{table}\n"
-            "A rank that goes back needs the ranks behind it to have worked: who has to run furthest ahead?"
+            "A rank that goes back needs the ranks behind it to have worked: who has to run "
+            "furthest ahead?"
         ) from None
     due = [_numbered(rank, one_f_one_b(rank, size, micro, most)) for rank in range(size)]
     if idle > (least := idle_share(due)) + 1e-9:
         raise CheckFailed(
-            f"{case}, the ranks are idle for {idle:.1%} of the time; {least:.1%} is possible.\n{table}\n"
+            f"{case}, the ranks are idle for {idle:.1%} of the time; {least:.1%} is "
+            f"possible.\n{table}\n"
             "Run ahead as far as the ranks behind can use it and the memory allows."
         )
 

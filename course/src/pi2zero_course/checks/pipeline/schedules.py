@@ -1,4 +1,5 @@
-"""The checks of lab 6's tasks 1 to 4: where to cut a network, the backward of a stage, GPipe and 1F1B."""
+"""The checks of lab 6's tasks 1 to 4: where to cut a network, the backward of a stage, GPipe and
+1F1B."""
 
 from functools import partial
 from itertools import combinations, pairwise
@@ -24,7 +25,8 @@ def _judge_cut(function, seconds, stages):
         parts = [list(part) for part in parts]
     except TypeError:
         raise CheckFailed(
-            f"{called} gives {parts!r}; a list for each stage is due, of layers' numbers: [[0, 1], [2], ...]."
+            f"{called} gives {parts!r}; a list for each stage is due, of layers' numbers: [[0, 1], "
+            "[2], ...]."
         ) from None
     if len(parts) != stages:
         raise CheckFailed(
@@ -41,7 +43,8 @@ def _judge_cut(function, seconds, stages):
         )
     if sorted(layers) == list(range(count)) != layers:
         raise CheckFailed(
-            f"{called}: the layers come in the order {[int(layer) for layer in layers]}. A stage takes neighbours, in their order."
+            f"{called}: the layers come in the order {[int(layer) for layer in layers]}. A stage "
+            "takes neighbours, in their order."
         )
     if missing := sorted(set(range(count)) - set(layers)):
         raise CheckFailed(f"{called}: layer {missing[0]} is in no stage.")
@@ -57,9 +60,13 @@ def _judge_cut(function, seconds, stages):
         if len({len(part) for part in parts}) == 1:
             why = "Equally many layers are not equally much work."
         elif max(times) == times[-1]:
-            why = "The last stage has what the others left: look at all cuts, not at one stage after the other."
+            why = (
+                "The last stage has what the others left: look at all cuts, not at one stage "
+                "after the other."
+            )
         raise CheckFailed(
-            f"{called} gives {parts}: the slowest stage takes {as_text(max(times))} s, and all wait for it; "
+            f"{called} gives {parts}: the slowest stage takes {as_text(max(times))} s, and all "
+            "wait for it; "
             f"{as_text(best)} s is possible.\n{why}"
         )
 
@@ -69,7 +76,8 @@ def _times(seconds, inner):
     return [sum(seconds[begin:end]) for begin, end in pairwise([0, *inner, len(seconds)])]
 
 
-# cut(seconds, stages) -> a list of layers' numbers for each stage, in order; the slowest stage as fast as can be
+# cut(seconds, stages) -> a list of layers' numbers for each stage, in order; the slowest stage as
+# fast as can be
 cut = Task(
     number=1,
     name="cut",
@@ -83,7 +91,8 @@ cut = Task(
         ([1, 1, 1, 1, 1, 1, 6], 4),
     ],
     judge_case=_judge_cut,
-    verified="The slowest stage is as fast as can be in 7 networks of up to 8 layers, on 1 to 4 stages.",
+    verified="The slowest stage is as fast as can be in 7 networks of up to 8 layers, on 1 to 4 "
+    "stages.",
 )
 
 
@@ -118,29 +127,35 @@ def loss_part(loss, last):
     raise CheckFailed(f"backward returned {loss!r} on {who}; {due}.{why}")
 
 
-# backward(comm, x, y, labels, n, sent) -> this micro-batch's part of the loss on the last rank, else 0
+# backward(comm, x, y, labels, n, sent) -> this micro-batch's part of the loss on the last rank,
+# else 0
 backward = Task(
     number=2,
     name="backward",
     cases=CASES,
     on_ranks=Step(run=_one_micro_batch_after_another),
-    verified=f"Gradients within {TOLERANCE:g} of one process's on {{ranks}} ranks, with uneven micro-batches, too.",
+    verified=f"Gradients within {TOLERANCE:g} of one process's on {{ranks}} ranks, with uneven "
+    "micro-batches, too.",
 )
 
-# gpipe(comm, stage, images, labels, micro) -> the loss on the last rank; the gradients are left in the stage
+# gpipe(comm, stage, images, labels, micro) -> the loss on the last rank; the gradients are left in
+# the stage
 gpipe = Task(
     number=3,
     name="gpipe",
     cases=CASES,
     on_ranks=Step(most_idle=bubble, most_held=lambda rank, size, micro: micro),
-    verified="One process's gradients on {ranks} ranks, and no more idle than (p - 1) / (m + p - 1).",
+    verified="One process's gradients on {ranks} ranks, and no more idle than (p - 1) / (m + p - "
+    "1).",
 )
 
-# As gpipe, with at most p - s micro-batches held on the rank of stage s, also if every send waits for its receiver
+# As gpipe, with at most p - s micro-batches held on the rank of stage s, also if every send waits
+# for its receiver
 one_f_one_b = Task(
     number=4,
     name="one_f_one_b",
     cases=CASES,
     on_ranks=Step(most_idle=bubble, most_held=lambda rank, size, micro: min(size - rank, micro)),
-    verified="One process's gradients on {ranks} ranks, GPipe's bubble, and at most p - s micro-batches held by stage s.",
+    verified="One process's gradients on {ranks} ranks, GPipe's bubble, and at most p - s "
+    "micro-batches held by stage s.",
 )

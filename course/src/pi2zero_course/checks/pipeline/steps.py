@@ -1,4 +1,5 @@
-"""What lab 6's checks share: a step of a pipeline on real ranks, what its stages recorded, and how both are judged."""
+"""What lab 6's checks share: a step of a pipeline on real ranks, what its stages recorded, and how
+both are judged."""
 
 import math
 from collections.abc import Callable
@@ -7,7 +8,7 @@ from functools import partial
 
 import numpy as np
 import torch
-import torch._dynamo  # autograd's functions load it at their first use: seconds that would count as the answer's
+import torch._dynamo  # loaded at first use, it would take seconds of the answer's time
 import torch.nn.functional as F
 from torch import nn
 
@@ -35,7 +36,8 @@ def network(size):
 
 
 def stage_of(rank, size):
-    """A rank's stage: two linear layers of `network` and what follows them; it records what it does."""
+    """A rank's stage: two linear layers of `network` and what follows them; it records what it
+    does."""
     layers = network(size)
     return RecordedStage(*layers[4 * rank : 4 * rank + 4])
 
@@ -62,7 +64,8 @@ def forward(comm, stage, x, sent):
 class Step:
     """How a step of a pipeline is tried, with (images, micro-batches) as the cases.
 
-    run(function, comm, stage, images, labels, micro) -> the loss; by default the answer itself is the step. most_idle(size,
+    run(function, comm, stage, images, labels, micro) -> the loss; by default the answer itself is
+    the step. most_idle(size,
     micro) and most_held(rank, size, micro) are the targets.
     """
 
@@ -101,21 +104,24 @@ class Step:
 
 
 def judge_rows(rows, micro):
-    """Each rank did each micro-batch once forward and once backward, all in one order of backwards."""
+    """Each rank did each micro-batch once forward and once backward, all in one order of
+    backwards."""
     for rank, row in enumerate(rows):
         for kind, word in (("F", "forward"), ("B", "backward")):
             done = [i for _, what, i in row if what == kind]
             if len(done) != micro or len(set(done)) != micro:
                 twice = " Some go twice." if len(set(done)) < len(done) else ""
                 raise CheckFailed(
-                    f"rank {rank}'s stage did {len(done)} {word}s; {micro} are due, one for each micro-batch.{twice}"
+                    f"rank {rank}'s stage did {len(done)} {word}s; {micro} are due, one for each "
+                    f"micro-batch.{twice}"
                 )
     last = [i for _, kind, i in rows[-1] if kind == "B"]
     for rank, row in enumerate(rows):
         mine = [i for _, kind, i in row if kind == "B"]
         if mine != last:
             raise CheckFailed(
-                f"rank {rank} goes back through micro-batches {mine}, the last rank through {last}: the gradient of one "
+                f"rank {rank} goes back through micro-batches {mine}, the last rank through "
+                f"{last}: the gradient of one "
                 "went into the activations of another. All ranks need one order."
             )
 
@@ -136,7 +142,8 @@ def judge_gradients(grads, n, micro):
     rank = next(rank for rank, flags in enumerate(wrong) if any(flags))
     if rank > 0 and not any(any(flags[1:]) for flags in wrong):
         raise CheckFailed(
-            f"rank {rank}: only the gradient of its first layer's weight is wrong. It is made of the stage's input, and that was "
+            f"rank {rank}: only the gradient of its first layer's weight is wrong. It is made of "
+            "the stage's input, and that was "
             "stale: another micro-batch's values had been written over it before its backward."
         )
     own, why = grads[rank], "Does each micro-batch's gradient go back through its own activations?"
@@ -153,17 +160,20 @@ def judge_gradients(grads, n, micro):
     )
 
 
-# Each mistake: what a micro-batch's sum of losses is divided by, of (its rows, all rows, micro-batches); which of them count.
+# Each mistake: what a micro-batch's sum of losses is divided by, of (its rows, all rows,
+# micro-batches); which of them count.
 MISTAKES = [
     (
         lambda rows, n, m: rows,
         slice(None),
-        "Each micro-batch's mean loss was added: {m} times too large, about. Divide its sum by the {n} images of the batch.",
+        "Each micro-batch's mean loss was added: {m} times too large, about. Divide its sum by the "
+        "{n} images of the batch.",
     ),
     (
         lambda rows, n, m: rows * m,
         slice(None),
-        "That is the mean of the micro-batches' means: in a small micro-batch an image counts more. Divide by {n}.",
+        "That is the mean of the micro-batches' means: in a small micro-batch an image counts "
+        "more. Divide by {n}.",
     ),
     (
         lambda rows, n, m: 1,
@@ -183,7 +193,8 @@ MISTAKES = [
     (
         lambda rows, n, m: n,
         slice(-1, None),
-        "Only the last micro-batch is in it: gradients of the others were set to zero, or overwritten.",
+        "Only the last micro-batch is in it: gradients of the others were set to zero, or "
+        "overwritten.",
     ),
     (lambda rows, n, m: n, slice(1), "Only the first micro-batch is in it."),
 ]
@@ -245,12 +256,14 @@ def judge_loss(loss, n, micro, size):
         close = partial(math.isclose, rel_tol=1e-6)
         why = pick_hint(value, known, same=close) if value is not None else ""
         raise CheckFailed(
-            f"the last rank returned the loss {as_text(loss)}; one process has {as_text(right)}.\n{why}"
+            f"the last rank returned the loss {as_text(loss)}; one process has "
+            f"{as_text(right)}.\n{why}"
         )
 
 
 def idle_share(rows):
-    """The share of all ranks' time in which they wait, if a backward takes two forwards and each begins as soon as it can."""
+    """The share of all ranks' time in which they wait, if a backward takes two forwards and each
+    begins as soon as it can."""
     spans = costs.pipeline_spans(rows, lambda stage, kind: {"F": 1, "B": 2}[kind])
     whole = max(row[-1][2] for row in spans)
     return 1 - sum(stop - start for row in spans for _, start, stop in row) / (len(rows) * whole)
@@ -262,25 +275,28 @@ def most_held(row):
 
 
 def judge_targets(rows, micro, idle_limit, held_limit):
-    """Raises CheckFailed where a rank holds, or the ranks idle, more than the two functions allow; None: not judged."""
+    """Raises CheckFailed where a rank holds, or the ranks idle, more than the two functions allow;
+    None: not judged."""
     size = len(rows)
     for rank, row in enumerate(rows) if held_limit else ():
         limit = held_limit(rank, size, micro)
         if most_held(row) > limit:
             raise CheckFailed(
-                f"rank {rank} did {_as_words(row)}: it holds the activations of {most_held(row)} micro-batches at once; at most {limit} "
+                f"rank {rank} did {_as_words(row)}: it holds the activations of {most_held(row)} "
+                f"micro-batches at once; at most {limit} "
                 "are allowed there. Go back through the oldest before the next forward."
             )
     idle = idle_share(rows) if idle_limit else 0
     if idle_limit and idle > (limit := idle_limit(size, micro)) + 1e-9:
         alone = all(_as_words(row).startswith("F0 B0") for row in rows) and micro > 1
         why = (
-            "Each micro-batch goes forward and back before the next begins: one rank works at a time."
-            * alone
+            "Each micro-batch goes forward and back before the next begins: one rank works at a "
+            "time." * alone
         )
         table = "\n".join(f"rank {rank}: {_as_words(row)}" for rank, row in enumerate(rows))
         raise CheckFailed(
-            f"in this order the ranks are idle for {idle:.1%} of the time; {limit:.1%} is the target.\n{table}\n{why}".rstrip()
+            f"in this order the ranks are idle for {idle:.1%} of the time; {limit:.1%} is the target."
+            f"\n{table}\n{why}".rstrip()
         )
 
 

@@ -1,4 +1,5 @@
-"""The checks of lab 5, a summarizer. Each is called on all ranks, in a `%%px` cell: `check.choose(choose)`."""
+"""The checks of lab 5, a summarizer. Each is called on all ranks, in a `%%px` cell:
+`check.choose(choose)`."""
 
 from pi2zero_course.checks.summarization.choice import choose
 from pi2zero_course.checks.summarization.curves import scaled_loss

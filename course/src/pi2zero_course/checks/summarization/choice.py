@@ -25,7 +25,10 @@ def _judge_choice(function, limit, world_size, parameters, each):
     fit = [int((limit - one) // each) for one in held]
     right = next(((stage, fit[stage]) for stage in range(4) if fit[stage] >= WANTED), None)
     mine = call_answer(function, limit, world_size, parameters, each)
-    case = f"{in_units(limit)} on each of {world_size} ranks, {parameters:,} parameters, {in_units(each)} a story: you say {mine!r}"
+    case = (
+        f"{in_units(limit)} on each of {world_size} ranks, {parameters:,} parameters, "
+        f"{in_units(each)} a story: you say {mine!r}"
+    )
     if mine is None and right is not None:
         exactly = (
             " To the byte: what fits exactly, fits."
@@ -33,7 +36,8 @@ def _judge_choice(function, limit, world_size, parameters, each):
             else ""
         )
         raise CheckFailed(
-            f"{case}; stage {right[0]} holds {in_units(held[right[0]])}: {fit[right[0]]} stories fit beside.{exactly}"
+            f"{case}; stage {right[0]} holds {in_units(held[right[0]])}: {fit[right[0]]} stories "
+            f"fit beside.{exactly}"
         )
     if mine is None:
         return
@@ -46,7 +50,10 @@ def _judge_choice(function, limit, world_size, parameters, each):
     if mine == right:
         return
     room = max(fit[mine[0]], 0)
-    beside = f"{case}. Stage {mine[0]} holds {in_units(held[mine[0]])} on a rank, so {room} stories fit beside"
+    beside = (
+        f"{case}. Stage {mine[0]} holds {in_units(held[mine[0]])} on a rank, so {room} stories "
+        "fit beside"
+    )
     if right is None:
         raise CheckFailed(f"{beside}. No stage leaves room for {WANTED}, so None is due.")
     if mine[0] < right[0]:
@@ -58,7 +65,8 @@ def _judge_choice(function, limit, world_size, parameters, each):
             else ""
         )
         raise CheckFailed(
-            f"{case}. Stage {right[0]} leaves room for {fit[right[0]]} stories already: the lowest stage is due.{exactly}"
+            f"{case}. Stage {right[0]} leaves room for {fit[right[0]]} stories already: the lowest "
+            f"stage is due.{exactly}"
         )
     known = [
         (room * world_size, "That is all ranks together; asked is one rank."),
@@ -87,5 +95,6 @@ choose = LabTask(
     name="choose",
     cases=MACHINES,
     judge_case=_judge_choice,
-    verified=f"The lowest stage with room for {WANTED} stories a rank, and as many as fit, or None: {len(MACHINES)} cases.",
+    verified=f"The lowest stage with room for {WANTED} stories a rank, and as many as fit, or "
+    f"None: {len(MACHINES)} cases.",
 )

@@ -20,7 +20,8 @@ WORLDS = (1, 2, 4)
 
 @lab_task(5, 2)
 def scaled_loss(function, my_rows=None):
-    """scaled_loss(loss, labels, world_size) -> loss; my_rows(order, step, batch_size, rank, world_size) -> this rank's rows."""
+    """scaled_loss(loss, labels, world_size) -> loss; my_rows(order, step, batch_size, rank,
+    world_size) -> this rank's rows."""
     if not callable(my_rows):
         raise CheckFailed("give the check two functions: check.scaled_loss(scaled_loss, my_rows).")
     agree(lambda: [_judge_rows(my_rows, world_size) for world_size in WORLDS])
@@ -37,8 +38,10 @@ def scaled_loss(function, my_rows=None):
     off = float(np.abs(np.mean(losses, axis=0) - alone).max())
     if not off <= TOLERANCE:
         raise CheckFailed(
-            f"after {STEPS} steps, the curve of {me.world_size} ranks is up to {off:.2g} away from that of 1 rank; "
-            f"{TOLERANCE:g} is allowed.\nThe first loss is right. Is its gradient, too? Nothing but a factor may change it."
+            f"after {STEPS} steps, the curve of {me.world_size} ranks is up to {off:.2g} away from "
+            "that of 1 rank; "
+            f"{TOLERANCE:g} is allowed.\nThe first loss is right. Is its gradient, too? Nothing "
+            "but a factor may change it."
         )
     return (
         f"{STEPS} steps on {me.world_size} ranks and on 1: the losses differ by {off:.1g} at most."
@@ -72,7 +75,10 @@ def _why_rows(parts, right, order, step):
     if size > 1 and all(part == parts[0] for part in parts):
         return "All ranks take the same rows: they all learn the same, and nothing is gained."
     if len(mine) > len(right):
-        return f"Together the ranks take {len(mine)} rows: {BATCH} are the batch of all ranks, not of one."
+        return (
+            f"Together the ranks take {len(mine)} rows: {BATCH} are the batch of all ranks, not "
+            "of one."
+        )
     if len(mine) < len(right):
         return f"Together the ranks take {len(mine)} rows of {BATCH}. Does each take its part once?"
     if sorted(mine) == sorted(range(step * BATCH, (step + 1) * BATCH)):
@@ -81,7 +87,10 @@ def _why_rows(parts, right, order, step):
         return "Those are the rows of step 0: another step has other rows."
     if len({len(part) for part in parts}) > 1:
         return "The ranks have different numbers of rows."
-    return f"Together the ranks take {sorted(mine)}; on 1 rank this step learns from {sorted(right)}. Share each step's batch."
+    return (
+        f"Together the ranks take {sorted(mine)}; on 1 rank this step learns from "
+        f"{sorted(right)}. Share each step's batch."
+    )
 
 
 def _small():
@@ -137,7 +146,8 @@ def _curve(my_rows, scaled_loss, me):
         }
         if not loss.requires_grad:
             raise CheckFailed(
-                "the loss that scaled_loss returns has lost its graph: backward needs the tensor, not its item()."
+                "the loss that scaled_loss returns has lost its graph: backward needs the tensor, "
+                "not its item()."
             )
         optimizer.zero_grad()
         loss.backward()
@@ -165,7 +175,8 @@ def _curve_alone(my_rows, me):
 
 
 def _judge_first_loss(first, world_size):
-    """The first step's scaled losses, whose mean over the ranks has to be the mean over all tokens."""
+    """The first step's scaled losses, whose mean over the ranks has to be the mean over all
+    tokens."""
     own, mine, tokens, cells = (
         np.array([one[name] for one in first]) for name in ("own", "mine", "tokens", "padded")
     )
@@ -175,12 +186,14 @@ def _judge_first_loss(first, world_size):
     known = [
         (
             own,
-            "That is your rank's own mean, unchanged. The mean over the ranks is then a mean of means: a rank with few tokens "
+            "That is your rank's own mean, unchanged. The mean over the ranks is then a mean of "
+            "means: a rank with few tokens "
             "counts as much as one with many.",
         ),
         (
             right / world_size,
-            "The factor world_size is missing: the gradients are averaged over the ranks afterwards, divided once more.",
+            "The factor world_size is missing: the gradients are averaged over the ranks "
+            "afterwards, divided once more.",
         ),
         (right * world_size, "The factor world_size is in it twice."),
         (
@@ -193,19 +206,22 @@ def _judge_first_loss(first, world_size):
         ),
         (
             own * world_size,
-            "You multiply by world_size, but the tokens are those of your rank alone: nothing was added up. Or all_reduce, which "
+            "You multiply by world_size, but the tokens are those of your rank alone: nothing was "
+            "added up. Or all_reduce, which "
             "works in place, has overwritten your own count: keep a clone.",
         ),
         (own / world_size, "That is divided by world_size, not by the tokens of all ranks."),
         (
             np.full(len(own), right.mean()),
-            "That is the mean over all tokens on each rank. Its value is right, but your rank's part is due: is its gradient "
+            "That is the mean over all tokens on each rank. Its value is right, but your rank's "
+            "part is due: is its gradient "
             "your rank's?",
         ),
     ]
     why = pick_hint(mine, known, same=partial(np.allclose, rtol=1e-5))
     rank = int(np.argmax(np.abs(mine - right)))
     raise CheckFailed(
-        f"step 0, rank {rank}: its own mean loss is {own[rank]:.4f}, over {tokens[rank]} of {tokens.sum()} tokens. "
+        f"step 0, rank {rank}: its own mean loss is {own[rank]:.4f}, over {tokens[rank]} of "
+        f"{tokens.sum()} tokens. "
         f"You make {mine[rank]:.4f} of it; {right[rank]:.4f} is due.\n{why}"
     )

@@ -46,7 +46,8 @@ def shares(train, test):
 
 
 class _Training:
-    """A training set into which test stories leak: each of its methods is a kind of leak. draw: chance."""
+    """A training set into which test stories leak: each of its methods is a kind of leak. draw:
+    chance."""
 
     def __init__(self, stories, draw):
         self.stories, self.draw, self.long, self.first = stories, draw, [], len(stories)
@@ -101,7 +102,8 @@ class _Training:
 
 
 def seeded(seed, count=240, kinds=tuple(KINDS), each=4):
-    """(train, test, kind of each test story): articles, of which some test ones are in training. Always the same for a seed."""
+    """(train, test, kind of each test story): articles, of which some test ones are in training.
+    Always the same for a seed."""
     draw = random.Random(seed)
     pool = [
         one["article"]
@@ -131,10 +133,14 @@ def _beginning(parts):
 
 @lab_task(5, 3)
 def leaked(function):
-    """leaked(train, test) -> the set of the indices of test articles of which half the runs are in one training article."""
+    """leaked(train, test) -> the set of the indices of test articles of which half the runs are in
+    one training article."""
     agree(lambda: [_judge_leaks(function, *seeded(seed)) for seed in (1, 2)])
     agree(_judge_leaks, function, *seeded(3, kinds=(CLEAN,), each=20))
-    return f"Every leaked story and no other, in 2 sets of {4 * len(KINDS)} test stories; none in a clean set of 20."
+    return (
+        f"Every leaked story and no other, in 2 sets of {4 * len(KINDS)} test stories; none in a "
+        "clean set of 20."
+    )
 
 
 def _judge_leaks(function, train, test, kinds):
@@ -145,24 +151,28 @@ def _judge_leaks(function, train, test, kinds):
     )  # as np.flatnonzero gives them
     if not isinstance(mine, set | frozenset | list | tuple) or not all(map(is_int, mine)):
         raise CheckFailed(
-            f"leaked returned {type(given).__name__}; a set of whole numbers is due: places in the list test."
+            f"leaked returned {type(given).__name__}; a set of whole numbers is due: places in the "
+            "list test."
         )
     mine = {int(index) for index in mine}
     if outside := sorted(index for index in mine if not 0 <= index < len(test)):
         raise CheckFailed(
-            f"you name story {outside[0]}, but there are {len(test)} test stories. Asked are places in test."
+            f"you name story {outside[0]}, but there are {len(test)} test stories. Asked are "
+            "places in test."
         )
     for kind, words in KINDS.items():
         if missed := sorted(index for index in right - mine if kinds[index] == kind):
             raise CheckFailed(
-                f"{len(missed)} of {len(right)} leaked test stories are missed, e.g. number {missed[0]}.\n"
+                f"{len(missed)} of {len(right)} leaked test stories are missed, e.g. number "
+                f"{missed[0]}.\n"
                 f"It is in the training set {words}."
             )
     if wrong := sorted(mine - right, key=lambda index: kinds[index] == CLEAN):
         first = wrong[0]
         share, words = shares(train, [test[first]])[0], KINDS[kinds[first]]
         raise CheckFailed(
-            f"{len(wrong)} clean test stories are named, e.g. number {first}: of its runs of {RUN} words, no training story has "
+            f"{len(wrong)} clean test stories are named, e.g. number {first}: of its runs of {RUN} "
+            "words, no training story has "
             f"more than {share:.0%}; from {SHARE:.0%} on it counts as leaked.\n"
             + (f"In training is {words}." if words else "")
         )

@@ -21,7 +21,8 @@ UNLIMITED = 200  # tokens
 
 @lab_task(5, 4)
 def settings(function):
-    """settings(references, tokenizer) -> generate()'s arguments: long enough, not too long, and no chance."""
+    """settings(references, tokenizer) -> generate()'s arguments: long enough, not too long, and no
+    chance."""
     me = ranks.join()
     references = [one["highlights"] for one in lab.stories("train", 1000)]
     agree(
@@ -36,15 +37,21 @@ def settings(function):
     mine = agree(_generate, net, me, given)
     if mine["cut off"] > CUT * JUDGED:
         raise CheckFailed(
-            f"{mine['cut off']} of {JUDGED} summaries are cut off before their end; {CUT:.0%} may be.\n"
-            "Names that are new to the tokenizer take more tokens than those of training: leave a reserve."
+            f"{mine['cut off']} of {JUDGED} summaries are cut off before their end; {CUT:.0%} may "
+            "be.\n"
+            "Names that are new to the tokenizer take more tokens than those of training: leave a "
+            "reserve."
         )
     if mine["rouge1"] < free["rouge1"] - BELOW:
         raise CheckFailed(
-            f"ROUGE-1 is {mine['rouge1']:.1f}; with as many tokens as the model wants it is {free['rouge1']:.1f}. "
+            f"ROUGE-1 is {mine['rouge1']:.1f}; with as many tokens as the model wants it is "
+            f"{free['rouge1']:.1f}. "
             f"At most {BELOW:g} point below is right."
         )
-    return f"ROUGE-1 {mine['rouge1']:.1f} (without a limit {free['rouge1']:.1f}); {mine['cut off']} of {JUDGED} cut off."
+    return (
+        f"ROUGE-1 {mine['rouge1']:.1f} (without a limit {free['rouge1']:.1f}); {mine['cut off']} "
+        f"of {JUDGED} cut off."
+    )
 
 
 @cache  # all ranks measure, or none
@@ -78,22 +85,26 @@ def _judge_settings(function, references, where):
         )
     if given.get("max_new_tokens") is None and given.get("max_length") is None:
         raise CheckFailed(
-            "no length is set, so generate() ends after 20 tokens, in the middle of a sentence: max_new_tokens."
+            "no length is set, so generate() ends after 20 tokens, in the middle of a sentence: "
+            "max_new_tokens."
         )
     limit = given.get("max_new_tokens", (given.get("max_length") or 0) - 1)
     if not is_int(limit):
         raise CheckFailed(f"max_new_tokens is {limit!r}; a whole number of tokens is due.")
     if limit > 2 * max(lengths):
         raise CheckFailed(
-            f"{where}, {limit:,} tokens are allowed; the longest reference has {max(lengths)}. A summary that finds no end "
-            "costs all of them, and every story of its batch waits. At most twice the longest is right."
+            f"{where}, {limit:,} tokens are allowed; the longest reference has {max(lengths)}. A "
+            "summary that finds no end "
+            "costs all of them, and every story of its batch waits. At most twice the longest is "
+            "right."
         )
     most = np.quantile(lengths, 0.95)
     if limit < most:
         words = max(len(text.split()) for text in references)
         why = "That is the most *words*; generate() counts tokens." * (abs(limit - words) <= 1)
         raise CheckFailed(
-            f"{where}, {limit} tokens are allowed, but one reference in twenty has more than {most:.0f}, and the longest "
+            f"{where}, {limit} tokens are allowed, but one reference in twenty has more than "
+            f"{most:.0f}, and the longest "
             f"{max(lengths)}: take the length from the references.\n{why}"
         )
     return given

@@ -1,4 +1,5 @@
-"""What lab 5's cells and checks share and what would distract there: the checkpoint that ships, stories as numbers, summaries."""
+"""What lab 5's cells and checks share and what would distract there: the checkpoint that ships,
+stories as numbers, summaries."""
 
 from functools import cache
 from pathlib import Path
@@ -49,7 +50,8 @@ def rows(split, count):
 
 
 def padded(some, device="cpu"):
-    """The model's arguments for some rows: short articles end in zeros, which attention_mask leaves out; labels in -100."""
+    """The model's arguments for some rows: short articles end in zeros, which attention_mask
+    leaves out; labels in -100."""
     inputs = pad_sequence([torch.tensor(article) for article, _ in some], batch_first=True)
     labels = pad_sequence(
         [torch.tensor(text) for _, text in some], batch_first=True, padding_value=IGNORED
@@ -63,7 +65,8 @@ def padded(some, device="cpu"):
 
 @torch.no_grad()
 def summaries(net, articles, **settings):
-    """What net.generate(..., **settings) writes for some articles: (texts, a sentence a line; how many have no end)."""
+    """What net.generate(..., **settings) writes for some articles: (texts, a sentence a line; how
+    many have no end)."""
     if not articles:
         return [], 0
     net.eval()
@@ -79,7 +82,8 @@ def summaries(net, articles, **settings):
 
 
 def scored(net, count, me, word="", **settings):
-    """Means of pi2zero_course.summarization.scores on the first `count` validation stories, and "cut off": how many summaries have no end.
+    """Means of pi2zero_course.summarization.scores on the first `count` validation stories, and
+    "cut off": how many summaries have no end.
 
     word: only stories in whose article it stands (of the first 40 * count).
 

@@ -17,7 +17,8 @@ from pi2zero_course.checks.framework.torch_comm import on_torch_ranks
 from pi2zero_course.checks.summarization import stories as lab
 
 BUDGET, GRACE, FEWEST = 8.0, 3.0, 3  # seconds of training; for the last step; steps
-PATIENCE = 30.0  # s after which an answer that goes on is ended; long, because a busy machine's step can take seconds
+# s after which an answer that goes on is ended; a step of a busy machine can take seconds.
+PATIENCE = 30.0
 SCORED, POINTS, FACTS = (
     100,
     10,
@@ -28,7 +29,8 @@ TRAINED, FRESH = 2000, 64  # stories to learn from; others of their kind, whose 
 
 @lab_task(5, 5)
 def train(function):
-    """train(model, rows, seconds): the shipped model learns on, in place, on all ranks; better than lead-3 afterwards."""
+    """train(model, rows, seconds): the shipped model learns on, in place, on all ranks; better
+    than lead-3 afterwards."""
     require_ranks(2)
     me = ranks.join(deepspeed=True)
     net, given = lab.model(me.device), lab.rows("train", TRAINED + FRESH)[:TRAINED]
@@ -45,20 +47,25 @@ def train(function):
     now = _loss(net)
     if not now < was:
         raise CheckFailed(
-            f"on {FRESH} stories like those of training, the loss was {was:.3f} and is {now:.3f} now: it has to fall.\n"
+            f"on {FRESH} stories like those of training, the loss was {was:.3f} and is {now:.3f} "
+            "now: it has to fall.\n"
             "Does the learning rate suit a model that has learnt already?"
         )
     found = lab.scored(net, SCORED, me, max_new_tokens=100, do_sample=False)
     lead, share = lab.lead_3(SCORED)["rouge1"], found["facts"]
     if found["rouge1"] < lead + POINTS or share < FACTS:
         raise CheckFailed(
-            f"on {SCORED} validation stories, ROUGE-1 is {found['rouge1']:.1f} (target: {POINTS} points above lead-3, "
-            f"{lead + POINTS:.1f}), and {share:.0f} % of the names and numbers are right (target: {FACTS} %).\n"
-            "The model that you were given meets both. Does the learning rate suit a model that has learnt already?"
+            f"on {SCORED} validation stories, ROUGE-1 is {found['rouge1']:.1f} (target: {POINTS} "
+            "points above lead-3, "
+            f"{lead + POINTS:.1f}), and {share:.0f} % of the names and numbers are right (target: "
+            f"{FACTS} %).\n"
+            "The model that you were given meets both. Does the learning rate suit a model that "
+            "has learnt already?"
         )
     _judge_losses([losses for _, losses in ended])
     return (
-        f"{seen.steps} steps in {seconds:.1f} s on {me.world_size} ranks: loss {was:.2f}, then {now:.2f}; "
+        f"{seen.steps} steps in {seconds:.1f} s on {me.world_size} ranks: loss {was:.2f}, then "
+        f"{now:.2f}; "
         f"ROUGE-1 {found['rouge1']:.1f}, lead-3 {lead:.1f}; {share:.0f} % of names and numbers."
     )
 
@@ -99,7 +106,8 @@ def _timed(function, net, given, seen):
 
 @contextmanager
 def _own_clock(function, rank):
-    """In the learner's lines, every second rank's clock runs 10 % fast: ranks that each look at their own part, as they would
+    """In the learner's lines, every second rank's clock runs 10 % fast: ranks that each look at
+    their own part, as they would
     some day anyway. The clocks of libraries and of the check stay as they are."""
     lines = globals_of(function)
     begin, real = (
@@ -133,11 +141,13 @@ def _flat(net):
 
 
 def _judge_time(seen, seconds):
-    """Nothing may begin after the budget; what has begun may end, on a busy machine later than on an idle one."""
+    """Nothing may begin after the budget; what has begun may end, on a busy machine later than on
+    an idle one."""
     longest, last = max(np.diff(seen.began), default=0), max(seen.began, default=0)
     if last > BUDGET + GRACE / 2 or seconds > BUDGET + max(GRACE, 3 * longest):
         raise CheckFailed(
-            f"train was given {BUDGET:g} s and took {seconds:.1f} s. The budget counts from its first line on."
+            f"train was given {BUDGET:g} s and took {seconds:.1f} s. The budget counts from its "
+            "first line on."
         )
 
 
@@ -150,26 +160,32 @@ def _judge_training(net, before, seen, seconds, me):
         )
     if len(after) != len(before):
         raise CheckFailed(
-            "model is not whole: stage 3 leaves each rank its shard. Stages 0 to 2 leave every rank a whole model."
+            "model is not whole: stage 3 leaves each rank its shard. Stages 0 to 2 leave every "
+            "rank a whole model."
         )
     if seen.steps < FEWEST:
         longest = max(np.diff([*seen.began, seconds]), default=0)
         if longest > BUDGET / FEWEST:
             raise CheckFailed(
-                f"there was time for {seen.steps} steps in {BUDGET:g} s: one took {longest:.1f} s. Either other work keeps this "
-                "machine busy, and that says nothing of your answer: run the check again when it is calmer. "
+                f"there was time for {seen.steps} steps in {BUDGET:g} s: one took {longest:.1f} s. "
+                "Either other work keeps this "
+                "machine busy, and that says nothing of your answer: run the check again when it "
+                "is calmer. "
                 "Or a batch is very large."
             )
         raise CheckFailed(
-            f"the model was called for {seen.steps} steps on rank {me.rank}; {FEWEST} at least count as training."
+            f"the model was called for {seen.steps} steps on rank {me.rank}; {FEWEST} at least "
+            "count as training."
         )
     if torch.equal(after, before):
         raise CheckFailed(
-            "the parameters of model are as they were: train has to change this model, in place, not a copy."
+            "the parameters of model are as they were: train has to change this model, in place, "
+            "not a copy."
         )
     if not torch.isfinite(after).all():
         raise CheckFailed(
-            "parameters are not finite any more (nan): the training has diverged. Is the learning rate too high?"
+            "parameters are not finite any more (nan): the training has diverged. Is the learning "
+            "rate too high?"
         )
 
 
@@ -185,11 +201,13 @@ def _judge_losses(every):
             values = np.empty(0)
         except RuntimeError:  # torch does not turn them into numbers while they could go backward
             raise CheckFailed(
-                f"rank {rank} returned losses that hold on to their graph, and its memory: loss.item()."
+                f"rank {rank} returned losses that hold on to their graph, and its memory: "
+                "loss.item()."
             ) from None
         if values.size < FEWEST or not np.isfinite(values).all():
             raise CheckFailed(
-                f"rank {rank} returned {str(losses)[:60]}; a list of numbers is due: the loss of each step."
+                f"rank {rank} returned {str(losses)[:60]}; a list of numbers is due: the loss of "
+                "each step."
             )
 
 
@@ -203,6 +221,7 @@ def _judge_ranks(net, seen, me):
     apart = max(float(np.abs(one - values[0]).max()) for one in values)
     if apart > 0:
         raise CheckFailed(
-            f"after training, the parameters of the ranks differ by up to {apart:.2g}: each has learnt for itself. "
+            f"after training, the parameters of the ranks differ by up to {apart:.2g}: each has "
+            "learnt for itself. "
             "Every step needs the mean of the ranks' gradients."
         )

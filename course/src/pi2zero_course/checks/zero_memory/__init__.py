@@ -1,6 +1,8 @@
-"""The checks of lab 4, ZeRO's memory. Each is called on all ranks, in a `%%px` cell: `check.predict(predict)`.
+"""The checks of lab 4, ZeRO's memory. Each is called on all ranks, in a `%%px` cell:
+`check.predict(predict)`.
 
-Right means: what the formula says, and what DeepSpeed holds on these very ranks (ranks.py measures it).
+Right means: what the formula says, and what DeepSpeed holds on these very ranks (ranks.py measures
+it).
 """
 
 from pi2zero_course.checks.zero_memory.formula import choose, predict

@@ -1,4 +1,5 @@
-"""The checks of lab 4's tasks 1 and 3: the formula, and what follows from it. Its source is that of pi2zero.costs.zero_bytes."""
+"""The checks of lab 4's tasks 1 and 3: the formula, and what follows from it. Its source is that
+of pi2zero.costs.zero_bytes."""
 
 from mpi4py import MPI
 
@@ -24,10 +25,14 @@ PUBLISHED = [(7_500_000_000, 64, stage) for stage in range(4)]
 
 @lab_task(4, 1)
 def predict(function):
-    """predict(parameters, ranks, stage) -> bytes of tensors on one rank: (after initialize, at the peak of backward)."""
+    """predict(parameters, ranks, stage) -> bytes of tensors on one rank: (after initialize, at the
+    peak of backward)."""
     agree(lambda: [_judge_prediction(function, *row) for row in (*ROWS, *PUBLISHED)])
     worst = agree(_compare_with_ranks, function, bytes_on_ranks())
-    return f"Within 5 % for 1, 2, 4 and 64 ranks, stages 0 to 3; within {worst:.1%} of what DeepSpeed holds on your ranks now."
+    return (
+        f"Within 5 % for 1, 2, 4 and 64 ranks, stages 0 to 3; within {worst:.1%} of what "
+        "DeepSpeed holds on your ranks now."
+    )
 
 
 def _judge_prediction(function, parameters, ranks, stage):
@@ -35,7 +40,8 @@ def _judge_prediction(function, parameters, ranks, stage):
     pair = as_list_of(given, 2)
     if pair is None or None in map(as_number, pair):
         raise CheckFailed(
-            f"predict returned {given!r}; two numbers are due: bytes after initialize, bytes at the peak."
+            f"predict returned {given!r}; two numbers are due: bytes after initialize, bytes at "
+            "the peak."
         )
     moments = {"initialize": "after initialize", "backward": "at the peak of backward"}
     for (moment, words), mine in reversed(
@@ -46,7 +52,8 @@ def _judge_prediction(function, parameters, ranks, stage):
         if (moment, stage) == ("initialize", 0) or close(mine, right, WITHIN):
             continue  # stage 0 makes its moments at once in some versions of DeepSpeed: not asked
         raise CheckFailed(
-            f"{parameters:,} parameters on {ranks} rank{'s' * (ranks > 1)}, stage {stage}, {words}: you say {in_units(mine)}; "
+            f"{parameters:,} parameters on {ranks} rank{'s' * (ranks > 1)}, stage {stage}, "
+            f"{words}: you say {in_units(mine)}; "
             f"a rank holds {in_units(right)}, {as_text(right / parameters)} bytes a parameter.\n"
             + _why_bytes(mine, moment, parts, parameters, ranks, stage)
         )
@@ -56,7 +63,10 @@ def _why_bytes(mine, moment, parts, parameters, ranks, stage):
     """The mistake that gives just these bytes."""
     if moment == "initialize":
         known = _mistakes_at_initialize(parts, parameters, ranks, stage)
-        other = "After initialize: the parameters (2 bytes), the master copy (4), and at stage 3 its part of the gradients (2)."
+        other = (
+            "After initialize: the parameters (2 bytes), the master copy (4), and at stage 3 its "
+            "part of the gradients (2)."
+        )
     else:
         known = _mistakes_at_the_peak(parts, parameters, ranks, stage)
         other = "Which of the 16 bytes are divided?"
@@ -77,11 +87,13 @@ def _mistakes_at_initialize(parts, parameters, ranks, stage):
         *known,
         (
             peak,
-            "That is the peak. After initialize Adam has no moments yet, and up to stage 2 no gradient is there.",
+            "That is the peak. After initialize Adam has no moments yet, and up to stage 2 no "
+            "gradient is there.",
         ),
         (
             peak - whole["gradients"],
-            "Are the moments in it? Adam makes them in its first step; after initialize they are not there yet.",
+            "Are the moments in it? Adam makes them in its first step; after initialize they are "
+            "not there yet.",
         ),
         (
             right + 2 * parameters / (ranks if stage >= 2 else 1),
@@ -124,7 +136,8 @@ def _mistakes_at_the_peak(parts, parameters, ranks, stage):
 
 
 def _compare_with_ranks(function, samples):
-    """The largest relative error against what this rank holds. samples: stage -> moment -> component -> bytes."""
+    """The largest relative error against what this rank holds. samples: stage -> moment ->
+    component -> bytes."""
     errors, ranks = [], MPI.COMM_WORLD.size
     for stage, held in samples.items():
         for place, moment in enumerate(("initialize", "backward")):
@@ -136,7 +149,8 @@ def _compare_with_ranks(function, samples):
             if errors[-1] > WITHIN:
                 where = f"{ranks} ranks, stage {stage}, {PSI:,} parameters, {moment}"
                 raise CheckFailed(
-                    f"DeepSpeed holds {in_units(measured)} on this rank ({where}); you predict {in_units(mine)}."
+                    f"DeepSpeed holds {in_units(measured)} on this rank ({where}); you predict "
+                    f"{in_units(mine)}."
                 )
     return max(errors)
 
@@ -159,7 +173,10 @@ def _judge_choice(function, parameters, ranks, memory):
     mine = call_answer(function, parameters, ranks, memory)
     if mine == right and (mine is None or is_int(mine)):
         return
-    case = f"{parameters:,} parameters on {ranks} rank{'s' * (ranks > 1)} of {in_units(memory)}: you say {mine!r}"
+    case = (
+        f"{parameters:,} parameters on {ranks} rank{'s' * (ranks > 1)} of {in_units(memory)}: you "
+        f"say {mine!r}"
+    )
     if mine is not None and (not is_int(mine) or not 0 <= mine <= 3):
         if right is None:
             raise CheckFailed(
@@ -173,24 +190,29 @@ def _judge_choice(function, parameters, ranks, memory):
     if mine is None:
         exactly = " To the byte: what fits exactly, fits." if held[right] == memory else ""
         raise CheckFailed(
-            f"{case}, but stage {right} holds {in_units(held[right])} on a rank, and that fits.{exactly}"
+            f"{case}, but stage {right} holds {in_units(held[right])} on a rank, and that "
+            f"fits.{exactly}"
         )
     if mine < right:
         raise CheckFailed(
-            f"{case}, but that holds {in_units(held[mine])} on a rank: too much. Count the peak of backward, in bytes."
+            f"{case}, but that holds {in_units(held[mine])} on a rank: too much. Count the peak of "
+            "backward, in bytes."
         )
     exactly = " To the byte: what fits exactly, fits." if held[right] == memory else ""
     raise CheckFailed(
-        f"{case}. It fits, but so does stage {right} ({in_units(held[right])}): the lowest is due.{exactly}"
+        f"{case}. It fits, but so does stage {right} ({in_units(held[right])}): the lowest is "
+        f"due.{exactly}"
     )
 
 
-# choose(parameters, ranks, memory) -> the lowest stage of which a rank's bytes are at most memory; None if none is
+# choose(parameters, ranks, memory) -> the lowest stage of which a rank's bytes are at most memory;
+# None if none is
 choose = LabTask(
     lab=4,
     number=3,
     name="choose",
     cases=MACHINES,
     judge_case=_judge_choice,
-    verified=f"The lowest stage that fits, or None, for {len(MACHINES)} cases; 7.5 billion on 64 x 32 GB: stage 1, 31.4 GB.",
+    verified=f"The lowest stage that fits, or None, for {len(MACHINES)} cases; 7.5 billion on 64 "
+    "x 32 GB: stage 1, 31.4 GB.",
 )

@@ -1,4 +1,5 @@
-"""The checks of lab 4 that train with DeepSpeed on the ranks: what they hold at each stage, and task 4's configuration, fixed."""
+"""The checks of lab 4 that train with DeepSpeed on the ranks: what they hold at each stage, and
+task 4's configuration, fixed."""
 
 import copy
 from functools import cache
@@ -23,7 +24,7 @@ TOO_MUCH = IN_FLIGHT + LAYER  # half a layer more: gloo lets go of its last tens
 HELD = ("parameters", "gradients", "master", "moments")  # the components that ZeRO deals out
 
 
-# What DeepSpeed holds ---------------------------------------------------------------------------------------------------
+# What DeepSpeed holds ----------------------------------------------------------------------------
 
 
 def config(**zero):
@@ -44,7 +45,8 @@ def config(**zero):
 
 
 def trained(given):
-    """Three steps with this configuration: (losses, samples of Memory by moment) of this rank. All ranks call it."""
+    """Three steps with this configuration: (losses, samples of Memory by moment) of this rank. All
+    ranks call it."""
     me = ranks.join(deepspeed=True)
     import deepspeed
 
@@ -74,7 +76,8 @@ def trained(given):
 
 
 def parts_at(moment, parameters, ranks, stage):
-    """Component -> bytes at "initialize" or at the peak of "backward". No moments before Adam's first step; no gradients
+    """Component -> bytes at "initialize" or at the peak of "backward". No moments before Adam's
+    first step; no gradients
     before the first backward, but for stage 3, which allocates its part of them at once."""
     held = costs.zero_bytes(parameters, ranks, stage)
     if moment == "initialize":
@@ -89,7 +92,8 @@ def _samples():
 
 
 def bytes_on_ranks(as_results=False):
-    """What this rank holds at each stage, moment and component; as_results: of all ranks, as zero_check_mem.py prints it."""
+    """What this rank holds at each stage, moment and component; as_results: of all ranks, as
+    zero_check_mem.py prints it."""
     mine = _samples()
     if not as_results:
         return mine
@@ -104,7 +108,7 @@ def bytes_on_ranks(as_results=False):
     return results
 
 
-# Task 4 -----------------------------------------------------------------------------------------------------------------
+# Task 4 ------------------------------------------------------------------------------------------
 
 COLLEAGUES = {
     "stage": 2,
@@ -133,20 +137,25 @@ def _right_losses():
 
 @lab_task(4, 4)
 def mend(function):
-    """mend(config) -> a configuration of stage 2 with little in flight, large enough buckets, and the same training."""
+    """mend(config) -> a configuration of stage 2 with little in flight, large enough buckets, and
+    the same training."""
     mended = agree(_judge_config, function)
     agree_on(mended, "configurations")
     right = _right_losses()
     losses, most = agree(_train_mended, mended)
     agree(_judge_training, most, losses, right, mended["zero_optimization"])
-    return "Stage 2 with no more than four layers in flight; buckets hold a layer; the losses are the same."
+    return (
+        "Stage 2 with no more than four layers in flight; buckets hold a layer; the losses are "
+        "the same."
+    )
 
 
 def _judge_config(function):
     mended, before = call_answer(function, colleagues()), colleagues()
     if not isinstance(mended, dict) or not isinstance(mended.get("zero_optimization"), dict):
         raise CheckFailed(
-            f"mend returned {mended!r}; the whole configuration is due, a dict with its zero_optimization."
+            f"mend returned {mended!r}; the whole configuration is due, a dict with its "
+            "zero_optimization."
         )
     changed = [
         name
@@ -155,12 +164,14 @@ def _judge_config(function):
     ]
     if changed:
         raise CheckFailed(
-            f"you changed {', '.join(changed)}: that is another training. Change zero_optimization only."
+            f"you changed {', '.join(changed)}: that is another training. Change zero_optimization "
+            "only."
         )
     zero = mended["zero_optimization"]
     if zero.get("stage", 0) != 2:
         raise CheckFailed(
-            f"the stage is {zero.get('stage', 0)}; it has to stay 2. Stage 2 is not at fault: find what is."
+            f"the stage is {zero.get('stage', 0)}; it has to stay 2. Stage 2 is not at fault: find "
+            "what is."
         )
     if unknown := sorted(set(zero) - KNOWN):
         raise CheckFailed(
@@ -171,15 +182,18 @@ def _judge_config(function):
         raise CheckFailed(f"reduce_bucket_size is {values!r}; a whole number of values is due.")
     if values < LAYER:
         raise CheckFailed(
-            f"reduce_bucket_size is {values:,} values, less than one layer ({LAYER:,}). Each layer is then a message of its own "
+            f"reduce_bucket_size is {values:,} values, less than one layer ({LAYER:,}). Each layer "
+            "is then a message of its own "
             "or of several, and latency counts, not bandwidth. Let a whole layer fit in."
         )
     return mended
 
 
 def _train_mended(mended):
-    """(losses, bytes in flight at the peak). A second time where a rank has too much: on a busy machine gloo may let go of what
-    it has sent long after, once 16 layers; that is not the configuration's, and does not come twice."""
+    """(losses, bytes in flight at the peak). A second time where a rank has too much: on a busy
+    machine gloo may let go of what
+    it has sent long after, once 16 layers; that is not the configuration's, and does not come
+    twice."""
     try:
         for _ in range(2):
             losses, samples = trained(mended)
@@ -201,7 +215,10 @@ def _judge_training(most, losses, right, zero):
         why = f"The bucket has room for {values:,.0f} values of 2 bytes, all allocated at once"
         why += ", and overlap_comm makes two of them." if zero.get("overlap_comm") else "."
         if zero.get("contiguous_gradients") is False:
-            why = "Without contiguous_gradients, gradients wait where backward left them, until a bucket's worth is there."
+            why = (
+                "Without contiguous_gradients, gradients wait where backward left them, until a "
+                "bucket's worth is there."
+            )
         raise CheckFailed(
             f"{most / 1e6:,.2f} MB are in flight at the peak, {most / 2 / LAYER:,.1f} layers; "
             f"the target is {IN_FLIGHT / 1e6:.2f} MB.\n{why}"
@@ -210,7 +227,8 @@ def _judge_training(most, losses, right, zero):
         losses, right, rtol=0.02
     ):  # other buckets add in another order; bf16 moves in steps of 0.8 %
         raise CheckFailed(
-            f"the losses are {_few(losses)}; the colleague's are {_few(right)}. Only memory may change."
+            f"the losses are {_few(losses)}; the colleague's are {_few(right)}. Only memory may "
+            "change."
         )
 
 

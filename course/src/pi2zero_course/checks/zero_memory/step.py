@@ -1,4 +1,5 @@
-"""The check of lab 4's last task: a step of ZeRO's stage 1 by hand, with torch.distributed's collectives."""
+"""The check of lab 4's last task: a step of ZeRO's stage 1 by hand, with torch.distributed's
+collectives."""
 
 from functools import partial
 
@@ -19,7 +20,8 @@ STEPS, TOLERANCE = 20, 1e-4
 
 
 class NotedAdam:
-    """The lab's Adam, which notes what it is given first. m, v: its moments, one value each for each parameter."""
+    """The lab's Adam, which notes what it is given first. m, v: its moments, one value each for
+    each parameter."""
 
     def __init__(self, lr=1e-3):
         self.lr, self.steps, self.m, self.v, self.first = lr, 0, None, None, None
@@ -27,14 +29,16 @@ class NotedAdam:
     def __call__(self, w, gradient):
         if w.shape != gradient.shape:
             raise CheckFailed(
-                f"adam was given {w.numel():,} parameters and a gradient of {gradient.numel():,} values."
+                f"adam was given {w.numel():,} parameters and a gradient of {gradient.numel():,} "
+                "values."
             )
         if self.m is None:
             self.m, self.v = torch.zeros_like(w), torch.zeros_like(w)
             self.first = _array(w), _array(gradient)
         if self.m.shape != w.shape:
             raise CheckFailed(
-                f"adam was given {w.numel():,} parameters; before, it was {self.m.numel():,}: always the same part."
+                f"adam was given {w.numel():,} parameters; before, it was {self.m.numel():,}: "
+                "always the same part."
             )
         self.steps += 1
         self.m.mul_(0.9).add_(gradient, alpha=0.1)
@@ -81,7 +85,8 @@ def _flat(net, shares):
 
 @lab_task(4, 5)
 def zero1_step(function):
-    """zero1_step(flat, gradient, adam): one step of stage 1 in place; called STEPS times on each rank."""
+    """zero1_step(flat, gradient, adam): one step of stage 1 in place; called STEPS times on each
+    rank."""
     require_ranks(2)
     device = ranks.join().device
 
@@ -112,11 +117,12 @@ def zero1_step(function):
     part = reports[0]["kept"]
     whole = "all_reduce" in reports[0]["called"]
     sends = (
-        " But all_reduce sends a whole gradient out again: twice the bytes of the reduce_scatter that stage 1 needs."
-        * whole
+        " But all_reduce sends a whole gradient out again: twice the bytes of the reduce_scatter "
+        "that stage 1 needs." * whole
     )
     return (
-        f"After {STEPS} steps within {TOLERANCE:g} of Adam on one process, equal bit by bit on {len(reports)} ranks; "
+        f"After {STEPS} steps within {TOLERANCE:g} of Adam on one process, equal bit by bit on "
+        f"{len(reports)} ranks; "
         f"each keeps moments of {part} of {len(reports[0]['flat'])} values.{sends}"
     )
 
@@ -126,15 +132,16 @@ def _judge_step(reports):
     for rank, report in enumerate(reports):
         if report["steps"] != STEPS:
             raise CheckFailed(
-                f"rank {rank} called adam {report['steps']} times in {STEPS} steps; once a step is due."
+                f"rank {rank} called adam {report['steps']} times in {STEPS} steps; once a step is "
+                "due."
             )
         if report["kept"] != whole // shares:
             everything = (
                 "Every rank has all moments: that is stage 0. Adam gets this rank's part only."
             )
             raise CheckFailed(
-                f"rank {rank} keeps moments of {report['kept']} values; its part is {whole // shares} of {whole}.\n"
-                + everything * (report["kept"] == whole)
+                f"rank {rank} keeps moments of {report['kept']} values; its part is "
+                f"{whole // shares} of {whole}.\n" + everything * (report["kept"] == whole)
             )
     for rank in reversed(
         range(shares)
@@ -161,14 +168,18 @@ def _judge_first(rank, reports):
             else "something else than a part of the parameters"
         )
         raise CheckFailed(
-            f"on rank {rank}, adam was given {which}; part {rank} is its own: reduce_scatter gives rank r part r."
+            f"on rank {rank}, adam was given {which}; part {rank} is its own: reduce_scatter gives "
+            "rank r part r."
         )
     own = [np.split(report["own"], shares) for report in reports]
     mean = np.mean(own, axis=0)
     same = partial(np.allclose, rtol=1e-4, atol=1e-7)
     if same(gradient, mean[rank]):
         return
-    hides = "Adam hides it (it divides by the gradient's usual size), but its moments, clipping and weight decay see another "
+    hides = (
+        "Adam hides it (it divides by the gradient's usual size), but its moments, clipping and "
+        "weight decay see another "
+    )
     hides += "gradient."
     known = [
         (mean[rank] * shares, f"that is the sum over the ranks; the mean is due. {hides}"),
@@ -221,6 +232,7 @@ def _judge_parameters(reports):
     off = float(np.abs(reports[0]["flat"][: len(right)] - right).max())
     if off > TOLERANCE:
         raise CheckFailed(
-            f"the ranks agree, but their parameters are {off:.2g} away from Adam on one process; {TOLERANCE:g} is allowed.\n"
+            f"the ranks agree, but their parameters are {off:.2g} away from Adam on one process; "
+            f"{TOLERANCE:g} is allowed.\n"
             "Does part r, which rank r computes, come back to the place of part r?"
         )

@@ -13,14 +13,19 @@ from pi2zero_course.checks.zero_memory.ranks import HELD, LAYERS, bytes_on_ranks
 
 @lab_task(4, 2)
 def table(function):
-    """table(results) -> one dict for each number of ranks and stage. results: the script's JSON objects, of all ranks."""
+    """table(results) -> one dict for each number of ranks and stage. results: the script's JSON
+    objects, of all ranks."""
     agree(_judge_table, function, _made_up(), "in results made up for this check")
     agree(_judge_table, function, bytes_on_ranks(as_results=True), "in what your ranks hold now")
-    return f"One row for each run, rank 0's, with the bytes that were measured: {LAYERS} layers on your ranks, and 12 runs made up."
+    return (
+        f"One row for each run, rank 0's, with the bytes that were measured: {LAYERS} layers on "
+        "your ranks, and 12 runs made up."
+    )
 
 
 def _made_up():
-    """Results as the script prints them, with bytes that no formula gives: so a row is measured, or it is wrong."""
+    """Results as the script prints them, with bytes that no formula gives: so a row is measured,
+    or it is wrong."""
     draw = random.Random(4)
     results = []
     for ranks, stage in [(ranks, stage) for ranks in (1, 2, 4) for stage in range(4)]:
@@ -57,21 +62,25 @@ def _judge_table(function, results, where):
     for row in rows:
         if names - set(row):
             raise CheckFailed(
-                f"a row has no {', '.join(sorted(names - set(row)))}. It has: {', '.join(map(str, row))}."
+                f"a row has no {', '.join(sorted(names - set(row)))}. It has: "
+                f"{', '.join(map(str, row))}."
             )
         run = (row["ranks"], row["stage"])
         if run not in list(right):
             raise CheckFailed(
-                f"{where}, a row says {run[0]} ranks, stage {run[1]}: there is no such run. Ranks are how many ran."
+                f"{where}, a row says {run[0]} ranks, stage {run[1]}: there is no such run. Ranks "
+                "are how many ran."
             )
         if run in runs:
             raise CheckFailed(
-                f"{where}, {run[0]} ranks at stage {run[1]} have two rows. Each rank has its own object: take rank 0's."
+                f"{where}, {run[0]} ranks at stage {run[1]} have two rows. Each rank has its own "
+                "object: take rank 0's."
             )
         runs.append(run)
     if missing := sorted(set(right) - set(runs)):
         raise CheckFailed(
-            f"{where}, {len(missing)} of {len(right)} runs have no row, e.g. {missing[0][0]} ranks at stage {missing[0][1]}."
+            f"{where}, {len(missing)} of {len(right)} runs have no row, e.g. {missing[0][0]} ranks "
+            f"at stage {missing[0][1]}."
         )
     for row, run in zip(rows, runs, strict=True):
         _judge_row(
@@ -82,11 +91,13 @@ def _judge_table(function, results, where):
 def _judge_row(row, one, results, where):
     if row["parameters"] != one["parameters"]:
         raise CheckFailed(
-            f"{where}: the model has {one['parameters']:,} parameters; the row says {as_text(row['parameters'])}."
+            f"{where}: the model has {one['parameters']:,} parameters; the row says "
+            f"{as_text(row['parameters'])}."
         )
     if row["batch"] != 4 * one["ranks"]:
         raise CheckFailed(
-            f"{where}: each rank takes 4 samples, so a step learns from {4 * one['ranks']}; the row says {as_text(row['batch'])}."
+            f"{where}: each rank takes 4 samples, so a step learns from {4 * one['ranks']}; the "
+            f"row says {as_text(row['batch'])}."
         )
     for column, moment in (("initialize", "initialize"), ("training", "backward")):
         right = _held(one, moment)
