@@ -520,9 +520,11 @@ lab.right_variants(
     ),
     (
         '    look("start", model)\n',
-        "    for p in model.parameters():\n        p.register_post_accumulate_grad_hook(\n         "
-        "   lambda p: comm.Allreduce(MPI.IN_PLACE, p.grad.numpy()) or p.grad.div_(comm.size)\n     "
-        "   )\n",
+        "    def reduce(p):\n"
+        "        comm.Allreduce(MPI.IN_PLACE, p.grad.numpy())\n"
+        "        p.grad /= comm.size\n"
+        "    for p in model.parameters():\n"
+        "        p.register_post_accumulate_grad_hook(reduce)\n",
         "            for parameter in model.parameters():\n                "
         "comm.Allreduce(MPI.IN_PLACE, parameter.grad.numpy())\n                parameter.grad /= "
         "comm.size\n",
