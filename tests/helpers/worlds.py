@@ -104,7 +104,7 @@ def run(program, sizes):
     mpi_env()
     command = ["mpirun", "-n", str(max(sizes)), "-x", "OMP_NUM_THREADS=1", sys.executable]
     command += ["-m", "mpi4py", "-c", program]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     results = {size: {} for size in sizes}
     for line in done.stdout.splitlines():
