@@ -175,7 +175,8 @@ def measure(python: Path, peer: Peer) -> dict:
             kernel.run(peer.cell_of("works"))
             result["empty"] += [kernel.run(peer.cell_of("empty"))[0] for _ in range(20)]
             seconds, shown = kernel.run(peer.cell_of(mistake), STOP)
-            usable = kernel.run(peer.cell_of("works"), AFTER)[1].count("together") >= 4
+            after, said = kernel.run(peer.cell_of("works"), AFTER)
+            usable = after < AFTER and "traceback" not in said and said.count("together") >= 4
             result[mistake] = {"seconds": seconds, "shown": shown, "usable": usable}
         finally:
             result["left"].append(kernel.close())
