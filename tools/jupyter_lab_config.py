@@ -22,12 +22,8 @@ OURS = (
 )
 c.ServerApp.terminado_settings = {"shell_command": [SHELL, *OURS]}
 c.ServerApp.log_level = "WARN"  # the address is still printed
-# An attendee needs no menus of nbgrader (only its preprocessors are used), no cluster tab, no news.
-NBGRADER = ("assignment_list", "course_list", "formgrader", "validate_assignment")
-nbgrader = ["nbgrader", *(f"nbgrader.server_extensions.{name}" for name in NBGRADER)]
-c.ServerApp.jpserver_extensions = dict.fromkeys([*nbgrader, "ipyparallel"], False) | {
-    "jupyterlab": True
-}
+# An attendee needs no cluster tab and no news.
+c.ServerApp.jpserver_extensions = {"ipyparallel": False, "jupyterlab": True}
 SETTINGS = str(Path(__file__).parent / "lab_settings")
 c.LabApp.app_settings_dir = SETTINGS
 c.LabApp.extra_labextensions_path = [
