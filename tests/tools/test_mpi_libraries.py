@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_collectives import CHECK, cell
 from test_scripts import SPAWN
+from worlds import source
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
@@ -35,6 +35,24 @@ cluster.run("from mpi4py import MPI\\nsum = MPI.COMM_WORLD.allreduce(1)")
 told["afterwards"] = cluster.view["sum"]
 cluster.stop()
 print(json.dumps(told))
+"""
+
+
+RING = """
+import numpy as np
+from mpi4py import MPI
+
+{source}
+comm = MPI.COMM_WORLD
+for length in (0, 1, 4, 1001, 100_003):
+    x = np.random.default_rng([comm.rank, length]).random(length)
+    expected = np.empty_like(x)
+    comm.Allreduce(x, expected)
+    ring_allreduce(comm, x)
+    assert np.allclose(x, expected, rtol=1e-13, atol=0), (comm.rank, length)
+comm.Barrier()
+if comm.rank == 0:
+    print("right on", comm.size)
 """
 
 
@@ -88,7 +106,7 @@ def test_spawned_children_give_pi(run):
 
 
 def test_the_ring_of_notebook_03(run):
-    program = CHECK.format(source=cell("ring-allreduce"), function="ring_allreduce")
+    program = RING.format(source=source("03_collectives", "ring-allreduce"))
     assert run("-m", "mpi4py", "-c", program, ranks=3).strip() == "right on 3"
 
 
