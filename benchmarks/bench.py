@@ -134,7 +134,7 @@ def kit_start():
 
 
 def first_pi():
-    """Seconds from the first cell of notebook 02 to the first π, the kernel's own start left out."""
+    """Seconds from the first cell of notebook 02 to the first π, without the kernel's own start."""
     path = HERE.parent / "notebooks" / "02_mpi_pi.ipynb"
     sockets = tempfile.TemporaryDirectory()
     kernel = AsyncKernelManager(transport="ipc", ip=f"{sockets.name}/kernel")
@@ -259,8 +259,13 @@ def conditions():
 
 
 def report(seconds):
-    times = [(f"`{n}`" if n.startswith(("mpirun", "pi2zero")) else n, *(f"{f(t):.3f}" for f in (min, statistics.median, max)))
-             for n, t in seconds.items()]  # fmt: skip
+    times = [
+        (
+            f"`{name}`" if name.startswith(("mpirun", "pi2zero")) else name,
+            *(f"{figure(values):.3f}" for figure in (min, statistics.median, max)),
+        )
+        for name, values in seconds.items()
+    ]
     rows = [(each.what, f"{each.value:.2f}", figures.bound(each)) for each in ratios(seconds)]
     explanation = (HERE / "pi_explained.md").read_text()
     return "\n\n".join(

@@ -70,7 +70,7 @@ def figure(n, execute, px):
 
 
 def growth(few, many, times):
-    """How much more a cell takes on many ranks than on few, beside how much more an execute does."""
+    """How much longer a cell takes on many ranks than on few, relative to that of an execute."""
     ratios = [(d / c) / (b / a) for a, b, c, d in zip(*times[few], *times[many], strict=True)]
     what = f"`%%px pass` / `view.execute`, growth from {few} to {many} ranks"
     return of_ratios(what, ratio_of(*times[many]) / ratio_of(*times[few]), ratios, wanted=1)

@@ -224,9 +224,8 @@ def report(rounds, load):
 
 if __name__ == "__main__":
     before = os.getloadavg()[0]
-    if (
-        before > 1
-    ):  # ranks that wait for a core measure the scheduler: 4 KiB then takes 100 ms in place of 10 µs
+    # Ranks that wait for a core measure the scheduler: 4 KiB then takes 100 ms instead of 10 µs.
+    if before > 1:
         print(
             f"The machine is busy (load {before:.1f}). These figures need two free cores.",
             file=sys.stderr,

@@ -28,7 +28,8 @@ NOTEBOOK, HEAVY = "notebooks/02_mpi_pi.ipynb", "notebooks/06_ddp.ipynb"
 LESSON = 50 * 60  # s that the plans give notebook 02
 RANKS = """import pi2zero
 cluster = pi2zero.start(n=4)
-cluster.run("import os\\nfrom mpi4py import MPI\\nsecret = {name!r}\\nwho = MPI.COMM_WORLD.allgather(os.getuid())")"""
+cluster.run("import os; from mpi4py import MPI; secret = {name!r}")
+cluster.run("who = MPI.COMM_WORLD.allgather(os.getuid())")"""
 ALL_MINE = (
     "assert cluster.view['secret'] == [{name!r}] * 4 and cluster.view['who'] == "
     "[[os.getuid()] * 4] * 4"
@@ -131,13 +132,13 @@ def hub_processes(pid: int):
 
 
 # --- the page
-# -----------------------------------------------------------------------------------------------------------
 
 TEXT = """# A room of people
 
-`make bench-room`, {when}; {cores} cores, {memory:.0f} GB, {system}; load before it: {load:.1f}. {count} simulated attendees,
-ordinary users of this machine, log in at the hub (`hub/one_node.py`) at the same moment, open JupyterLab and run all {cells}
-code cells of notebook 02, each in a kernel with four ranks.
+`make bench-room`, {when}; {cores} cores, {memory:.0f} GB, {system}; load before it: {load:.1f}.
+{count} simulated attendees, ordinary users of this machine, log in at the hub (`hub/one_node.py`)
+at the same moment, open JupyterLab and run all {cells} code cells of notebook 02, each in a kernel
+with four ranks.
 
 | a person | one alone | {count} at once: median | least | most |
 |---|---|---|---|---|
@@ -145,9 +146,10 @@ code cells of notebook 02, each in a kernel with four ranks.
 
 **{finished} of {count} finished**, each with all {cells} cells doing what they should.{wrong}
 
-**Nobody met anybody.** While all had four ranks, each person's kernel tried, with that person's id and token, what it could find
-of the other {others}: {processes} times a process (its environment, a signal), {files} times a home or a file in `/tmp`,
-`/var/tmp`, `/dev/shm` (list, read, rename), {ports} times a port on which another's process listens (files through it). It got:
+**Nobody met anybody.** While all had four ranks, each person's kernel tried, with that person's
+id and token, what it could find of the other {others}: {processes} times a process (its
+environment, a signal), {files} times a home or a file in `/tmp`, `/var/tmp`, `/dev/shm` (list,
+read, rename), {ports} times a port on which another's process listens (files through it). It got:
 {got}. All ranks of each world had their user's id, and the value that this user had put there.
 
 **Strangers** got these answers (403: forbidden; 404: whether there is such a thing is not told):
@@ -156,11 +158,11 @@ of the other {others}: {processes} times a process (its environment, a signal), 
 |---|---|
 {answers}
 
-When all had pressed "Stop my server", it took {stopped:.0f} s. Of their processes, control groups and temporary files were left:
-{left}. The hub and its proxy take {hub:.0f} MB.
+When all had pressed "Stop my server", it took {stopped:.0f} s. Of their processes, control groups
+and temporary files were left: {left}. The hub and its proxy take {hub:.0f} MB.
 
-Notebook 06 (DDP: torch on four ranks), one person alone: {heavy:.2f} GB at its peak, {heavy_tasks} processes and threads,
-{heavy_s:.0f} s.
+Notebook 06 (DDP: torch on four ranks), one person alone: {heavy:.2f} GB at its peak,
+{heavy_tasks} processes and threads, {heavy_s:.0f} s.
 
 {explained}"""
 

@@ -1,9 +1,10 @@
-"""Four ranks in a notebook, beside what else starts them: how fast, and what happens when a cell goes wrong.
+"""Four ranks in a notebook, compared with other packages: speed, and what a failing cell leaves.
 
-Writes benchmarks/peers.md. Each peer runs in real Jupyter kernels, one after the other, all in one run. nbdistributed and
-torchmonarch come from the package index into environments of their own (build/peers/), on top of this one's packages, so that
-all have the same Python, ipykernel and torch. `%dist_shutdown` of nbdistributed is not tried: it ends by `pkill -f` whatever has
-"worker.py" in its command line, of whichever program. A `pkill` that does nothing comes first on its PATH here.
+Writes benchmarks/peers.md. Each peer runs in real Jupyter kernels, one after the other, all in one
+run. nbdistributed and torchmonarch come from the package index into environments of their own
+(build/peers/), on top of this one's packages. So all have the same Python, ipykernel and torch.
+`%dist_shutdown` of nbdistributed is not tried: its `pkill -f` ends every program that has
+"worker.py" in its command line. A `pkill` that does nothing comes first on its PATH here.
 """
 
 import argparse
@@ -76,7 +77,9 @@ rc = cluster.start_and_connect_sync(activate=True)
 
 @dataclass
 class Peer:
-    """cell: of a notebook, around the code of a rank. package: to install into an environment of its own."""
+    """cell: of a notebook, around the code of a rank. package: to install into an environment of
+    its own.
+    """
 
     start: str
     cell: str = "%%px\nfrom mpi4py import MPI\n{code}"
@@ -134,7 +137,10 @@ class Kernel:
         self.client.wait_for_ready(timeout=120)
 
     def run(self, cell: str, stop: float = 600) -> tuple[float, str]:
-        """(seconds until the cell ended, infinite if it never did; what was shown). stop: s until it is interrupted."""
+        """(seconds until the cell ended, infinite if it never did; what was shown).
+
+        stop: s until the cell is interrupted.
+        """
         shown, begin = [], time.perf_counter()
 
         def keep(message):
@@ -166,7 +172,7 @@ class Kernel:
 
 
 def measure(python: Path, peer: Peer) -> dict:
-    """One round: the seconds of two starts and of empty cells, and what came of the two mistakes."""
+    """One round: seconds of two starts and of empty cells, and what came of the two mistakes."""
     result = {"start": [], "empty": [], "left": []}
     for mistake in ("raises", "barrier"):
         kernel = Kernel(python)

@@ -265,7 +265,7 @@ class Dealt:
         return [flat[a : a + p.numel()].view_as(p) for a, p in zip(places, unit, strict=False)]
 
     def _made(self, place):
-        """Stage 2: a gradient of the unit is there. After the last one they are reduced, and freed."""
+        """Stage 2: a gradient of the unit is there. After the last, all are reduced and freed."""
         unit = self.units[place]
         if any(p.grad is None for p in unit):
             return

@@ -1,6 +1,8 @@
-"""The build backend that pip and uv call: setuptools, with data files (ipython_config.py) in editable installations, too.
+"""The build backend that pip and uv call: setuptools, whose editable installations have data files
+(ipython_config.py), too.
 
-setuptools 80 means to install them, but asks its Distribution for `has_data`, and the method is called `has_data_files`.
+setuptools 80 means to install them, but it asks its Distribution for `has_data`, and the method is
+called `has_data_files`.
 """
 
 from setuptools import Distribution

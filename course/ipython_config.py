@@ -1,7 +1,9 @@
-"""What every kernel of the environment does at its start, whoever starts it: JupyterLab, `make lab`, nbclient, an editor.
+"""What every kernel of the environment does at its start, be it JupyterLab, nbclient or an editor
+that starts it.
 
-pip installs this file with the course into the environment's etc/ipython. So a notebook that knows nothing of the kit can start
-MPI ranks, and DeepSpeed finds its operators compiled, without the lock that a killed compiler leaves behind.
+pip installs this file with the course into the environment's etc/ipython. So a notebook that knows
+nothing of the kit can start MPI ranks, and DeepSpeed finds its operators compiled, without the lock
+that a killed compiler leaves behind.
 """
 
 import os
@@ -11,10 +13,12 @@ from pi2zero.deepspeed_support import operators
 
 operators.use_folder()
 operators.drop_stale_locks()
-# No kernel needs these, and what it starts may tell them: horovodrun writes its environment on a command line, for all to read.
+# No kernel needs these, and a program that it starts may show them: horovodrun writes its
+# environment on a command line, which everyone can read.
 for name in ("JUPYTERHUB_API_TOKEN", "JPY_API_TOKEN", "JUPYTER_TOKEN"):
     os.environ.pop(name, None)
-# A notebook's metadata names the language as its kernel tells it. With Python's version in it, JupyterLab marked each notebook as
-# changed when it was only opened, and git did when it was saved. tools/notebooks.py stores the same.
+# A notebook's metadata names the language as its kernel tells it. With Python's version in it,
+# JupyterLab marked each notebook as changed when it was only opened, and git did when it was saved.
+# tools/notebooks.py stores the same.
 if "ipykernel.ipkernel" in sys.modules:
     sys.modules["ipykernel.ipkernel"].IPythonKernel.language_info["version"] = "3"

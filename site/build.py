@@ -3,7 +3,8 @@
 Opens with any browser: site/build/html/index.html
 
     python site/build.py                          everything, into site/build/
-    python site/build.py --deck 5_clusters        with this deck only (several times: these decks; --deck none: no slides)
+    python site/build.py --deck 5_clusters        with this deck only; several times: these decks;
+                                                  --deck none: no slides
 
 Sphinx and its kin live in .venv-site, on top of the kit's own environment, with the pins of
 site/requirements.lock. Notebooks are shown with their stored outputs; nothing is executed but the

@@ -27,7 +27,7 @@ def draw(app, doctree):
 
 
 def figure(source, alt):
-    """The picture with a description, as wide as it is drawn or narrower; of any number on a page."""
+    """The picture with a description, as wide as it is drawn or narrower."""
     svg = mermaidx.render(source, theme="neutral").svg()
     svg = re.sub(
         r"^.*?<svg", f'<svg role="img" aria-label="{escape(alt)}"', svg, count=1, flags=re.DOTALL

@@ -49,12 +49,14 @@ def svg(lines):
         broken.append((text, colour))
     width, height = round(max(len(text) for text, _ in broken) * WIDE + 32), LINE * len(broken) + 28
     rows = "".join(
-        f'<text x="16" y="{24 + LINE * row}" fill="{colour}" xml:space="preserve">{escape(text)}</text>\n'
+        f'<text x="16" y="{24 + LINE * row}" fill="{colour}" xml:space="preserve">'
+        f"{escape(text)}</text>\n"
         for row, (text, colour) in enumerate(broken)
         if text
     )
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'width="{width}" height="{height}" '
         f'font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="13">\n'
         f'<rect width="100%" height="100%" rx="6" fill="{PAPER}" stroke="#c4ccd9"/>\n{rows}</svg>\n'
     )
@@ -63,7 +65,10 @@ def svg(lines):
 def badge(left, right):
     a, b = (round(6.6 * len(words) + 14) for words in (left, right))
     letters = 'font-family="DejaVu Sans, Verdana, sans-serif" font-size="11"'
-    shape = f'<rect width="{a + b}" height="20" rx="3" fill="{BLUE}"/><rect width="{a}" height="20" rx="3" fill="#444"/>'
+    shape = (
+        f'<rect width="{a + b}" height="20" rx="3" fill="{BLUE}"/>'
+        f'<rect width="{a}" height="20" rx="3" fill="#444"/>'
+    )
     words = f'<text x="{a / 2}" y="14">{left}</text><text x="{a + b / 2}" y="14">{right}</text>'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{a + b}" height="20" {letters}>'
     return f'{head}{shape}<g fill="#fff" text-anchor="middle">{words}</g></svg>\n'

@@ -36,18 +36,21 @@ def page(number):
 
 def _question(place, question):
     path = path_of(question["about"])
-    mixed = sorted(
-        question["answers"], key=lambda answer: crc32(answer[1].encode())
-    )  # so that the right one stands anywhere
+    # A fixed order in which the right answer can be anywhere
+    mixed = sorted(question["answers"], key=lambda answer: crc32(answer[1].encode()))
     answers = "".join(_answer(place, *answer) for answer in mixed)
-    there = f'<p class="about">From <a href="../{path.replace(".ipynb", ".html")}">{_inline(title_of(path))}</a></p>'
-    return f'<section class="question"><h2>{place} · {_inline(question["ask"])}</h2>{answers}{there}</section>'
+    page = path.replace(".ipynb", ".html")
+    return (
+        f'<section class="question"><h2>{place} · {_inline(question["ask"])}</h2>{answers}'
+        f'<p class="about">From <a href="../{page}">{_inline(title_of(path))}</a></p></section>'
+    )
 
 
 def _answer(place, mark, answer, why):
     kind = "right" if mark == "+" else "wrong"
     return (
-        f'<details class="answer {kind}" name="question-{place}"><summary>{_inline(answer)}</summary>'
+        f'<details class="answer {kind}" name="question-{place}">'
+        f"<summary>{_inline(answer)}</summary>"
         f"<p><strong>{SAYS[mark]}</strong> {_inline(why)}</p></details>"
     )
 

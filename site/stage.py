@@ -108,7 +108,6 @@ def with_targets(page, text, pages, wanted):
 
 
 # --- notebooks
-# -----------------------------------------------------------------------------------------------------------------
 
 
 def staged(path):
@@ -150,9 +149,8 @@ def _stage_cell(cell, alt):
             cell["outputs"].insert(cell["outputs"].index(output), said)
             if "image/png" not in data:
                 cell["outputs"].remove(output)
-        elif (
-            "text/html" in data and "text/latex" in data
-        ):  # IPython's Code: its colours are for white paper only
+        # IPython's Code: its colours are for white paper only
+        elif "text/html" in data and "text/latex" in data:
             data["text/markdown"] = f"```python\n{''.join(data['text/plain'])}\n```"
             del data["text/html"], data["text/latex"]
 
@@ -167,7 +165,6 @@ def _documented(called):
 
 
 # --- the site's own pages
-# ------------------------------------------------------------------------------------------------------
 
 
 def part_page(number, part):
@@ -178,7 +175,8 @@ def part_page(number, part):
     if deck := part.get("deck"):
         lines += [f"{time}; with an instructor {minutes_of_deck(deck)} min of slides besides.", ""]
         lines += [
-            f'<p><a href="../slides/{deck}.html">Page through the slides</a>; S opens the notes, O shows all.</p>',
+            f'<p><a href="../slides/{deck}.html">Page through the slides</a>; '
+            "S opens the notes, O shows all.</p>",
             "",
         ]
     else:

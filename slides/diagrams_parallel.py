@@ -61,7 +61,7 @@ def layers():
 
 
 def input_and_weights():
-    """The two halves of a backward: one that the rank before waits for, one that nobody waits for."""
+    """The two halves of a backward: the previous rank waits for one, no rank for the other."""
     figure, axes = canvas(1150, 300)
     box(axes, 20, 100, 250, 110, "gradient of\nthe output", PALE)
     box(axes, 440, 180, 300, 100, "I: gradient of\nthe input", ACCENT, "white")

@@ -63,7 +63,7 @@ def splits():
 
 
 def three_steps():
-    """Distribute the data, compute gradients, all-reduce them; then every rank takes the same step."""
+    """Distribute the data, compute gradients, all-reduce them; every rank takes the same step."""
     figure, axes = canvas(1150, 380)
     for x, text in (
         (190, "1  distribute"),

@@ -157,7 +157,7 @@ def picked(text, parts, where, width=86):
 
 
 def broken(line, width):
-    """The line in pieces of at most `width` characters, broken after commas and indented once more."""
+    """The line in pieces of at most `width` characters, split after commas and indented further."""
     indent, pieces = " " * (len(line) - len(line.lstrip()) + 4), []
     while len(line) > width and ", " in line[:width]:
         cut = line.rindex(", ", 0, width) + 1

@@ -94,8 +94,12 @@ def math(tex, display):
     width, height = (
         float(x) for x in re.search(rb'width="([\d.]+)pt" height="([\d.]+)pt"', svg).groups()
     )
-    style = f"width:{width / size:.3f}em;height:{height / size:.3f}em;vertical-align:{-depth / size:.3f}em"
-    picture = f'<img class="math" style="{style}" alt="{html.escape(tex)}" src="{data_uri(svg, "image/svg+xml")}">'
+    style = (
+        f"width:{width / size:.3f}em;height:{height / size:.3f}em;"
+        f"vertical-align:{-depth / size:.3f}em"
+    )
+    source = data_uri(svg, "image/svg+xml")
+    picture = f'<img class="math" style="{style}" alt="{html.escape(tex)}" src="{source}">'
     return f'<p class="display">{picture}</p>' if display else picture
 
 
@@ -214,7 +218,10 @@ def fence(token):
         if caption
         else ""
     )
-    return f'<figure class="code {html.escape(language)}"><pre><code>{markup}</code></pre>{caption}</figure>\n'
+    return (
+        f'<figure class="code {html.escape(language)}"><pre><code>{markup}</code></pre>'
+        f"{caption}</figure>\n"
+    )
 
 
 def revealed(markup, code, parts):

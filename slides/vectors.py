@@ -67,7 +67,10 @@ def rule(weight: str, style: str, letters: str) -> str:
     buffer = io.BytesIO()
     subset.save_font(font, buffer, options)
     data = base64.b64encode(buffer.getvalue()).decode()
-    return f'@font-face{{font-family:"{FAMILY}";font-weight:{weight};font-style:{style};src:url(data:font/woff;base64,{data})}}'
+    return (
+        f'@font-face{{font-family:"{FAMILY}";font-weight:{weight};font-style:{style};'
+        f"src:url(data:font/woff;base64,{data})}}"
+    )
 
 
 def text_sizes(svg: str) -> dict[str, float]:

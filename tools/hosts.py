@@ -1,8 +1,8 @@
 #!/usr/bin/env python
 """Two hosts and a Slurm on this machine, for as long as a command runs. Root, Linux.
 
-  python tools/hosts.py -- python -m pytest tests/several_hosts   tests of everything beyond one host
-  python tools/hosts.py                     a shell on "login", from which node1 and node2 are reached
+  python tools/hosts.py -- python -m pytest tests/several_hosts   tests on more than one host
+  python tools/hosts.py                     a shell on "login", which reaches node1 and node2
   python tools/hosts.py -- power node2 off  inside: cut a host's power; on: boot it; freeze; thaw
 
 Each host is a set of Linux namespaces: its own network, host name, processes, /tmp and /dev/shm;

@@ -1,8 +1,9 @@
-"""`make lock`: write requirements.lock, the workshop's one set of versions with hashes; and those of hub/ and site/.
+"""`make lock`: write requirements.lock, the workshop's one set of versions with hashes, and the
+locks of hub/ and site/.
 
-The ranges are in pyproject.toml and course/pyproject.toml. The versions of the lock that is there stay where the ranges allow
-them; `python tools/lock.py --upgrade` takes the newest. torch has no hashes and stands in a comment, because the set-up chooses
-its build.
+The ranges are in pyproject.toml and course/pyproject.toml. The versions of the lock that is there
+stay where the ranges allow them; `python tools/lock.py --upgrade` takes the newest. torch has no
+hashes and stands in a comment, because the set-up chooses its build.
 """
 
 import os
@@ -19,7 +20,10 @@ OF_TORCH = re.compile(r"torch|triton|nvidia-.*|cuda-.*")  # what its build for G
 
 
 def compiled(*words: str, old: str = "") -> dict[str, str]:
-    """uv's answer to `uv pip compile WORDS`: {package: its entry}. old: entries whose versions are preferred."""
+    """uv's answer to `uv pip compile WORDS`: {package: its entry}.
+
+    old: entries whose versions are preferred.
+    """
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "lock"
         output.write_text(old)

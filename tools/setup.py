@@ -140,7 +140,7 @@ def keep_site():
 
 
 def install_torch(pin):
-    """torch for the GPU's driver, or for CPUs; from where pip would take it if that index is away."""
+    """torch for the GPU's driver or for CPUs; from the index of pip if torch's is away."""
     asked = os.environ.get("UV_TORCH_BACKEND")
     if not uv_install([pin, "--torch-backend", asked or "auto"], must=bool(asked)):
         print("      torch's own index cannot be reached: trying the one that pip uses", flush=True)

@@ -50,6 +50,8 @@ def facts():
     """The numbers in the deck's text, computed here."""
     epoch = IMAGES / V100[1]
     pair = V100[2] / V100[1]
+    records = costs.IMAGENET_RECORDS
+    efficiencies = map(costs.published_efficiency, points())
     return {
         "parameters": f"{64 * 128 + 128 + 128 * 10 + 10:,}",
         "steps": 1437 // 64,
@@ -58,12 +60,12 @@ def facts():
         "days": f"{EPOCHS * epoch / 86400:.1f}",
         "pair": f"{pair:.2f}",
         "pair_percent": f"{100 * pair / 2:.0f}",
-        "records_gain": f"{costs.IMAGENET_RECORDS[0].minutes / costs.IMAGENET_RECORDS[-1].minutes:,.0f}",
+        "records_gain": f"{records[0].minutes / records[-1].minutes:,.0f}",
         "alcf_rows": "\n".join(
             f"| {p} | {rate:g} | {off:.0f} | {rate / p:.0f} | {100 * rate / p / ALCF[1][0]:.0f} % |"
             for p, (rate, off) in ALCF.items()
         ),
-        "published_least": f"{min(100 * share for point in points() if (share := costs.published_efficiency(point))):.0f}",
+        "published_least": f"{100 * min(filter(None, efficiencies)):.0f}",
         "vgg_gpus": f"{0.68 * 512:.0f}",
         "vgg_lost": f"{0.32 * 512:.0f}",
     }
@@ -79,7 +81,6 @@ def colored(axes, *colors):
 
 
 # --- deep learning: the cells of notebook 04 that need no ranks, run here
-# ------------------------------------------------
 
 
 def digits():
@@ -136,7 +137,6 @@ def way():
 
 
 # --- why many devices
-# ------------------------------------------------------------------------------------------------
 
 
 def days():
@@ -153,7 +153,6 @@ def days():
 
 
 # --- collectives
-# -----------------------------------------------------------------------------------------------------
 
 
 def message():
@@ -231,7 +230,6 @@ def winner():
 
 
 # --- libraries
-# -------------------------------------------------------------------------------------------------------
 
 
 def fusion():
@@ -305,7 +303,6 @@ def sampler():
 
 
 # --- scaling and large batches
-# ---------------------------------------------------------------------------------------
 
 
 def model_curve(ranks, batch, beta=BETA, hidden=0.0):
@@ -353,7 +350,7 @@ def published():
 
 
 def warmup():
-    """The learning rate of Goyal and others, for batches of 256 and 8,192, in the first ten epochs."""
+    """Goyal et al.'s learning rate for batches of 256 and 8,192, in the first ten epochs."""
     epochs = np.array([0, 5, 10])
     axes = plt.subplots(figsize=(6.2, 4.8))[1]
     axes.plot(epochs, [0.1, 3.2, 3.2], color=WARM, linewidth=4)

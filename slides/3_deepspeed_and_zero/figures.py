@@ -62,6 +62,7 @@ def facts():
     one_way = 2 * OFFLOADED / PCIE
     t5 = [costs.zero_total(MODELS["T5-small"], 2, stage) for stage in range(4)]
     bits = -(-DIGITS // 8) + 4
+    saved = costs.zero_total(MEASURED, 4, 0) - costs.zero_total(MEASURED, 4, 1)
     return {
         "all_copies": f"{RANKS * total[0] / 1e12:.1f}",
         "gpt3_gpus": f"{np.ceil(16 * MODELS['GPT-3'] / DEVICE):.0f}",
@@ -78,7 +79,7 @@ def facts():
             sizing_row(name) for name in ("GPT-2", "7.5 billion", "13 billion", "Llama 2 70B")
         ),
         "bucket_gb": f"{2 * 500e6 / 1e9:.0f}",
-        "bucket_saved": f"{(costs.zero_total(MEASURED, 4, 0) - costs.zero_total(MEASURED, 4, 1)) / 1e6:.0f}",
+        "bucket_saved": f"{saved / 1e6:.0f}",
         "offload_gpu": gb(costs.zero_total(OFFLOADED, 1, 2, offload=True)),
         "offload_room": gb(V100 - costs.zero_total(OFFLOADED, 1, 2, offload=True)),
         "offload_host": gb(14 * OFFLOADED),
@@ -117,7 +118,6 @@ def way():
 
 
 # --- memory
-# ----------------------------------------------------------------------------------------------------------
 
 
 def models():
@@ -226,7 +226,6 @@ def stage3_step():
 
 
 # --- offload and fewer bytes
-# -----------------------------------------------------------------------------------------
 
 
 def offloaded():

@@ -26,7 +26,7 @@ BUILD = {
 
 
 def main() -> int:
-    """Do what the command line asks for; return the exit status. A wrong command line exits with 2."""
+    """Do what the command line asks for; return the exit status, 2 for a wrong command line."""
     parser = argparse.ArgumentParser(
         prog="python -m pi2zero", description="From π to ZeRO: look after the machine."
     )

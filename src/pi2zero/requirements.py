@@ -21,19 +21,26 @@ class UnsupportedSystemError(RuntimeError):
 
 
 def require_package(package: str, extra: str, distribution: str = "pi2zero") -> None:
-    """Raises MissingPackageError if the package is not installed. extra: of the distribution, which brings it."""
+    """Raises MissingPackageError if the package is not installed.
+
+    extra: the distribution's extra that brings the package.
+    """
     if find_spec(package) is None:
         raise MissingPackageError(
-            f"This needs {package}, which is not installed. Install it with: pip install '{distribution}[{extra}]'",
+            f"This needs {package}, which is not installed. "
+            f"Install it with: pip install '{distribution}[{extra}]'",
             name=package,
         )
 
 
 def require_linux() -> None:
-    """Raises UnsupportedSystemError anywhere else: ranks are watched by what only Linux has (clocks of threads, /proc)."""
+    """Raises UnsupportedSystemError anywhere else: ranks are watched by what only Linux has (clocks
+    of threads, /proc).
+    """
     if sys.platform != "linux":
+        system = SYSTEMS.get(sys.platform, sys.platform)
         raise UnsupportedSystemError(
-            f"pi2zero starts ranks on Linux only, and this is {SYSTEMS.get(sys.platform, sys.platform)}. "
+            f"pi2zero starts ranks on Linux only, and this is {system}. "
             'Use a container, WSL 2 or a hub: docs/start.md, "On a Mac, or on Windows". '
             "pi2zero.costs and pi2zero.plots work here."
         )

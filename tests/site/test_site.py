@@ -179,7 +179,6 @@ def test_the_slides_lead_to_the_pages(site):
 
 
 # --- in the browser
-# ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -327,7 +326,6 @@ def test_slides_and_the_room_s_page_have_contrast(site, browser, tmp_path):
 
 
 # --- addresses outside
-# ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

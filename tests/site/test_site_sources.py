@@ -60,7 +60,6 @@ def test_every_picture_has_an_alternative_text(path):
 
 
 # --- quizzes
-# -------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", range(1, len(PARTS) + 1))
@@ -77,7 +76,6 @@ def test_a_quiz_has_eight_questions_and_every_answer_says_why(number):
 
 
 # --- lists
-# ---------------------------------------------------------------------------------------------------------------------
 
 
 def test_the_bibliography_has_what_the_pages_cite():
@@ -154,7 +152,6 @@ def test_every_call_of_a_library_has_its_documentation(path):
 
 
 # --- staging
-# -------------------------------------------------------------------------------------------------------------------
 
 
 def test_an_output_that_is_hidden_in_jupyterlab_is_folded_on_the_site():

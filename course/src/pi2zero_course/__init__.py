@@ -1,4 +1,4 @@
-"""What the workshop's notebooks and labs share beside the package pi2zero: checks, stories to summarize, the dashboard."""
+"""What the workshop's notebooks and labs share: checks, stories to summarize, the dashboard."""
 
 from pi2zero_course.dashboard.notes import join_room, leave_room
 

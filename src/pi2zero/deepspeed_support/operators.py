@@ -1,11 +1,11 @@
 """What torch compiles when it is first loaded, without the wait that a killed compiler leaves.
 
 On CPUs DeepSpeed's operators are there already (`pi2zero.native_build`); with a GPU, offload
-compiles its Adam in the first cell that uses it. torch.utils.cpp_extension marks a build with a file `lock`. A
-process that is killed meanwhile leaves it, and then everybody who loads that operator waits
-forever. A living compiler keeps the file open, so a lock that no process has open is stale. This
-host sees its own processes alone: each host has a folder of its own, also because operators are
-compiled for its processor.
+compiles its Adam in the first cell that uses it. torch.utils.cpp_extension marks a build with a
+file `lock`. A process that is killed meanwhile leaves it, and then everybody who loads that
+operator waits forever. A living compiler keeps the file open, so a lock that no process has open is
+stale. This host sees its own processes alone: each host has a folder of its own, also because
+operators are compiled for its processor.
 """
 
 import contextlib

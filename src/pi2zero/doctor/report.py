@@ -33,7 +33,8 @@ token, a key or a password. Your home folder is written as ~.
 """
 _NAMED_SECRET = re.compile(
     r"""(?ix) (\b[\w.-]*(?:token|secret|passw(?:or)?d|passphrase|key|credential|authorization
-    |cookie)s?["']?\s*[=:]\s*) (?:(?:bearer|basic|token)\s+)? (?:(["'])[^"'\n]*["']|[^\s,;&}\])]+)"""
+    |cookie)s?["']?\s*[=:]\s*) (?:(?:bearer|basic|token)\s+)?
+    (?:(["'])[^"'\n]*["']|[^\s,;&}\])]+)"""
 )
 _SECRETS = (
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",

@@ -139,7 +139,7 @@ class HostGroup:
         end_on(self.local)
 
     def collect_logs(self) -> None:
-        """Append the logs of the other hosts to the cluster's log here, unless it is the same file."""
+        """Append the other hosts' logs to the cluster's log here, unless it is the same file."""
         path = Path(self.folder) / log.NAME
         for host in self.remote:
             if host.why_lost:

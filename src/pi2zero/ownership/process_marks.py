@@ -88,7 +88,7 @@ def marked_processes(prefix: str | None = None) -> list[psutil.Process]:
 
 
 def leftovers() -> list[psutil.Process]:
-    """Processes of this scope whose kernel is gone. There should be none: the watchdog ends them."""
+    """Processes of this scope whose kernel is gone: none, if the watchdog has ended them."""
     processes = []
     for process in marked_processes():
         with contextlib.suppress(psutil.Error):

@@ -180,9 +180,8 @@ def balance(function):
         return wrong
 
     mistakes = {
-        "The factor E, the number of experts, is missing, or a sum became a mean: 1 is even.": other(
-            lambda f, p, n: ((f * p).sum(), f)
-        ),
+        "The factor E, the number of experts, is missing, or a sum became a mean: "
+        "1 is even.": other(lambda f, p, n: ((f * p).sum(), f)),
         "f is what the router does: the share of tokens whose largest probability is e.": other(
             lambda f, p, n: (n * (p * p).sum(), f)
         ),

@@ -46,7 +46,8 @@ rouge1 = Blank(
     mistakes={
         "That is the recall: the share of the reference's words that the text has.": _share(0),
         "That is the precision: the share of the text's words that the reference has.": _share(1),
-        "A word that comes twice in both counts twice: & of Counters keeps the smaller count.": _of_sets,
+        "A word that comes twice in both counts twice: & of Counters keeps the smaller "
+        "count.": _of_sets,
         "The harmonic mean is due.": (
             lambda reference, text: (_share(0)(reference, text) + _share(1)(reference, text)) / 2
         ),

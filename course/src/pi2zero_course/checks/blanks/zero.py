@@ -57,9 +57,8 @@ def _not_squared(w, gradient, m, v, t, *others):
 
 
 _ADAM_MISTAKES = {
-    "Nothing has changed: m[:] = ..., v[:] = ..., w -= ... work in place, m = ... does not.": _after(
-        lambda *given: None
-    ),
+    "Nothing has changed: m[:] = ..., v[:] = ..., w -= ... work in place, "
+    "m = ... does not.": _after(lambda *given: None),
     "w is right, but m and v are as before: m[:] = ... works in place, m = ... does not.": _after(
         lambda w, gradient, m, v, *others: _adam(w, gradient, m.copy(), v.copy(), *others)
     ),

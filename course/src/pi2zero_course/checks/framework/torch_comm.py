@@ -18,7 +18,8 @@ from pi2zero_course.checks.framework.answers import CheckFailed, speaking_of
 from pi2zero_course.checks.framework.watched_comm import WatchedComm
 
 COLLECTIVES = """all_reduce reduce broadcast all_gather all_gather_into_tensor reduce_scatter
-reduce_scatter_tensor gather scatter barrier all_to_all all_to_all_single all_gather_object broadcast_object_list""".split()  # noqa: SIM905 - easier to read
+reduce_scatter_tensor gather scatter barrier all_to_all all_to_all_single all_gather_object
+broadcast_object_list""".split()  # noqa: SIM905 - easier to read
 ROOT_AT = {
     "broadcast": 1,
     "reduce": 1,

@@ -18,9 +18,9 @@ MANY = 2000  # collective calls after which an answer counts as endless
 # ruff: noqa: SIM905 - words are easier to read than lists of quoted words
 # Where `root` stands among the arguments; None for calls without a root.
 _COLLECTIVES = dict.fromkeys(
-    """barrier Barrier allreduce Allreduce allgather Allgather Allgatherv alltoall Alltoall scan Scan
-    exscan Exscan Reduce_scatter Reduce_scatter_block Ibarrier Iallreduce Iallgather Iallgatherv
-    Ialltoall""".split()
+    """barrier Barrier allreduce Allreduce allgather Allgather Allgatherv alltoall Alltoall scan
+    Scan exscan Exscan Reduce_scatter Reduce_scatter_block Ibarrier Iallreduce Iallgather
+    Iallgatherv Ialltoall""".split()
 )
 _COLLECTIVES |= dict.fromkeys(["bcast", "Bcast", "gather", "scatter", "Ibcast"], 1)
 _COLLECTIVES |= dict.fromkeys(
@@ -57,8 +57,8 @@ class WatchedComm(Messages):
     def run_together(self, function, args) -> list:
         """Call function(self, *args) on every rank. Returns all ranks' results, on all ranks.
 
-        Raises, on all ranks alike, TaskNotDone, or CheckFailed if a rank raised or the ranks would
-        have waited forever.
+        Raises, on all ranks alike, TaskNotDone, or CheckFailed if a rank raised or the ranks
+        would have waited forever.
         """
         result = None
         try:

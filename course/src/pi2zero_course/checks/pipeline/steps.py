@@ -295,8 +295,8 @@ def judge_targets(rows, micro, idle_limit, held_limit):
         )
         table = "\n".join(f"rank {rank}: {_as_words(row)}" for rank, row in enumerate(rows))
         raise CheckFailed(
-            f"in this order the ranks are idle for {idle:.1%} of the time; {limit:.1%} is the target."
-            f"\n{table}\n{why}".rstrip()
+            f"in this order the ranks are idle for {idle:.1%} of the time; {limit:.1%} is the "
+            f"target.\n{table}\n{why}".rstrip()
         )
 
 
