@@ -18,7 +18,7 @@ from blank_mistakes import RIGHT, WRONG
 from notebook_blanks import BLANKS, BOOKS, PARTS, ROOT, TAUGHT, code, tags
 
 from pi2zero_course.checks import blanks
-from pi2zero_course.checks.framework.answers import CheckFailed
+from pi2zero_course.checks.framework.answers import CheckError
 from pi2zero_course.checks.framework.task import is_left, result_of
 
 sys.path.insert(0, str(ROOT / "tools"))
@@ -113,7 +113,7 @@ def test_another_right_answer_is_right(blank, piece, other, capsys):
 
 @pytest.mark.parametrize(("blank", "piece", "other", "words"), answers(IN_KERNEL, WRONG))
 def test_a_wrong_answer_is_told_its_mistake(blank, piece, other, words):
-    with pytest.raises(CheckFailed) as refused:
+    with pytest.raises(CheckError) as refused:
         check(blank, replaced(blank, piece, other))
     assert str(refused.value).startswith(f"{blank.name} is not right yet.\n")
     assert words in str(refused.value)
@@ -128,7 +128,7 @@ def test_each_mistake_is_named_in_its_own_words(blank):
     before."""
     task = check_of(blank)
     for sentence, wrong in task.mistakes.items():
-        with pytest.raises(CheckFailed, match=re.escape(sentence)):
+        with pytest.raises(CheckError, match=re.escape(sentence)):
             task.verify(lambda *case, wrong=wrong: result_of(wrong, task.reference, case))
 
 

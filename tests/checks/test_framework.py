@@ -19,8 +19,8 @@ from pi2zero import RankError
 from pi2zero_course.checks.framework import clock as clocks
 from pi2zero_course.checks.framework.agree import divergence_error
 from pi2zero_course.checks.framework.answers import (
-    CheckFailed,
-    TaskNotDone,
+    CheckError,
+    TaskNotDoneError,
     call_answer,
     global_names,
     instructions,
@@ -79,7 +79,7 @@ def with_two_bare_excepts():
 )
 def test_an_answer_that_never_ends_is_ended(short, function):
     with pytest.raises(
-        CheckFailed,
+        CheckError,
         match=f"{function.__name__} had not returned after 0.3 s of the processor's time",
     ):
         call_answer(function)
@@ -87,7 +87,7 @@ def test_an_answer_that_never_ends_is_ended(short, function):
 
 def test_an_answer_that_sleeps_is_ended_and_told_so(short):
     with pytest.raises(
-        CheckFailed, match=r"had not returned after 1 s, of which it computed 0 s. Does it sleep"
+        CheckError, match=r"had not returned after 1 s, of which it computed 0 s. Does it sleep"
     ):
         call_answer(lambda: time.sleep(60))
 
@@ -138,7 +138,7 @@ def test_a_pause_is_not_counted_and_a_refill_begins_anew(short):
 
 def test_the_clock_leaves_nothing_behind(short):
     for function in (with_a_bare_except, compute):
-        with pytest.raises(CheckFailed):
+        with pytest.raises(CheckError):
             call_answer(function)
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
     compute(0.4)  # nothing rings any more
@@ -149,7 +149,7 @@ def test_the_line_is_the_learners_not_the_kits():
         return x["a"]
 
     words = r"(?s)learners raised KeyError: 'a'.*in the line: return x\[\"a\"\]$"
-    with pytest.raises(CheckFailed, match=words):
+    with pytest.raises(CheckError, match=words):
         call_answer(speaking_of(learners, lambda x: learners(x)), {})
 
 
@@ -175,7 +175,9 @@ def calls_it():
     ],
 )
 def test_the_function_that_is_not_written_is_named(function, name, task):
-    with pytest.raises(TaskNotDone, match=f"^{name} is not written yet: replace its") as missing:
+    with pytest.raises(
+        TaskNotDoneError, match=f"^{name} is not written yet: replace its"
+    ) as missing:
         call_answer(function)
     assert missing.value.task == task
     sent = pickle.loads(pickle.dumps(missing.value))  # as between ranks
@@ -186,7 +188,7 @@ def test_what_a_library_has_not_implemented_is_the_answers_mistake():
     def function():
         raise NotImplementedError("\"nll_loss\" not implemented for 'Long'")
 
-    with pytest.raises(CheckFailed, match="function raised NotImplementedError"):
+    with pytest.raises(CheckError, match="function raised NotImplementedError"):
         call_answer(function)
 
 
@@ -268,7 +270,7 @@ DOUBLE = Blank(
     ],
 )
 def test_a_task_names_the_mistake(answer, says):
-    with pytest.raises(CheckFailed) as wrong:
+    with pytest.raises(CheckError) as wrong:
         DOUBLE(answer)
     assert str(wrong.value).startswith("double is not right yet.\n") and says in str(wrong.value)
 
@@ -277,7 +279,7 @@ def test_a_task_accepts_any_callable(capsys):
     """Also one without a name and code of its own."""
     DOUBLE(functools.partial(lambda two, x, y=0: two * x + y, 2))
     assert capsys.readouterr().out == "double is right. It doubles.\n"
-    with pytest.raises(CheckFailed, match="without brackets"):
+    with pytest.raises(CheckError, match="without brackets"):
         DOUBLE(6)
 
 
@@ -486,7 +488,7 @@ from pi2zero_course.checks.framework import agree, answers
 agree.PATIENCE = 0.5
 def part():
     if MPI.COMM_WORLD.rank == 2:
-        raise answers.CheckFailed("a mistake")
+        raise answers.CheckError("a mistake")
     time.sleep(2)
 agree.agree(part)
 """

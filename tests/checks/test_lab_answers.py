@@ -200,10 +200,10 @@ def test_few_steps_on_a_busy_machine_are_not_the_answer_s_fault(began, seconds, 
 
     import torch
 
-    from pi2zero_course.checks.framework.answers import CheckFailed
+    from pi2zero_course.checks.framework.answers import CheckError
     from pi2zero_course.checks.summarization import training
 
     net = torch.nn.Linear(1, 1)
     seen = SimpleNamespace(held_out=0, began=began, steps=len(began))
-    with pytest.raises(CheckFailed, match=says):
+    with pytest.raises(CheckError, match=says):
         training._judge_training(net, training._flat(net), seen, seconds, SimpleNamespace(rank=0))

@@ -245,7 +245,7 @@ def test_after_a_restart_the_wait_counts_and_replay_knows_what_to_do(shared):
         "%%px\nfrom pi2zero_course.checks.framework.answers import call_answer\ndef mine(): return x\ncall_answer(mine)"
     )
     assert (
-        "CheckFailed" in checked.error and "x is missing because the ranks are new" in checked.text
+        "CheckError" in checked.error and "x is missing because the ranks are new" in checked.text
     )
     told = shared.run("cluster.replay(stop=3)").text.splitlines()
     assert told[1:3] == ["2: def f(): return 2", "3: x = f()"], "the first f was replaced"

@@ -20,7 +20,7 @@ from mpi4py import MPI
 
 from pi2zero import costs
 from pi2zero.mpi import name_ranks
-from pi2zero_course.checks.framework.answers import CheckFailed, call_answer
+from pi2zero_course.checks.framework.answers import CheckError, call_answer
 from pi2zero_course.checks.framework.message_comm import MessageComm
 from pi2zero_course.checks.framework.on_ranks import OnRanks
 from pi2zero_course.checks.framework.task import LabTask, lab_task
@@ -65,7 +65,7 @@ def _contents(values, start) -> str:
 
 def _require_traffic(case, reports, length, why):
     if length >= len(reports) > 1 and not any(report["messages"] for report in reports):
-        raise CheckFailed(f"{case}, nothing was sent{why}")
+        raise CheckError(f"{case}, nothing was sent{why}")
 
 
 def _judge_traffic(case, reports, length, itemsize, phases, rows=None):
@@ -79,19 +79,19 @@ def _judge_traffic(case, reports, length, itemsize, phases, rows=None):
     most = steps * max(-(-length // size), by_rows) * itemsize
     for rank, report in enumerate(reports):
         if len(report["targets"]) > 1:
-            raise CheckFailed(
+            raise CheckError(
                 f"{case}, rank {rank} sent to {name_ranks(report['targets'])}; in a ring a rank "
                 "sends to one neighbour only."
             )
         if report["sent"] > most:
-            raise CheckFailed(
+            raise CheckError(
                 f"{case}, rank {rank} sent {report['sent']:,} bytes; the target is {steps}/{size} "
                 f"of the array: {most:,} "
                 f"bytes, {plural(steps, 'chunk')}.\n"
                 "Do you send the whole array where one chunk is due, or go on for too many steps?"
             )
         if report["messages"] > steps:
-            raise CheckFailed(
+            raise CheckError(
                 f"{case}, rank {rank} sent {report['messages']:,} messages; {steps} are enough: "
                 "one chunk a step."
             )
@@ -115,7 +115,7 @@ def _judge_chunk(case, rank, chunk, x, total, chunks):
     where = f"\nChunk {right[0]} is summed up there: at which chunk do you begin?" if right else ""
     if len(chunks) > 1 and np.array_equal(x, part_of(rank, len(x))):
         where = "\nx is as it was before: add to it in place, chunk += received."
-    raise CheckFailed(
+    raise CheckError(
         f"{case}, chunk {chunk} of rank {rank} holds {_contents(values, start)}; it has to be the "
         "sum over all "
         f"{len(chunks)} ranks.{where}"
@@ -160,7 +160,7 @@ def _judge_all_gather(reports, length):
                 what = "holds what was there before; nothing good arrived in it."
             elif np.array_equal(values, due - 1):
                 what = "is added to what was there. Copy here; do not add."
-            raise CheckFailed(f"{case}, rank {rank}: {own}chunk {chunk} {what}")
+            raise CheckError(f"{case}, rank {rank}: {own}chunk {chunk} {what}")
     _judge_traffic(case, reports, length, 8, phases=1)
 
 
@@ -201,18 +201,18 @@ def _judge_sum(reports, *array):
     _require_traffic(case, reports, total.size, why)
     for rank, report in enumerate(reports):
         if report["result"] is None:
-            raise CheckFailed(f"{case}, rank {rank} returned None. Is the `return` missing?")
+            raise CheckError(f"{case}, rank {rank} returned None. Is the `return` missing?")
         result = np.asarray(report["result"])
         if result.shape != total.shape:
-            raise CheckFailed(f"{case}, rank {rank} returned the shape {result.shape}.")
+            raise CheckError(f"{case}, rank {rank} returned the shape {result.shape}.")
         if not np.array_equal(result, total):
             _explain_sum(f"{case}, ", rank, result.ravel(), parts, total.ravel())
         if result.dtype != total.dtype:
-            raise CheckFailed(
+            raise CheckError(
                 f"{case}, rank {rank} returned {result.dtype}; it has to be {total.dtype}, as x."
             )
         if not np.array_equal(report["args"][0], parts[rank]):
-            raise CheckFailed(
+            raise CheckError(
                 f"{case}, x of rank {rank} was changed; work on a copy: the caller still needs x."
             )
     rows = total.shape[0] if total.ndim > 1 else None
@@ -221,15 +221,15 @@ def _judge_sum(reports, *array):
 
 def _explain_sum(case, rank, result, parts, total):
     if np.allclose(result, total / len(parts)):
-        raise CheckFailed(f"{case}rank {rank} returned the mean; the sum is due.")
+        raise CheckError(f"{case}rank {rank} returned the mean; the sum is due.")
     if np.array_equal(result, parts[rank].ravel()):
-        raise CheckFailed(
+        raise CheckError(
             f"{case}rank {rank} returned its own x. Does your ring work on a copy that is then "
             "thrown away?"
         )
     wrong = np.flatnonzero(result != total)
     at = wrong[0]
-    raise CheckFailed(
+    raise CheckError(
         f"{case}{wrong.size} of {total.size} numbers of rank {rank} are wrong: number {at} is "
         f"{as_text(result[at])}, "
         f"not {as_text(total[at])}."
@@ -279,39 +279,39 @@ def _judge_step(reports, nbytes):
     for rank, report in enumerate(reports):
         seconds, messages = as_number(report["result"]), report["messages"]
         if not messages:
-            raise CheckFailed(f"{case}: rank {rank} sent nothing on the comm that it was given.")
+            raise CheckError(f"{case}: rank {rank} sent nothing on the comm that it was given.")
         if report["sent"] != nbytes * messages:
             each = report["sent"] / messages
             numbers = (
                 " np.empty(nbytes) holds numbers of 8 bytes; np.empty(nbytes, np.uint8) bytes."
             )
-            raise CheckFailed(
+            raise CheckError(
                 f"{case}: rank {rank}'s messages have {each:,.0f} bytes "
                 f"each.{numbers * (each == 8 * nbytes)}"
             )
         if len(report["targets"]) > 1:
-            raise CheckFailed(
+            raise CheckError(
                 f"{case}: rank {rank} sent to {name_ranks(report['targets'])}; a ring step goes to "
                 "one neighbour."
             )
         if messages < 5:
-            raise CheckFailed(
+            raise CheckError(
                 f"{case}: rank {rank} measured {messages}; measure 5 or more, a single one may be "
                 "disturbed."
             )
         if seconds is None:
-            raise CheckFailed(
+            raise CheckError(
                 f"{case}: rank {rank} returned {report['result']!r}; it has to be a number of "
                 "seconds."
             )
         # A busy machine is slower than its network.
         if not 0.8 * right <= seconds <= 1.7 * max(right, report["fastest"]):
-            raise CheckFailed(
+            raise CheckError(
                 f"{case} takes {right:.4f} s here; rank {rank} says "
                 f"{as_text(seconds)}.\n{_explain_step(seconds, right, messages)}"
             )
         if report["barriers"] < 5:
-            raise CheckFailed(
+            raise CheckError(
                 f"{case}: rank {rank} called Barrier {report['barriers']} times before {messages} "
                 "steps. "
                 "Let all ranks begin each step together,\nor you measure how late the others are."
@@ -362,14 +362,14 @@ def ring_seconds(function):
                 f"{n:,.0f} byte{'s' * (n != 1)} on {plural(p, 'rank')}, alpha = {a:g} s and beta "
                 f"= {b:g} s a byte"
             )
-            raise CheckFailed(
+            raise CheckError(
                 f"{case}: you say {as_text(seconds)} s; the ring takes {right:.6g} "
                 f"s.\n{_explain_formula(seconds, n, p, a, b)}"
             )
     ratios = _ratios_to_measured(function)
     if not all(0.5 <= ratio <= 2 for ratio in ratios.values()):
         text = ", ".join(f"{ratio:.2f} for {n:,} bytes" for n, ratio in ratios.items())
-        raise CheckFailed(
+        raise CheckError(
             f"Predicted / measured time is {text}; the target is 0.5 to 2. The formula is right: "
             "is this machine very busy?\n"
             "Run the check again."
@@ -453,19 +453,19 @@ def _judge_shift(reports, length):
         out, into = report["args"]
         left = (rank - 1) % len(reports)
         if np.any(out != 1.0 + rank):
-            raise CheckFailed(f"rank {rank}'s `out` was changed; only `into` may be.")
+            raise CheckError(f"rank {rank}'s `out` was changed; only `into` may be.")
         if np.all(into == -1):
-            raise CheckFailed(
+            raise CheckError(
                 f"nothing arrived in rank {rank}'s `into`; it has to be what rank {left} had in "
                 "`out`."
             )
         if np.any(into != 1.0 + left):
-            raise CheckFailed(
+            raise CheckError(
                 f"rank {rank} got rank {int(into[0]) - 1}'s numbers; its left neighbour is rank "
                 f"{left}."
             )
         if report["messages"] > 1:
-            raise CheckFailed(f"rank {rank} sent {report['messages']} messages; one is enough.")
+            raise CheckError(f"rank {rank} sent {report['messages']} messages; one is enough.")
 
 
 # shift(comm, out, into): `into` becomes the left neighbour's `out`, with Send and Recv only

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from pi2zero.costs import monte_carlo_pi_error
-from pi2zero_course.checks.framework.answers import CheckFailed, call_answer
+from pi2zero_course.checks.framework.answers import CheckError, call_answer
 from pi2zero_course.checks.framework.on_ranks import OnRanks
 from pi2zero_course.checks.framework.task import LabTask, lab_task
 from pi2zero_course.checks.framework.values import (
@@ -49,23 +49,23 @@ def count_inside(function):
         number = as_int(value)  # 796.0 darts are 796
         if number is None or not 0 <= number <= n:
             why = "The estimate of π comes later, as 4 * count / n." * (number is None)
-            raise CheckFailed(
+            raise CheckError(
                 f"count_inside({n}, rng) gave {as_text(value)}; it has to be a count: a whole "
                 f"number from 0 to {n}.\n" + ("Is the `return` missing?" if value is None else why)
             )
     if count(1000, 2) != count(1000, 2):
-        raise CheckFailed(
+        raise CheckError(
             "Two generators with the same seed gave two different counts: take all darts from the "
             "rng that is handed in."
         )
     if len({count(1000, seed) for seed in range(20)}) == 1:
-        raise CheckFailed(
+        raise CheckError(
             "20 generators with 20 seeds gave the same count: take all darts from the rng that is "
             "handed in."
         )
     rng = np.random.default_rng(3)
     if len({call_answer(function, 1000, rng) for _ in range(20)}) == 1:
-        raise CheckFailed(
+        raise CheckError(
             "20 calls with one rng gave the same count: are these always the same darts?"
         )
     for n in (1_000, 30_000, 1_000_000):
@@ -75,7 +75,7 @@ def count_inside(function):
             hint = pick_hint(
                 estimate, _MISTAKES, same=lambda value, limit: abs(value - limit) < 0.15
             )
-            raise CheckFailed(
+            raise CheckError(
                 f"With n = {n:,} your count gives π ≈ {estimate:.4f}. That is {distance:,.0f} "
                 "standard errors of "
                 f"1.642/sqrt(n) away from π; 5 are allowed.\n{hint}"
@@ -109,7 +109,7 @@ def _judge_number_of_darts(function):
     count = call_answer(function, n, rng)
     # With 0, their one place is outside; with another state, the answer drew other numbers.
     if count not in (0, n) and rng.bit_generator.state == before:
-        raise CheckFailed(
+        raise CheckError(
             f"With an rng whose numbers are all the middle of their range, count_inside({n}, rng) "
             f"gave {as_text(count)}: all "
             f"{n:,} are inside. Are n darts thrown, and each counted once?"
@@ -127,7 +127,7 @@ def make_rng(function):
     }
     for rank in range(size):
         if not np.array_equal(streams[7, rank], _numbers(function, 7, rank, size, count=8)):
-            raise CheckFailed(
+            raise CheckError(
                 "make_rng(7, rank, 4), called twice, starts two different streams. A seed has to "
                 "give the same darts each time."
             )
@@ -135,7 +135,7 @@ def make_rng(function):
     for run, numbers in streams.items():
         other = owner.setdefault(numbers.tobytes(), run)
         if other != run:
-            raise CheckFailed(_explain_same_stream(other, run))
+            raise CheckError(_explain_same_stream(other, run))
     _judge_overlap([_numbers(function, 7, rank, size) for rank in range(size)])
     return (
         "40 streams (10 seeds on 4 ranks) all differ, also from those of other seeds and higher "
@@ -157,7 +157,7 @@ def _runs(size):
 def _numbers(function, seed, rank, size, count=100_000):
     rng = call_answer(function, seed, rank, size)
     if not isinstance(rng, np.random.Generator):
-        raise CheckFailed(
+        raise CheckError(
             f"make_rng(seed, rank, size) gave {type(rng).__name__}; it has to be a numpy "
             "Generator, from default_rng."
         )
@@ -190,7 +190,7 @@ def _judge_overlap(streams):
         common, at_first, at_second = np.intersect1d(first, second, return_indices=True)
         if common.size > 2:
             shift = abs(int(at_first[0]) - int(at_second[0]))
-            raise CheckFailed(
+            raise CheckError(
                 f"The streams of ranks {a} and {b} are one stream, {shift:,} numbers apart: of "
                 "100,000 numbers they share "
                 f"{common.size:,}.\nAs soon as a rank throws more darts, it throws the other's "
@@ -204,13 +204,13 @@ def _judge_shares(function, total, size):
     for rank, share in enumerate(shares):
         if not is_int(share) or share < 0:
             why = "\nA float counts no darts: rng.random(26.0) is refused. Divide with //."
-            raise CheckFailed(
+            raise CheckError(
                 f"{case}, rank {rank} gets {share!r}; it has to be a whole number, 0 or more."
                 + why * isinstance(share, float)
             )
     shares = list(map(int, shares))
     if sum(shares) != total:
-        raise CheckFailed(
+        raise CheckError(
             f"{case}, you hand out {' + '.join(f'{share:,}' for share in shares)} = "
             f"{sum(shares):,}; it has to be {total:,}."
         )
@@ -218,7 +218,7 @@ def _judge_shares(function, total, size):
     if max(shares) - min(shares) > 1:
         rank = int(np.argmax([abs(share - total / size) for share in shares]))
         fair = f"{low:,} or {low + 1:,}" if rest else f"{low:,}"
-        raise CheckFailed(
+        raise CheckError(
             f"{case}, rank {rank} gets {shares[rank]:,}; with fair shares it is {fair}. Yours: "
             f"{shares}."
         )
@@ -242,7 +242,7 @@ def _judge_pi(results, counts, total):
     right = 4 * sum(counts) / total
     case = f"the ranks count {' + '.join(map(str, counts))} of {total:,} darts"
     if value is None:
-        raise CheckFailed("rank 0 returned None; it has to return π.")
+        raise CheckError("rank 0 returned None; it has to return π.")
     if not close(value, right):
         by_ranks = " (Or you divided by the 4 ranks.)" * (size == 4)
         mistakes = [
@@ -260,14 +260,14 @@ def _judge_pi(results, counts, total):
             ),
         ]
         hint = pick_hint(value, mistakes)
-        raise CheckFailed(f"{case}: π is {right:.6g}, rank 0 says {as_text(value)}.\n{hint}")
+        raise CheckError(f"{case}: π is {right:.6g}, rank 0 says {as_text(value)}.\n{hint}")
     _require_none(results, "only rank 0 returns π here, the others None.")
 
 
 def _require_none(results, why):
     for rank, result in enumerate(results[1:], start=1):
         if result is not None:
-            raise CheckFailed(f"rank {rank} returned {as_text(result)}; {why}")
+            raise CheckError(f"rank {rank} returned {as_text(result)}; {why}")
 
 
 # pi_from_counts(comm, inside, total) -> π on rank 0, None on the others
@@ -295,7 +295,7 @@ def _judge_error(results, estimates):
     right = spread / np.sqrt(size)
     case = f"the ranks estimate {', '.join(f'{e:g}' for e in estimates)}"
     if (pair := as_list_of(results[0], 2)) is None:
-        raise CheckFailed(
+        raise CheckError(
             f"rank 0 returned {results[0]!r}; it has to return two numbers: mean, error."
         )
     mean, error = pair
@@ -305,7 +305,7 @@ def _judge_error(results, estimates):
             (sum(estimates), "That is their sum."),
         ]
         hint = pick_hint(mean, mistakes)
-        raise CheckFailed(
+        raise CheckError(
             f"{case}: the mean is {np.mean(estimates):.6g}, rank 0 says {as_text(mean)}.\n{hint}"
         )
     if not close(error, right, relative=1e-6):  # sums of squares lose half of the digits
@@ -326,7 +326,7 @@ def _judge_error(results, estimates):
             ),
         ]
         hint = pick_hint(error, mistakes)
-        raise CheckFailed(
+        raise CheckError(
             f"{case}: the standard error is {right:.6g}, rank 0 says {as_text(error)}.\n{hint}"
         )
     _require_none(results, "only rank 0 has gathered the estimates, the others return None.")
@@ -359,7 +359,7 @@ class Thrower:
     def __call__(self, n: int) -> int:
         before, self.thrown = self.thrown, self.thrown + n
         if self.thrown > self.most:
-            raise CheckFailed(
+            raise CheckError(
                 f"{before:,} darts thrown by this rank, ten times what the target needs, and no "
                 "end."
             )
@@ -385,14 +385,14 @@ def _until_exact_arguments(rank, size, target, batch):
 def _judge_until_exact(results, target, batch):
     for rank, result in enumerate(results):
         if as_list_of(result, 3) is None:
-            raise CheckFailed(
+            raise CheckError(
                 f"rank {rank} returned {result!r}; it has to return three numbers: π, error, darts."
             )
         if not all(
             close(a, b) or as_text(a) == as_text(b) == "nan"
             for a, b in zip(result, results[0], strict=True)
         ):
-            raise CheckFailed(
+            raise CheckError(
                 f"rank {rank} returns {as_text(result)}, rank 0 {as_text(results[0])}; all ranks "
                 "have to agree."
             )
@@ -402,7 +402,7 @@ def _judge_until_exact(results, target, batch):
 def _judge_stop(result, target, size, batch):
     pi, error, darts = map(scalar, result)
     if not as_int(darts) or darts <= 0 or darts % (size * batch):
-        raise CheckFailed(
+        raise CheckError(
             f"you say {darts!r} darts; {size} ranks with {batch:,} each throw {size * batch:,} in "
             "every round."
         )
@@ -416,22 +416,22 @@ def _judge_stop(result, target, size, batch):
             (true_error / 4, "The 4 is missing."),
             (true_error * np.sqrt(size), "That is the error of one rank's darts alone."),
         ]
-        raise CheckFailed(
+        raise CheckError(
             f"{stopped}.\nThe error of these darts is 4 * sqrt(p * (1 - p) / darts) = "
             f"{true_error:.3g}, "
             f"not {as_text(error)}.\n{pick_hint(error, mistakes)}"
         )
     if not close(pi, true_pi):
-        raise CheckFailed(
+        raise CheckError(
             f"{stopped}. 4 * inside / darts over all ranks is {true_pi:.6f}, not {as_text(pi)}."
         )
     if rounds < last:
-        raise CheckFailed(
+        raise CheckError(
             f"{stopped}, with error {true_error:.5f}: that is not below the target yet."
         )
     if rounds > last:
         enough = _after(last, size, batch)[1]
-        raise CheckFailed(f"{stopped}; round {last} was exact enough (error {enough:.5f}).")
+        raise CheckError(f"{stopped}; round {last} was exact enough (error {enough:.5f}).")
 
 
 # until_exact(comm, throw, target, batch) -> (π, error, darts), the same on all ranks

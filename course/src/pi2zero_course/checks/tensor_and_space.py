@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from mpi4py import MPI
 
-from pi2zero_course.checks.framework.answers import CheckFailed, name_of
+from pi2zero_course.checks.framework.answers import CheckError, name_of
 from pi2zero_course.checks.framework.message_comm import MessageComm
 from pi2zero_course.checks.framework.on_ranks import OnRanks
 from pi2zero_course.checks.framework.task import LabTask
@@ -82,13 +82,13 @@ def shard(whole, size, rank, axis):
 def as_array(what, value, shape):
     """An answer's array of that shape."""
     if value is None:
-        raise CheckFailed(f"{what} is None. Is a `return` missing?")
+        raise CheckError(f"{what} is None. Is a `return` missing?")
     try:
         array = np.asarray(value, dtype=float)
     except (TypeError, ValueError):
-        raise CheckFailed(f"{what} is {type(value).__name__}; an array is due.") from None
+        raise CheckError(f"{what} is {type(value).__name__}; an array is due.") from None
     if array.shape != shape:
-        raise CheckFailed(f"{what} has the shape {array.shape}; {shape} is due.")
+        raise CheckError(f"{what} has the shape {array.shape}; {shape} is due.")
     return array
 
 
@@ -100,7 +100,7 @@ def judge_array(what, value, due, mistakes=()):
     wrong = np.argwhere(~np.isclose(value, due, rtol=0, atol=TOLERANCE))
     at = tuple(int(place) for place in wrong[0])
     hint = pick_hint(value, mistakes, same=_is_same)
-    raise CheckFailed(
+    raise CheckError(
         f"{what} has {as_text(value[at])} at {at}; one process has {as_text(due[at])}.\n{hint}"
     )
 
@@ -145,7 +145,7 @@ class Layer:
             judge_array(f"rank {rank}: y", result["y"], *expected["y"])
             gradients = result["gradients"]
             if not isinstance(gradients, tuple | list) or len(gradients) != len(names):
-                raise CheckFailed(
+                raise CheckError(
                     f"back returned {type(gradients).__name__}; {len(names)} gradients are due, of "
                     f"{', '.join(names)}."
                 )
@@ -156,14 +156,14 @@ class Layer:
             if size > 1 and (len(calls) != due or set(calls) - REDUCES):
                 made = " and ".join(calls) or "no collective call"
                 target = "one all-reduce" if due else "none: each rank has all that it needs"
-                raise CheckFailed(f"{way}, each rank makes {made}; the target is {target}.")
+                raise CheckError(f"{way}, each rank makes {made}; the target is {target}.")
 
 
 def _forward_and_backward(layer, comm, inputs, g):
     result = layer(comm, *inputs)
     if not (isinstance(result, tuple | list) and len(result) == 2 and callable(result[1])):
         what = "None. Is the `return` missing?" if result is None else f"{type(result).__name__}."
-        raise CheckFailed(
+        raise CheckError(
             f"{name_of(layer)} returned {what} Two things are due: y, and the function `back` "
             "itself, without brackets."
         )
@@ -419,12 +419,12 @@ def _judge_traffic(reports, k, columns):
     most = 2 * k * columns * 8
     for rank, report in enumerate(reports):
         if report["messages"] > 2:
-            raise CheckFailed(
+            raise CheckError(
                 f"rank {rank} sends {report['messages']} messages; two are the target, one to each "
                 "neighbour."
             )
         if report["sent"] > most:
-            raise CheckFailed(
+            raise CheckError(
                 f"rank {rank} sends {report['sent']:,} bytes; {most:,} are the target: "
                 f"{plural(k, 'row')} to each neighbour."
             )
@@ -441,7 +441,7 @@ def _judge_halo(reports, rows, columns, k):
                 wanted = f"row {row} of the image is due"
                 if not 0 <= row < rows:
                     wanted = "zeros are due: there the image has ended"
-                raise CheckFailed(
+                raise CheckError(
                     f"rank {rank}: row {place} of what halo returned "
                     f"{_describe_row(y[place], image)}; {wanted}."
                 )
@@ -489,7 +489,7 @@ def _judge_halo_backward(reports, rows, columns, k):
         what, result = f"rank {rank}: what halo_backward returned", reports[rank]["result"]
         due, own = whole[begin + k : end + k], gradients[rank][k:-k]
         if np.shape(result) == gradients[rank].shape:
-            raise CheckFailed(
+            raise CheckError(
                 f"{what} has the halo's {2 * k} rows still; the strip's own {len(due)} are due."
             )
         mistakes = [

@@ -5,7 +5,7 @@ from mpi4py import MPI
 
 from pi2zero_course.checks.framework.agree import agree
 from pi2zero_course.checks.framework.answers import (
-    CheckFailed,
+    CheckError,
     call_answer,
     global_names,
     with_globals,
@@ -43,7 +43,7 @@ def two_level_allreduce(function):
         for length in (8, 1001, 3, 1):
             _judge(length, hosts, host.size, world.allgather(agree(run, length)))
         if "between" not in global_names(function):
-            raise CheckFailed(
+            raise CheckError(
                 "the sum is right, but not by way of `between`, ranks of one place on each host: "
                 "step 2 goes over these."
             )
@@ -60,7 +60,7 @@ def _judge(length, hosts, per_host, results):
         if right and sent <= most:
             continue
         if right:
-            raise CheckFailed(
+            raise CheckError(
                 f"{length} numbers: the sum is right, but rank {rank} takes {sent} of them over "
                 f"the wire; {most} are its part. "
                 "Each rank of a host carries its own part only: Reduce_scatter first, inside the "
@@ -74,7 +74,7 @@ def _judge(length, hosts, per_host, results):
             why = "You returned the sum; it has to be in x itself, which Allgatherv can fill."
         elif np.array_equal(x, parts[rank]):
             why = "x is as it was: does Allgatherv, step 3, write into x?"
-        raise CheckFailed(
+        raise CheckError(
             f"{length} numbers: x of rank {rank} is {show(x[:8])}; the sum is "
             f"{show(sum(parts)[:8])}.\n{why}"
         )

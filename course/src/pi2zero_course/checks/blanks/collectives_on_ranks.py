@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pi2zero_course.checks.framework.answers import CheckFailed, attribute_names
+from pi2zero_course.checks.framework.answers import CheckError, attribute_names
 from pi2zero_course.checks.framework.message_comm import MessageComm
 from pi2zero_course.checks.framework.on_ranks import OnRanks
 from pi2zero_course.checks.framework.task import Blank, blank
@@ -23,7 +23,7 @@ def total_of(size, length):
 def naive_allreduce(function):
     """naive_allreduce(comm, x): x becomes the sum over the ranks, in place, by way of rank 0."""
     if {"Allreduce", "allreduce"} & attribute_names(function):
-        raise CheckFailed(
+        raise CheckError(
             "Allreduce is what you are to replace here: bring all arrays to rank 0, add up there, "
             "and send the sum out."
         )
@@ -41,7 +41,7 @@ def _judge_in_place(results):
         if np.array_equal(x, total):
             continue
         if isinstance(returned, np.ndarray) and np.array_equal(returned, total):
-            raise CheckFailed(
+            raise CheckError(
                 f"rank {rank} returned the sum, but its x is as it was. Write into x: x[:] = ..., "
                 "or out=x."
             )
@@ -55,10 +55,8 @@ def _judge_in_place(results):
                     "Others have the sum: `x = ...` names another array; write into this one, "
                     "x[:] = ... or out=x."
                 )
-            raise CheckFailed(f"x of rank {rank} is as it was. {why}")
-        raise CheckFailed(
-            f"x of rank {rank} is {show(x)}; the sum over the ranks is {show(total)}."
-        )
+            raise CheckError(f"x of rank {rank} is as it was. {why}")
+        raise CheckError(f"x of rank {rank} is {show(x)}; the sum over the ranks is {show(total)}.")
 
 
 def _judge_ring(reports, length):
@@ -67,7 +65,7 @@ def _judge_ring(reports, length):
     for rank, report in enumerate(reports):
         _judge_chunks(rank, report["args"][0], total, chunks, length)
         if report["messages"] != 2 * (size - 1):
-            raise CheckFailed(
+            raise CheckError(
                 f"{length} numbers: rank {rank} sent {report['messages']} messages; "
                 f"p - 1 in each half make {2 * (size - 1)}."
             )
@@ -99,11 +97,11 @@ def _judge_chunks(rank, x, total, chunks, length):
         f"{chunk} holds {show(values[:3])}"
     )
     if np.any(values > due):
-        raise CheckFailed(
+        raise CheckError(
             f"{say}, more than the sum {show(due[:3])}: in the second half a finished chunk "
             "replaces, it is not added."
         )
-    raise CheckFailed(
+    raise CheckError(
         f"{say}, not {show(due[:3])}. After the first half, rank r has finished chunk r + 1: that "
         "one is sent on first, and "
         "each step sends on what the last one brought."

@@ -5,7 +5,7 @@ import inspect
 import numpy as np
 
 from pi2zero import costs
-from pi2zero_course.checks.framework.answers import CheckFailed, call_answer
+from pi2zero_course.checks.framework.answers import CheckError, call_answer
 from pi2zero_course.checks.framework.task import Blank, blank
 from pi2zero_course.checks.framework.values import show
 
@@ -50,28 +50,28 @@ def one_f_one_b(function):
 def _complete(called, row, stage, micro):
     """Each micro-batch once forward, then once backward."""
     if row is None:
-        raise CheckFailed(f"{called} returned None. Is the `return` missing?")
+        raise CheckError(f"{called} returned None. Is the `return` missing?")
     if inspect.isgenerator(row):
-        raise CheckFailed(
+        raise CheckError(
             f"{called} gives a generator, which can be read only once: return a list of the "
             "actions."
         )
     try:
         row = [(number, kind, i) for number, kind, i in row]
     except (TypeError, ValueError):
-        raise CheckFailed(
+        raise CheckError(
             f'{called} gives {show(row)}; a list of (stage, "F" or "B", micro-batch) is due.'
         ) from None
     due = {(stage, kind, i) for kind in "FB" for i in range(micro)}
     if wrong := [action for action in row if action not in due]:
-        raise CheckFailed(
+        raise CheckError(
             f"{called} has {show(wrong[0])}; it has to be one of stage {stage} and micro-batches 0 "
             f"to {micro - 1}."
         )
     if missing := sorted(due - set(row), key=str):
-        raise CheckFailed(f"{called} never does {show(missing[0])}.")
+        raise CheckError(f"{called} never does {show(missing[0])}.")
     if len(row) != len(due):
-        raise CheckFailed(
+        raise CheckError(
             f"{called} has {len(row)} actions; {micro} forwards and {micro} backwards are due."
         )
 
@@ -80,27 +80,27 @@ def _in_turn(called, row, stage, stages, micro):
     kinds, ahead = "".join(kind for _, kind, _ in row), min(stages - 1 - stage, micro)
     for kind in "FB":
         if (order := [i for _, other, i in row if other == kind]) != list(range(micro)):
-            raise CheckFailed(
+            raise CheckError(
                 f"{called} does {kind} of micro-batches {order}; all ranks take them in their "
                 "order."
             )
     first = kinds.index("B")
     most = min(ahead + 1, micro)
     if first > most:
-        raise CheckFailed(
+        raise CheckError(
             f"{called} does {first} forwards before its first backward, so it holds {first}; "
             f"{most} are enough: "
             f"{ahead} to fill the stages behind it, and one."
         )
     if first < most:
-        raise CheckFailed(
+        raise CheckError(
             f"{called} does {first} forward{'s' * (first != 1)} before its first backward; the "
             "gradient of that is not there "
             f"before the {stages - 1 - stage} stages behind it have worked, and meanwhile it "
             f"waits: {most} are due."
         )
     if kinds != "F" * ahead + "FB" * (micro - ahead) + "B" * ahead:
-        raise CheckFailed(
+        raise CheckError(
             f"{called} is {kinds}; after {ahead} forwards it has to be F and B in turn, then the "
             "rest of the backwards."
         )

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import torch
 import torch.nn.functional as F
 
-from pi2zero_course.checks.framework.answers import CheckFailed, call_answer, with_globals
+from pi2zero_course.checks.framework.answers import CheckError, call_answer, with_globals
 from pi2zero_course.checks.framework.task import blank, compare
 from pi2zero_course.checks.framework.values import is_same, pick_hint, show
 
@@ -26,7 +26,7 @@ class _Post:
 
     def recv(self, tensor, src=None, **options):
         if src != self.after or self.gradient is None:
-            raise CheckFailed(
+            raise CheckError(
                 f"it receives from rank {src}, who sends nothing: a gradient comes from the rank "
                 f"behind, {self.after}."
             )
@@ -71,12 +71,12 @@ def _judge_stage(place, post, x, weight, labels, before):
     else:
         y.backward(post.gradient)
     if post.gradient is not None and not post.asked:
-        raise CheckFailed(
+        raise CheckError(
             f"{place} receives nothing; the gradient of y comes from the rank behind: "
             "dist.recv(gradient, src=after)."
         )
     if weight.grad is None:
-        raise CheckFailed(
+        raise CheckError(
             f"on {place} the weights have no gradient: y.backward(gradient) continues the chain "
             "rule."
         )
@@ -86,22 +86,22 @@ def _judge_stage(place, post, x, weight, labels, before):
             (ones, "It began with ones: hand the gradient that came to y.backward(...)."),
             (2 * due_weight.grad, "It went back twice."),
         ]
-        raise CheckFailed(
+        raise CheckError(
             f"on {place} the weights' gradient is wrong. "
             f"{pick_hint(weight.grad, known, same=lambda a, b: is_same(a, b, 1e-5))}"
         )
     if before is None and post.sent:
-        raise CheckFailed("the first rank sends to rank None: there is nobody before it.")
+        raise CheckError("the first rank sends to rank None: there is nobody before it.")
     if before is None:
         return
     if not post.sent:
-        raise CheckFailed(
+        raise CheckError(
             f"{place} sends nothing; the rank before waits for x.grad: dist.send(x.grad, "
             "dst=before)."
         )
     tensor, to = post.sent[0]
     if to != before:
-        raise CheckFailed(
+        raise CheckError(
             f"{place} sends to rank {to}; the gradient of x goes to the rank before, {before}."
         )
     if not is_same(tensor, values.grad, 1e-5):
@@ -112,7 +112,7 @@ def _judge_stage(place, post, x, weight, labels, before):
                 "input, x.grad.",
             )
         ]
-        raise CheckFailed(
+        raise CheckError(
             f"{place} sends {show(tensor)}, not x.grad. {pick_hint(tensor, known, same=is_same)}"
         )
 
@@ -143,7 +143,7 @@ def parallel_attention(function):
     with with_globals(function, **ends):
         mine = call_answer(function, x, qkv, out)
     if mine is None:
-        raise CheckFailed("parallel_attention returned None. Is the `return` missing?")
+        raise CheckError("parallel_attention returned None. Is the `return` missing?")
     for name, why in {
         "Enter": "Enter (f): without its all-reduce backward, x gets this rank's part of the "
         "gradient only",
@@ -151,11 +151,9 @@ def parallel_attention(function):
         "attention": "attention, of this rank's heads",
     }.items():
         if calls.count(name) != 1:
-            raise CheckFailed(
-                f"it has to go once through {why}. It went {calls.count(name)} times."
-            )
+            raise CheckError(f"it has to go once through {why}. It went {calls.count(name)} times.")
     if not is_same(mine, ((x + 0.5) * qkv + out) * 13):
-        raise CheckFailed(
+        raise CheckError(
             f"the order is Enter, attention, Leave; yours is {', '.join(calls)}, and each takes "
             "what the one before gave."
         )
@@ -199,7 +197,7 @@ def balance(function):
         compare(function, right, [(probabilities,), (torch.eye(4),)], mistakes, tolerance=1e-5)
         loss, _ = call_answer(function, probabilities.requires_grad_())
     if not loss.requires_grad:
-        raise CheckFailed(
+        raise CheckError(
             "the loss has no gradient: it has to be made of the probabilities that it is given, "
             "without .item() or .detach()."
         )

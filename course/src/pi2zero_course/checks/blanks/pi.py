@@ -4,7 +4,7 @@ kernel."""
 import numpy as np
 
 from pi2zero.costs import monte_carlo_pi_error
-from pi2zero_course.checks.framework.answers import CheckFailed, call_answer, count_steps
+from pi2zero_course.checks.framework.answers import CheckError, call_answer, count_steps
 from pi2zero_course.checks.framework.task import Blank, blank
 from pi2zero_course.checks.framework.values import as_number, pick_hint, show
 
@@ -27,23 +27,23 @@ def pi_array(function):
         estimate = as_number(value := call_answer(function, n, 3))
         if estimate is None:
             why = " Is the `return` missing?" * (value is None)
-            raise CheckFailed(f"pi_array({n}, 3) gives {show(value)}; a number is due.{why}")
+            raise CheckError(f"pi_array({n}, 3) gives {show(value)}; a number is due.{why}")
         distance = abs(estimate - np.pi) / monte_carlo_pi_error(n)
         if distance > 5:
             hint = pick_hint(estimate, _ESTIMATES, same=lambda one, limit: abs(one - limit) < 0.15)
-            raise CheckFailed(
+            raise CheckError(
                 f"pi_array({n:,}, 3) gives {estimate:.4f}: {distance:,.0f} standard errors away "
                 f"from π; 5 are allowed.\n{hint}"
             )
     if call_answer(function, 1_000, 3) != call_answer(function, 1_000, 3):
-        raise CheckFailed(
+        raise CheckError(
             "The same seed gives two different estimates: take the numbers from "
             "np.random.default_rng(seed)."
         )
     if len({call_answer(function, 1_000, seed) for seed in range(20)}) == 1:
-        raise CheckFailed("20 seeds give the same estimate: is the seed used?")
+        raise CheckError("20 seeds give the same estimate: is the seed used?")
     if count_steps(function, 1_000, 3) > count_steps(function, 100, 3) + 100:
-        raise CheckFailed(
+        raise CheckError(
             "Right, but it goes through a loop of Python's, dart by dart. One NumPy call works on "
             "all of them."
         )

@@ -3,7 +3,7 @@
 import numpy as np
 
 from pi2zero_course.checks.blanks.pi import midpoint
-from pi2zero_course.checks.framework.answers import CheckFailed, call_answer
+from pi2zero_course.checks.framework.answers import CheckError, call_answer
 from pi2zero_course.checks.framework.on_ranks import OnRanks
 from pi2zero_course.checks.framework.task import Blank, blank
 from pi2zero_course.checks.framework.values import as_number, close, is_same, pick_hint, show
@@ -16,11 +16,11 @@ def partial_pi(function):
         shares = [call_answer(function, n, rank, size) for rank in range(size)]
         if bad := [share for share in shares if as_number(share) is None]:
             missing = " Is the `return` missing?" * (bad[0] is None)
-            raise CheckFailed(
+            raise CheckError(
                 f"partial_pi({n}, rank, {size}) gives {show(bad[0])}; a number is due.{missing}"
             )
         if size > 1 and len(set(map(as_number, shares))) == 1:
-            raise CheckFailed(
+            raise CheckError(
                 f"Every rank computes all slices: all {size} return {as_number(shares[0]):.8f}. "
                 "Rank r's slices are r, r + size, "
                 "r + 2 size, ..."
@@ -44,7 +44,7 @@ def partial_pi(function):
             ),
         ]
         why = pick_hint(total, known, same=is_same)
-        raise CheckFailed(
+        raise CheckError(
             f"{size} ranks, {n:,} slices: the shares add up to {total:.8f}; they have to make "
             f"{due:.8f}.\n{why}"
         )
@@ -60,20 +60,20 @@ def _judge_rows(results):
     for rank, rows in enumerate(results):
         due = whole[3 * rank : 3 * rank + 3]
         if rows is None:
-            raise CheckFailed(f"rank {rank} returned None. Is the `return` missing?")
+            raise CheckError(f"rank {rank} returned None. Is the `return` missing?")
         if is_same(rows, due):
             continue
         if is_same(rows, whole):
-            raise CheckFailed(
+            raise CheckError(
                 f"rank {rank} has the whole array; Scatter gives each rank its {len(due)} rows "
                 "only."
             )
         if np.shape(rows) != due.shape:
-            raise CheckFailed(
+            raise CheckError(
                 f"rank {rank} returned an array of shape {np.shape(rows)}; (each, 2) is due, here "
                 f"{due.shape}."
             )
-        raise CheckFailed(
+        raise CheckError(
             f"rank {rank} returned {show(rows)}; its rows are {show(due)}. Has Scatter written to "
             "this array?"
         )

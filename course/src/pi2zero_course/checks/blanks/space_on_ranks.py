@@ -6,7 +6,7 @@ import torch
 from mpi4py import MPI
 
 from pi2zero_course.checks.framework.agree import agree
-from pi2zero_course.checks.framework.answers import CheckFailed, call_answer, globals_of
+from pi2zero_course.checks.framework.answers import CheckError, call_answer, globals_of
 from pi2zero_course.checks.framework.task import blank, compare
 from pi2zero_course.checks.framework.values import pick_hint
 
@@ -86,9 +86,9 @@ def _judge_halo(function, kernel, stride, padding):
         function, gradients[rank].clone(), space["Line"](2, list(range(size)), edges), lacks
     )
     if not isinstance(mine, torch.Tensor):
-        raise CheckFailed(f"it returned {mine!r}; a tensor is due. Is the `return` missing?")
+        raise CheckError(f"it returned {mine!r}; a tensor is due. Is the `return` missing?")
     if mine.shape != due.shape:
-        raise CheckFailed(
+        raise CheckError(
             f"kernel {kernel}, stride {stride}: it has {mine.shape[2]} rows; the strip of rank "
             f"{rank} has {end - begin}."
         )
@@ -109,7 +109,7 @@ def _judge_halo(function, kernel, stride, padding):
         mine, known, same=lambda one, value: torch.allclose(one, value, rtol=0, atol=1e-9)
     )
     off = (mine - due).abs().amax((0, 1, 3)) > 1e-9
-    raise CheckFailed(
+    raise CheckError(
         f"kernel {kernel}, stride {stride}: wrong in rows {off.nonzero().flatten().tolist()} of "
         f"the strip.\n{why}"
     )

@@ -7,7 +7,7 @@ from mpi4py import MPI
 
 from pi2zero import ranks
 from pi2zero_course.checks.framework.agree import agree
-from pi2zero_course.checks.framework.answers import CheckFailed, call_answer
+from pi2zero_course.checks.framework.answers import CheckError, call_answer
 from pi2zero_course.checks.framework.task import blank
 from pi2zero_course.checks.framework.values import is_same, pick_hint, show
 
@@ -39,11 +39,11 @@ def loss_of(function):
 def _judge(result, own, tokens):
     rank, size, total = MPI.COMM_WORLD.rank, len(tokens), sum(tokens)
     if not isinstance(result, tuple) or len(result) != 2:
-        raise CheckFailed(f"it returned {show(result)}; (loss, tokens) is due.")
+        raise CheckError(f"it returned {show(result)}; (loss, tokens) is due.")
     loss, count = result
     due = own * tokens[rank] * size / total
     if not isinstance(loss, torch.Tensor) or not loss.requires_grad:
-        raise CheckFailed("the loss has to stay a tensor with a gradient: no .item() on it.")
+        raise CheckError("the loss has to stay a tensor with a gradient: no .item() on it.")
     if not is_same(loss.detach().cpu().squeeze(), due):
         known = [
             (own, "That is the mean of this rank's tokens: weight it by its share of all tokens."),
@@ -59,12 +59,12 @@ def _judge(result, own, tokens):
             ),
         ]
         why = pick_hint(float(loss), known, same=is_same)
-        raise CheckFailed(
+        raise CheckError(
             f"{tokens[rank]} of {total} tokens, mean loss {own:g}: it gives {float(loss):.4g}; it "
             f"has to be {due:.4g}.\n{why}"
         )
     if count != tokens[rank] + 5:
-        raise CheckFailed(
+        raise CheckError(
             f"it counted {count} tokens; {tokens[rank]} of the highlights and 5 of the article are "
             f"{tokens[rank] + 5}."
         )

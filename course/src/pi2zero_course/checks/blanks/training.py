@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from pi2zero_course.checks.framework.answers import CheckFailed, call_answer
+from pi2zero_course.checks.framework.answers import CheckError, call_answer
 from pi2zero_course.checks.framework.task import Blank, blank
 from pi2zero_course.checks.framework.values import join_words
 
@@ -168,46 +168,46 @@ def my_images(function):
     def shards(epoch, seed=0, images=40, size=4):
         lists = [call_answer(function, images, rank, size, epoch, seed) for rank in range(size)]
         if any(shard is None for shard in lists):
-            raise CheckFailed("my_images returned None. Is the `return` missing?")
+            raise CheckError("my_images returned None. Is the `return` missing?")
         return [[int(image) for image in shard] for shard in lists]
 
     first, second = shards(0), shards(1)
     seen = sorted(image for shard in first for image in shard)
     if [len(shard) for shard in first] != [10] * 4:
-        raise CheckFailed(
+        raise CheckError(
             f"40 images on 4 ranks: they get {join_words(map(len, first))}; 10 each are due."
         )
     if seen != list(range(40)):
         often = max(set(seen), key=seen.count)
-        raise CheckFailed(
+        raise CheckError(
             f"Together the ranks have to see each image once; image {often} is seen "
             f"{seen.count(often)} times. "
             "All ranks have to shuffle with the same seed, and then take different ones."
         )
     if first == second:
-        raise CheckFailed(
+        raise CheckError(
             "Epochs 0 and 1 are the same, image by image: the seed of the shuffle has to change "
             "with the epoch."
         )
     if first != shards(0):
-        raise CheckFailed(
+        raise CheckError(
             "The same epoch, asked for twice, has two orders: the ranks would not agree. Seed the "
             "shuffle."
         )
     if [sorted(shard) for shard in first] == [sorted(shard) for shard in second]:
-        raise CheckFailed(
+        raise CheckError(
             "Every rank sees the same images in both epochs, in another order: shuffle first, then "
             "partition."
         )
     if first == shards(0, seed=7):
-        raise CheckFailed(
+        raise CheckError(
             "In epoch 0, the seeds 0 and 7 give the same order: seed the shuffle with `seed` and "
             "with the epoch."
         )
     if sorted(image for shard in shards(0, images=42, size=3) for image in shard) != list(
         range(42)
     ):
-        raise CheckFailed(
+        raise CheckError(
             "42 images on 3 ranks: not each is seen once. Take `images` and `size` as they are "
             "given."
         )

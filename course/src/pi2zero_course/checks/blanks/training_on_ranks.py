@@ -12,7 +12,7 @@ from torch import nn
 
 from pi2zero import ranks
 from pi2zero_course.checks.framework.agree import agree
-from pi2zero_course.checks.framework.answers import CheckFailed, call_answer, with_globals
+from pi2zero_course.checks.framework.answers import CheckError, call_answer, with_globals
 from pi2zero_course.checks.framework.on_ranks import OnRanks
 from pi2zero_course.checks.framework.task import Blank, blank
 from pi2zero_course.checks.framework.values import as_number, is_same, pick_hint, show
@@ -48,9 +48,9 @@ def _judge_gradient(results, n):
     means = [_gradient(model, x, y, share, "mean") for share in shares]
     for rank, gradient in enumerate(results):
         if gradient is None:
-            raise CheckFailed(f"rank {rank} returned None. Is the `return` missing?")
+            raise CheckError(f"rank {rank} returned None. Is the `return` missing?")
         if np.shape(gradient) != due.shape:
-            raise CheckFailed(
+            raise CheckError(
                 f"rank {rank} returned an array of shape {np.shape(gradient)}; {due.shape} is due."
             )
         if np.allclose(gradient, due, rtol=0, atol=1e-6):
@@ -86,7 +86,7 @@ def _judge_gradient(results, n):
             gradient, known, same=lambda one, value: np.allclose(one, value, rtol=1e-4, atol=1e-6)
         )
         off = np.abs(gradient - due).max()
-        raise CheckFailed(
+        raise CheckError(
             f"{n} images: the gradient of rank {rank} is off by up to {off:.2g}; 1e-06 is "
             f"allowed.\n{why}"
         )
@@ -119,9 +119,9 @@ def _judge_difference(results, apart):
             why = "Is the `return` missing?" if difference is None else "One number is due."
             if difference is None and as_number(said[0]) is not None:
                 why = "reduce gives the result to rank 0 only; allreduce to all."
-            raise CheckFailed(f"rank {rank} returned {show(difference)}. {why}")
+            raise CheckError(f"rank {rank} returned {show(difference)}. {why}")
         if not np.array_equal(weights, _weights(rank * apart)):
-            raise CheckFailed(
+            raise CheckError(
                 f"rank {rank}'s weights have changed: Bcast fills the array that it gets. Give it "
                 "a copy."
             )
@@ -142,7 +142,7 @@ def _judge_difference(results, apart):
         ),
     ]
     why = pick_hint(said, known, same=lambda one, value: np.allclose(one, value, atol=1e-6))
-    raise CheckFailed(
+    raise CheckError(
         f"the largest difference is {due:g}; ranks 0 to {size - 1} returned {show(said)}.\n{why}"
     )
 
@@ -228,18 +228,18 @@ def _serial_steps(images, labels):
 
 def _judge_step(losses, began, ended, due_losses, due):
     if torch.equal(began, ended):
-        raise CheckFailed(
+        raise CheckError(
             "after three steps the parameters are as before: is optimizer.step() called, after "
             "backward?"
         )
     if not torch.allclose(ended, due, rtol=0, atol=1e-5):
-        raise CheckFailed(
+        raise CheckError(
             f"after three steps the parameters are {(ended - due).abs().max():.2g} away from the "
             "serial program's. "
             "Are the gradients set to zero in each step, before backward?"
         )
     if not is_same([as_number(loss) or np.nan for loss in losses], due_losses, 1e-4):
-        raise CheckFailed(
+        raise CheckError(
             f"the losses are {show(losses)}; the mean over the ranks is {show(due_losses)}. "
             "hvd.allreduce takes a mean."
         )
@@ -282,19 +282,19 @@ def accumulate(function):
 
 def _judge_accumulated(calls, seen, gradient, whole):
     if not np.any(gradient):
-        raise CheckFailed("there is no gradient: is backward called?")
+        raise CheckError("there is no gradient: is backward called?")
     if seen != [8] * 4:
-        raise CheckFailed(
+        raise CheckError(
             f"the network saw {seen} images at a time; parts = 4 micro-batches of this rank's 32 "
             "are [8, 8, 8, 8]."
         )
     if calls == 0:
-        raise CheckFailed(
+        raise CheckError(
             "no all-reduce was made: no_sync is for all micro-batches but the last, which sends "
             "the sum."
         )
     if calls > 1:
-        raise CheckFailed(
+        raise CheckError(
             f"{calls} all-reduces were made; one is enough: `with ddp.no_sync():` around forward "
             "and backward, "
             "of all micro-batches but the last."
@@ -311,7 +311,7 @@ def _judge_accumulated(calls, seen, gradient, whole):
         why = pick_hint(
             gradient, known, same=lambda one, value: np.allclose(one, value, rtol=1e-4, atol=1e-6)
         )
-        raise CheckFailed(
+        raise CheckError(
             f"the gradient is off by {np.abs(gradient - whole).max():.2g}; 1e-06 is allowed.\n{why}"
         )
 
@@ -347,7 +347,7 @@ def _judge_part(function, path, numbers, missing):
     except ValueError:
         refused = True
     except Exception as error:
-        raise CheckFailed(f"read_own_part raised {type(error).__name__}: {error}") from None
+        raise CheckError(f"read_own_part raised {type(error).__name__}: {error}") from None
     finally:
         file.Close()
     last, due = comm.rank == comm.size - 1, np.split(numbers, comm.size)[comm.rank].reshape(2, 4)
@@ -357,20 +357,20 @@ def _judge_part(function, path, numbers, missing):
             if last
             else "its part is whole, and it raises"
         )
-        raise CheckFailed(f"{short}. Compare where the part ends with file.Get_size(), in bytes.")
+        raise CheckError(f"{short}. Compare where the part ends with file.Get_size(), in bytes.")
     if missing:
         return
     if refused:
-        raise CheckFailed(
+        raise CheckError(
             "the file is whole, and it raises ValueError. Both numbers have to be bytes: (rank + "
             "1) * mine.nbytes."
         )
     if np.all(mine == -1):
-        raise CheckFailed("nothing was read into `mine`.")
+        raise CheckError("nothing was read into `mine`.")
     if not np.array_equal(mine, due):
         begins = np.flatnonzero(numbers == mine.flat[0])
         where = f"at number {begins[0]}" if begins.size else "between two numbers"
-        raise CheckFailed(
+        raise CheckError(
             f"its part begins at number {int(due.flat[0])}; it read from {where}. The offset "
             "counts bytes: rank * mine.nbytes."
         )

@@ -5,7 +5,7 @@ from contextlib import suppress
 import numpy as np
 
 from pi2zero import costs
-from pi2zero_course.checks.framework.answers import CheckFailed, call_answer, speaking_of
+from pi2zero_course.checks.framework.answers import CheckError, call_answer, speaking_of
 from pi2zero_course.checks.framework.task import Blank, blank, compare
 from pi2zero_course.checks.framework.values import show
 
@@ -162,14 +162,14 @@ def first_fit(function):
         due = np.array(cells)
         due[at : at + size] = 3
         if not np.array_equal(memory, due):
-            raise CheckFailed(
+            raise CheckError(
                 f"{size} cells in {cells}: memory is {memory.tolist()} afterwards; it has to be "
                 f"{due.tolist()}.\n"
                 "The first place where all `size` cells are FREE counts, also the last place in "
                 "memory."
             )
         if not isinstance(place, slice) or (place.start, place.stop) != (at, at + size):
-            raise CheckFailed(
+            raise CheckError(
                 f"{size} cells in {cells}: it returned {show(place)}, not slice({at}, "
                 f"{at + size}), for freeing them later."
             )
@@ -181,11 +181,11 @@ def first_fit(function):
             "none."
         )
     except Exception as error:
-        raise CheckFailed(
+        raise CheckError(
             f"3 cells in [0, 0, 1, 0, 0]: it raised {type(error).__name__}: {error}; MemoryError "
             "is due."
         ) from None
-    raise CheckFailed(
+    raise CheckError(
         "3 cells in [0, 0, 1, 0, 0]: 4 are free, but no 3 together; it has to raise MemoryError."
     )
 

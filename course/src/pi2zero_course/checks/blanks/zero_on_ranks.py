@@ -9,7 +9,7 @@ from torch import nn
 from pi2zero import ranks
 from pi2zero_course.checks.framework.agree import agree
 from pi2zero_course.checks.framework.answers import (
-    CheckFailed,
+    CheckError,
     call_answer,
     globals_of,
     with_globals,
@@ -30,20 +30,20 @@ def zero1_step(function):
     alone = _alone()
     for report in reports:
         if np.array_equal(report["flat"], report["began"]):
-            raise CheckFailed(
+            raise CheckError(
                 "after three steps the parameters are as before. Is adam.step() called, and flat "
                 "filled by all_gather?"
             )
     _judge_gradient(reports)
     for rank, report in enumerate(reports):
         if not np.array_equal(report["flat"], reports[0]["flat"]):
-            raise CheckFailed(
+            raise CheckError(
                 f"rank {rank}'s parameters differ from rank 0's: each has stepped its part only.\n"
                 "all_gather(mine.detach(), flat) brings them to all."
             )
     off = np.abs(reports[0]["flat"][: alone.size] - alone).max()
     if off > 1e-4:
-        raise CheckFailed(
+        raise CheckError(
             f"after three steps the parameters are {off:.2g} away from Adam's on one process; "
             "0.0001 is allowed."
         )
@@ -116,7 +116,7 @@ def _judge_gradient(reports):
         mine, own = report["stepped"], np.split(report["own"], len(reports))[rank]
         due = np.split(total, len(reports))[rank] / len(reports)
         if mine is None or mine.shape != due.shape:
-            raise CheckFailed(
+            raise CheckError(
                 f"rank {rank}: mine.grad is {show(mine)}; it has to be the mean gradient of this "
                 f"rank's {due.size} values."
             )
@@ -137,7 +137,7 @@ def _judge_gradient(reports):
         why = pick_hint(
             mine, known, same=lambda one, value: np.allclose(one, value, rtol=1e-4, atol=1e-7)
         )
-        raise CheckFailed(
+        raise CheckError(
             f"rank {rank}: mine.grad of the first step is not the mean over the ranks of part "
             f"{rank}.\n{why}"
         )
@@ -159,7 +159,7 @@ def compress(function):
     for feedback in (1, 0):
         result = call_answer(function, v, error, feedback)
         if not isinstance(result, tuple | list) or len(result) != 2:
-            raise CheckFailed(f"compress returned {show(result)}; (message, error) is due.")
+            raise CheckError(f"compress returned {show(result)}; (message, error) is due.")
         message, left = result
         u = (v + error).cpu()
         due = pack(v + error)
@@ -168,7 +168,7 @@ def compress(function):
             or message.dtype != torch.uint8
             or message.shape != due.shape
         ):
-            raise CheckFailed("the message has to be what pack() makes: bytes.")
+            raise CheckError("the message has to be what pack() makes: bytes.")
         if not torch.equal(message.cpu(), due.cpu()):
             known = [
                 (
@@ -178,7 +178,7 @@ def compress(function):
             ]
             known += [(said(pack(v - error)), "The error is added, not subtracted.")]
             why = pick_hint(said(message), known, same=is_same)
-            raise CheckFailed(
+            raise CheckError(
                 f"the message says {show(said(message).tolist())}; it has to say "
                 f"{show(said(due).tolist())}.\n{why}"
             )
@@ -195,7 +195,7 @@ def compress(function):
         why = pick_hint(
             torch.as_tensor(left).cpu(), known, same=lambda one, value: is_same(one, value, 1e-5)
         )
-        raise CheckFailed(
+        raise CheckError(
             f"with feedback {feedback}, the error is {show(numbers)}; it has to be "
             f"{show(rest.tolist())}.\n{why}"
         )

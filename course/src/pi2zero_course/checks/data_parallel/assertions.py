@@ -10,7 +10,7 @@ from torch import nn
 
 from pi2zero.mpi import name_ranks
 from pi2zero_course.checks.data_parallel.training import Seen, judge_seen, judge_weights, report_of
-from pi2zero_course.checks.framework.answers import CheckFailed
+from pi2zero_course.checks.framework.answers import CheckError
 from pi2zero_course.checks.framework.on_ranks import OnRanks
 from pi2zero_course.checks.framework.task import LabTask
 
@@ -44,12 +44,12 @@ def _raises(assertion, comm, *given):
     before, raised = [_copy(thing) for thing in given], False
     try:
         assertion(comm, *given)
-    except CheckFailed:
+    except CheckError:
         raise
     except AssertionError:
         raised = True
     if not all(_equal(_copy(thing), old) for thing, old in zip(given, before, strict=True)):
-        raise CheckFailed(
+        raise CheckError(
             "what your assertion was given is not what it was before. Look at it only; compute "
             "with copies."
         )
@@ -60,16 +60,16 @@ def _judge_verdicts(raised, text, hint, arguments):
     those = [rank for rank, verdict in enumerate(raised) if verdict]
     others = [rank for rank, verdict in enumerate(raised) if not verdict]
     if those and others:
-        raise CheckFailed(
+        raise CheckError(
             f"{text}: {name_ranks(those)} raised AssertionError, {name_ranks(others)} did not. "
             "Those go on, and wait in "
             "their next call forever.\nLet all ranks come to one verdict (an allreduce of it), "
             "then assert that."
         )
     if those and not hint:
-        raise CheckFailed(f"{text}, and your assertion raised: that is right, and has to pass.")
+        raise CheckError(f"{text}, and your assertion raised: that is right, and has to pass.")
     if hint and not those:
-        raise CheckFailed(f"{text}, and your assertion passed.\n{hint}")
+        raise CheckError(f"{text}, and your assertion passed.\n{hint}")
 
 
 def _copy(thing):
@@ -328,17 +328,17 @@ def _judge_rows(size, read):
     for rank, rows in enumerate(read):
         judge_seen(rank, rows)
         if len(rows) != steps:
-            raise CheckFailed(
+            raise CheckError(
                 f"rank {rank} made {len(rows)} steps; {EPOCHS} epochs of {IMAGES} images in "
                 f"batches of {BATCH} are {steps}."
             )
         if size > 1 and len(rows[0]) == BATCH:
-            raise CheckFailed(
+            raise CheckError(
                 f"rank {rank} computes whole batches of {BATCH}: that is the serial program, "
                 f"{size} times."
             )
         if any(len(one) != len(other) for one, other in pairwise(rows)):
-            raise CheckFailed(
+            raise CheckError(
                 f"a rank's steps have {', '.join(str(len(step)) for step in rows)} images; they "
                 "should have equally many."
             )
@@ -348,7 +348,7 @@ def _judge_rows(size, read):
     for epoch in range(EPOCHS):
         _judge_cover(f"in epoch {epoch}", [rank[epoch] for rank in by_epoch])
     if all(np.array_equal(*rank) for rank in by_epoch):
-        raise CheckFailed(
+        raise CheckError(
             "the second epoch has the order of the first. Seed the generator with the epoch."
         )
 
@@ -356,20 +356,20 @@ def _judge_rows(size, read):
 def _judge_cover(case, rows):
     for rank, own in enumerate(rows[1:], 1):
         if np.array_equal(np.sort(own), np.sort(rows[0])):
-            raise CheckFailed(
+            raise CheckError(
                 f"{case}, ranks 0 and {rank} read the same images (rows "
                 f"{', '.join(map(str, own[:4]))}, ...): "
                 "together they learn no more than one of them."
             )
     counts = np.bincount(np.concatenate(rows), minlength=IMAGES)
     if (counts > 1).any():
-        raise CheckFailed(
+        raise CheckError(
             f"{case}, {(counts > 1).sum()} images are read twice or more, and "
             f"{(counts == 0).sum()} by no rank. "
             "All ranks have to shuffle alike (the same seed), then take different rows of it."
         )
     if (counts == 0).any():
-        raise CheckFailed(f"{case}, {(counts == 0).sum()} images are read by no rank.")
+        raise CheckError(f"{case}, {(counts == 0).sum()} images are read by no rank.")
 
 
 # mended(comm, model, images, labels, epochs=, batch=): trains in place, as one process would on

@@ -17,7 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from pi2zero.mpi import name_ranks
 from pi2zero_course.checks.framework.agree import agree, merge_errors, pickling_error, require_ranks
-from pi2zero_course.checks.framework.answers import CheckFailed, call_answer, name_of
+from pi2zero_course.checks.framework.answers import CheckError, call_answer, name_of
 from pi2zero_course.checks.framework.on_ranks import OnRanks
 from pi2zero_course.checks.framework.task import lab_task, say
 from pi2zero_course.checks.framework.torch_comm import on_torch_ranks
@@ -82,19 +82,19 @@ def _judge(size, reports):
     share = BATCH // size
     for rank, report in enumerate(reports):
         if report["losses"] is None:
-            raise CheckFailed(
+            raise CheckError(
                 f"rank {rank} returned None; the list of losses is due. Is the `return` missing?"
             )
         seen = report["images"]
         judge_seen(rank, seen)
         if size > 1 and min(seen) == BATCH:
-            raise CheckFailed(
+            raise CheckError(
                 f"rank {rank} computed all {BATCH} images of a batch: that is the serial program, "
                 f"{size} times. "
                 f"Its share is {share}: images[rank::size]."
             )
         if seen != [share] * STEPS:
-            raise CheckFailed(
+            raise CheckError(
                 f"rank {rank} sent {seen} images through the model; it has to be {share} in each "
                 f"of {STEPS} steps."
             )
@@ -103,12 +103,12 @@ def _judge(size, reports):
         try:
             losses = np.array(report["losses"], dtype=float).ravel()
         except (TypeError, ValueError):
-            raise CheckFailed(
+            raise CheckError(
                 f"rank {rank} returned {type(report['losses']).__name__!r}; the list of losses is "
                 "due."
             ) from None
         except RuntimeError:  # torch does not turn them into numbers while they could go backward
-            raise CheckFailed(
+            raise CheckError(
                 f"rank {rank} returned losses that hold on to their graph, and its memory: "
                 "loss.item()."
             ) from None
@@ -124,7 +124,7 @@ def _judge(size, reports):
                 and np.allclose(losses, size * np.array(right_losses), rtol=1e-4)
             ):
                 reason = "That is the sum over the ranks: divide by them."
-            raise CheckFailed(
+            raise CheckError(
                 f"rank {rank} returned the losses {_few(losses)}; the whole batches have "
                 f"{_few(right_losses)}.\n{reason}"
             )
@@ -133,7 +133,7 @@ def _judge(size, reports):
 def judge_seen(rank, seen):
     """Did any image go through the rank's model?"""
     if not seen:
-        raise CheckFailed(
+        raise CheckError(
             f"on rank {rank}, the model that you were given saw no image. Did you train a copy? "
             "comm.bcast(model) returns a new "
             "one;\nwrite rank 0's parameters into this one."
@@ -150,7 +150,7 @@ def judge_weights(size, reports, data):
     ]
     if apart:
         differences = [np.abs(reports[rank]["weights"] - reports[0]["weights"]) for rank in apart]
-        raise CheckFailed(
+        raise CheckError(
             f"after {len(data)} steps, the parameters of {name_ranks(apart)} differ from rank 0's, "
             "by up to "
             f"{np.max(differences):.2g}; not one bit may.\n"
@@ -160,7 +160,7 @@ def judge_weights(size, reports, data):
     serial(model, data)
     off = np.abs(reports[0]["weights"] - weights(model)).max()
     if off > TOLERANCE:
-        raise CheckFailed(
+        raise CheckError(
             f"the ranks agree, but their parameters are {off:.2g} away from the serial program's; "
             f"{TOLERANCE:g} is allowed.\n" + _why(size, reports[0]["weights"], data)
         )
@@ -263,7 +263,7 @@ def _in_the_world(name, losses_of):
     comm, model = MPI.COMM_WORLD, Seen(seed=100 + MPI.COMM_WORLD.rank)
     require_ranks(2)
     if BATCH % comm.size:
-        raise CheckFailed(
+        raise CheckError(
             f"This check's batch of {BATCH} does not divide by {comm.size} ranks. Take 2, 3, 4 or "
             "6."
         )

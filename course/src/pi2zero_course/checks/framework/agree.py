@@ -8,7 +8,7 @@ from mpi4py import MPI
 
 from pi2zero.mpi import name_ranks
 from pi2zero.ranks import raise_on_all
-from pi2zero_course.checks.framework.answers import CheckFailed, TaskNotDone
+from pi2zero_course.checks.framework.answers import CheckError, TaskNotDoneError
 
 PATIENCE = 5  # s that the other ranks get, before one tells alone what failed on it
 
@@ -21,7 +21,9 @@ def agree(part, *args):
         with _print_if_alone(error):
             return MPI.COMM_WORLD.allgather(error)
 
-    return raise_on_all(lambda: part(*args), (CheckFailed, TaskNotDone), allgather, merge_errors)
+    return raise_on_all(
+        lambda: part(*args), (CheckError, TaskNotDoneError), allgather, merge_errors
+    )
 
 
 @contextmanager
@@ -34,7 +36,7 @@ def _print_if_alone(error):
         print,
         [f"On rank {rank}: {error}\nThe other ranks are still at work, or wait for this one."],
     )
-    if isinstance(error, CheckFailed):
+    if isinstance(error, CheckError):
         late.start()
     try:
         yield
@@ -43,28 +45,28 @@ def _print_if_alone(error):
 
 
 def agree_on(value, what: str) -> None:
-    """Raise CheckFailed on all ranks if they have different values."""
+    """Raise CheckError on all ranks if they have different values."""
     if len({repr(one) for one in MPI.COMM_WORLD.allgather(value)}) > 1:
-        raise CheckFailed(f"the ranks have different {what}. All ranks need the same.")
+        raise CheckError(f"the ranks have different {what}. All ranks need the same.")
 
 
 def merge_errors(errors) -> Exception | None:
     """One exception for all, from how each rank's part failed, by rank (None: it did not).
-    TaskNotDone goes first."""
+    TaskNotDoneError goes first."""
     groups = {}
     for rank, error in enumerate(errors):
-        if isinstance(error, TaskNotDone):
+        if isinstance(error, TaskNotDoneError):
             return error
         if error:
             groups.setdefault(str(error), []).append(rank)
     if not groups:
         return None
     if list(map(len, groups.values())) == [len(errors)]:  # all ranks say the same
-        return CheckFailed(*groups)
-    return CheckFailed("\n".join(f"{name_ranks(ranks)}: {text}" for text, ranks in groups.items()))
+        return CheckError(*groups)
+    return CheckError("\n".join(f"{name_ranks(ranks)}: {text}" for text, ranks in groups.items()))
 
 
-def pickling_error(result, name: str) -> CheckFailed | None:
+def pickling_error(result, name: str) -> CheckError | None:
     """What to say if a rank cannot send what an answer returned to the others, to be looked at;
     name: the answer's."""
     try:
@@ -72,7 +74,7 @@ def pickling_error(result, name: str) -> CheckFailed | None:
     except (
         Exception
     ):  # whatever pickle, or the thing itself, says: a generator, an open file, the communicator
-        return CheckFailed(
+        return CheckError(
             f"{name} returned {type(result).__name__!r} objects, or has them in what it returned: "
             "return values."
         )
@@ -105,14 +107,14 @@ def divergence_error(states, before="") -> Exception | None:
     ends = "A collective call ends only if every rank makes it."
     if any(kind == "waits" for kind, _ in states):
         ends = "A message ends only if its sender sends it and its receiver receives it."
-    return CheckFailed(f"this would hang. {story[0].upper()}{story[1:]}.\n{ends}")
+    return CheckError(f"this would hang. {story[0].upper()}{story[1:]}.\n{ends}")
 
 
 def require_ranks(fewest: int) -> None:
-    """Raise CheckFailed if there are fewer ranks."""
+    """Raise CheckError if there are fewer ranks."""
     world = MPI.COMM_WORLD.size
     if world < fewest:
         are, start = "is 1" if world == 1 else f"are {world}", f"pi2zero.start(n={max(fewest, 4)})"
-        raise CheckFailed(
+        raise CheckError(
             f"This check needs at least {fewest} ranks; there {are}. Start them: {start}."
         )

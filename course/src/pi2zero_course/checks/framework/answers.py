@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pi2zero_course.checks.framework.clock import TimeUp, clock
 
 
-class CheckFailed(AssertionError):
+class CheckError(AssertionError):
     """An answer that misses its target. The message is all that the learner sees, without a
     stack."""
 
@@ -20,7 +20,7 @@ class CheckFailed(AssertionError):
         return str(self).splitlines()
 
 
-class TaskNotDone(NotImplementedError):
+class TaskNotDoneError(NotImplementedError):
     """An answer that is not written yet, or one that it needs. task: its number, None if its stub
     has none."""
 
@@ -34,18 +34,18 @@ class TaskNotDone(NotImplementedError):
 
 def call_answer(function: Callable, *args):
     """What the learner's function returns. If it raises or takes too long, that is a
-    CheckFailed."""
+    CheckError."""
     name = name_of(function)
     try:
         return clock.run(function, args)
-    except CheckFailed:
+    except CheckError:
         raise
     except TimeUp as time_up:
-        raise CheckFailed(f"{name} {time_up}") from None
+        raise CheckError(f"{name} {time_up}") from None
     except Exception as error:
         if missing := _not_written(error):
             raise missing from None
-        raise CheckFailed(
+        raise CheckError(
             f"{name} raised {type(error).__name__}: {error}{_line_of(function, error)}"
         ) from None
 
@@ -144,7 +144,7 @@ def count_steps(function: Callable, *args) -> int:
     return count
 
 
-def _not_written(error: Exception) -> TaskNotDone | None:
+def _not_written(error: Exception) -> TaskNotDoneError | None:
     """What to say if an answer came to a stub: its own, or that of a function which it calls.
 
     Torch raises NotImplementedError, too, with another text.
@@ -157,7 +157,7 @@ def _not_written(error: Exception) -> TaskNotDone | None:
         f"{name} is not written yet: replace its `raise NotImplementedError`, run that cell, then "
         "this one."
     )
-    return TaskNotDone(why, int(stub[1]) if stub[1] else None)
+    return TaskNotDoneError(why, int(stub[1]) if stub[1] else None)
 
 
 def _line_of(function: Callable, error: Exception) -> str:

@@ -4,7 +4,7 @@ rank sends."""
 import time
 
 from pi2zero_course.checks.framework.agree import divergence_error
-from pi2zero_course.checks.framework.answers import CheckFailed
+from pi2zero_course.checks.framework.answers import CheckError
 from pi2zero_course.checks.framework.clock import clock
 from pi2zero_course.checks.framework.messages import Messages
 
@@ -39,7 +39,7 @@ class MessageComm(Messages):
         """Call function(self, *args) on every rank. Returns a dict a rank: result, args (as they
         are then), sent, ...
 
-        Raises, on all ranks alike, TaskNotDone, or CheckFailed if a rank raised, was stuck, or
+        Raises, on all ranks alike, TaskNotDoneError, or CheckError if a rank raised, was stuck, or
         messages were left over.
         """
         result, *state = self.call(function, args)
@@ -49,11 +49,11 @@ class MessageComm(Messages):
         if wrong := divergence_error(states):
             raise wrong
         if lost:
-            raise CheckFailed(
+            raise CheckError(
                 f"{lost} message{'s were' if lost > 1 else ' was'} sent and never received."
             )
         if begun:
-            raise CheckFailed(
+            raise CheckError(
                 f"nobody waited for the request of {begun} Isend{'s' * (begun > 1)}. Wait, else "
                 "MPI may still send."
             )
@@ -72,9 +72,9 @@ class MessageComm(Messages):
     barrier = Barrier
 
     def allow(self, name):
-        """Raises CheckFailed if the answer calls what its task does not allow."""
+        """Raises CheckError if the answer calls what its task does not allow."""
         if self._only is not None and name not in self._only:
-            raise CheckFailed(f"you call {name}; here only {' and '.join(self._only)} are allowed.")
+            raise CheckError(f"you call {name}; here only {' and '.join(self._only)} are allowed.")
 
     def arrived(self, nbytes, began):
         """The slow network takes its time for what came in."""
@@ -86,7 +86,7 @@ class MessageComm(Messages):
 
 def _refused(name, why):
     def call(self, *args, **options):
-        raise CheckFailed(f"you call {name}; {why}")
+        raise CheckError(f"you call {name}; {why}")
 
     return call
 

@@ -9,7 +9,12 @@ import numpy as np
 from mpi4py import MPI
 
 from pi2zero_course.checks.framework.agree import merge_errors, pickling_error
-from pi2zero_course.checks.framework.answers import CheckFailed, TaskNotDone, call_answer, name_of
+from pi2zero_course.checks.framework.answers import (
+    CheckError,
+    TaskNotDoneError,
+    call_answer,
+    name_of,
+)
 from pi2zero_course.checks.framework.clock import clock
 from pi2zero_course.checks.framework.requests import Request, requests_that_end
 from pi2zero_course.checks.framework.waiting import Stuck, Waiting
@@ -55,7 +60,7 @@ class Messages(MPI.Intracomm):
                 return call_answer(function, self, *args), "returned", ""
         except Stuck as stuck:
             return None, "waits", str(stuck)
-        except (CheckFailed, TaskNotDone) as error:
+        except (CheckError, TaskNotDoneError) as error:
             return None, "raised", error
 
     def gather_states(self, kind, text) -> list:
@@ -175,7 +180,7 @@ class Messages(MPI.Intracomm):
         self.allow(name)
         self.messages += 1
         if self.messages > MANY:
-            raise CheckFailed(
+            raise CheckError(
                 f"this rank has sent {MANY:,} messages and goes on. Does a loop never end?"
             )
         self.targets.add(partner)
@@ -213,7 +218,7 @@ class Messages(MPI.Intracomm):
         return self._pending[-1]
 
     def refuse_unsendable(self, result) -> None:
-        """Raise CheckFailed on all ranks if what the answer returned on one of them cannot be sent
+        """Raise CheckError on all ranks if what the answer returned on one of them cannot be sent
         to the others."""
         if wrong := merge_errors(self.side.allgather(pickling_error(result, self.name))):
             raise wrong

@@ -7,8 +7,8 @@ from mpi4py import MPI
 
 from pi2zero_course.checks.framework.agree import require_ranks
 from pi2zero_course.checks.framework.answers import (
-    CheckFailed,
-    TaskNotDone,
+    CheckError,
+    TaskNotDoneError,
     global_names,
     globals_of,
     speaking_of,
@@ -23,7 +23,7 @@ _FROM_COMM = "take rank and size from the comm that it is given, comm.rank and c
 class OnRanks:
     """How an answer function(comm, ...) is tried.
 
-    arguments(rank, size, *case): what follows comm. judge(results, *case): raises CheckFailed;
+    arguments(rank, size, *case): what follows comm. judge(results, *case): raises CheckError;
     results: by rank, what the
     answer returned, or a MessageComm's reports. call(function, comm, *arguments): how the answer
     is called, if otherwise.
@@ -56,7 +56,7 @@ def on_ranks(function, arguments, judge, fewest: int = 1, watch=WatchedComm) -> 
     """Let all ranks, then only the first 3, 2 and 1 of them, call the answer. Returns those
     numbers.
 
-    arguments(rank, size): what follows `comm`. judge(size, results): raises CheckFailed; results
+    arguments(rank, size): what follows `comm`. judge(size, results): raises CheckError; results
     by rank. The outcome is
     the same exception on all ranks, or none.
     """
@@ -67,14 +67,14 @@ def on_ranks(function, arguments, judge, fewest: int = 1, watch=WatchedComm) -> 
         # A smaller world counts its ranks backwards, so that comm.rank is not the world's.
         backwards = 1 < size < world
         wrong = _outcome_on(size, backwards, function, arguments, judge, watch)
-        if isinstance(wrong, CheckFailed):
+        if isinstance(wrong, CheckError):
             if backwards and not _outcome_on(size, False, function, arguments, judge, watch):
-                wrong = CheckFailed(
+                wrong = CheckError(
                     f"On {size} ranks whose numbers in comm are not those in MPI.COMM_WORLD, your "
                     f"function fails: {_FROM_COMM}"
                 )
             elif size < world and (names := _names_of_the_notebook(function)):
-                wrong = CheckFailed(
+                wrong = CheckError(
                     f"{str(wrong).rstrip()}\nYour function uses the notebook's "
                     f"{' and '.join(names)}: {_FROM_COMM}"
                 )
@@ -106,15 +106,15 @@ def _outcome(comm, function, arguments, judge, watch) -> Exception | None:
         results = watched.run_together(function, arguments(comm.rank, comm.size))
         judge(comm.size, results)
         if comm.size > 1 and not watched.used:
-            return CheckFailed(
+            return CheckError(
                 "Your function made no call on the comm that it was given. Use that one, not "
                 "MPI.COMM_WORLD. "
                 "(Messages and collectives are seen, one-sided windows are not.)"
             )
-    except TaskNotDone as missing:
+    except TaskNotDoneError as missing:
         return missing
-    except CheckFailed as wrong:
-        return CheckFailed(f"On {plural(comm.size, 'rank')}: {wrong}")
+    except CheckError as wrong:
+        return CheckError(f"On {plural(comm.size, 'rank')}: {wrong}")
     finally:
         watched.free()
         comm.Free()

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from mpi4py import MPI
 
-from pi2zero_course.checks.framework.answers import CheckFailed
+from pi2zero_course.checks.framework.answers import CheckError
 from pi2zero_course.checks.framework.clock import clock
 
 
@@ -47,7 +47,7 @@ class Request(MPI.Request):
             flag, obj = self.test(status)
         except MPI.Exception as error:
             if error.Get_error_class() == MPI.ERR_TRUNCATE:
-                raise CheckFailed(
+                raise CheckError(
                     "a message is longer than the array that should receive it: the sender sends "
                     "one chunk, the receiver expects "
                     "another."

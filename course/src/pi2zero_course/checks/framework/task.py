@@ -13,8 +13,8 @@ from functools import wraps
 from typing import ClassVar
 
 from pi2zero_course.checks.framework.answers import (
-    CheckFailed,
-    TaskNotDone,
+    CheckError,
+    TaskNotDoneError,
     call_answer,
     global_names,
     globals_of,
@@ -32,8 +32,8 @@ class Task:
     - reference(*case) -> the right result of each case. mistakes: {sentence: a function that makes
     the mistake, or what it
       multiplies the right result by}; the first one that gives the answer's result is named.
-    - judge_case(function, *case) raises CheckFailed.
-    - judge(function, *others) -> what was verified, or None; raises CheckFailed.
+    - judge_case(function, *case) raises CheckError.
+    - judge(function, *others) -> what was verified, or None; raises CheckError.
     - on_ranks: an OnRanks, for an answer that communicates; with `cases`.
 
     lent: names of its notebook, such as `comm`, that an answer gets other values of meanwhile.
@@ -55,20 +55,20 @@ class Task:
     def __call__(self, function, *others) -> None:
         """Check an answer. others: further functions of the notebook that the judge wants."""
         if not callable(function):
-            raise CheckFailed(self._no_function(function))
+            raise CheckError(self._no_function(function))
         if not self._begin(function):
             return
         try:
             with noted(self.note_name, speaks()):
                 verified = self.verify(function, *others)
-        except TaskNotDone as missing:
+        except TaskNotDoneError as missing:
             raise self._still_to_do(missing) from None
-        except CheckFailed as wrong:
-            raise CheckFailed(self._not_right(str(wrong).rstrip())) from None
+        except CheckError as wrong:
+            raise CheckError(self._not_right(str(wrong).rstrip())) from None
         self._accept(function, verified)
 
     def verify(self, function, *others) -> str:
-        """What was verified. Raises CheckFailed, or TaskNotDone for a function that is not
+        """What was verified. Raises CheckError, or TaskNotDoneError for a function that is not
         written."""
         if self.judge:
             return self.judge(function, *others) or self.verified
@@ -102,8 +102,8 @@ class Task:
         """Whether there is something to check."""
         return True
 
-    def _still_to_do(self, missing: TaskNotDone) -> Exception:
-        return CheckFailed(self._not_right(str(missing)))
+    def _still_to_do(self, missing: TaskNotDoneError) -> Exception:
+        return CheckError(self._not_right(str(missing)))
 
     def _not_right(self, why: str) -> str:
         raise NotImplementedError
@@ -135,10 +135,12 @@ class LabTask(Task):
             "Write the function's name without brackets behind it."
         )
 
-    def _still_to_do(self, missing: TaskNotDone) -> TaskNotDone:
+    def _still_to_do(self, missing: TaskNotDoneError) -> TaskNotDoneError:
         other = missing.task not in (None, self.number)
         needs = f"needs the function of task {missing.task}, which " if other else ""
-        return TaskNotDone(f"Task {self.number} {needs}is still to do. {missing}", missing.task)
+        return TaskNotDoneError(
+            f"Task {self.number} {needs}is still to do. {missing}", missing.task
+        )
 
     def _not_right(self, why: str) -> str:
         return f"Task {self.number} is not right yet.\n{why}"
@@ -206,7 +208,7 @@ def lab_task(lab: int, number: int) -> Callable:
 
 
 def compare(function, reference, cases, mistakes=None, tolerance=TOLERANCE, same=is_same) -> None:
-    """Call an answer with each case of arguments. Raises CheckFailed if a result is not the
+    """Call an answer with each case of arguments. Raises CheckError if a result is not the
     reference's."""
     for case in cases:
         value, due = call_answer(function, *copy.deepcopy(case)), reference(*copy.deepcopy(case))
@@ -219,7 +221,7 @@ def compare(function, reference, cases, mistakes=None, tolerance=TOLERANCE, same
         )
         why = "Is the `return` missing?" if value is None else next(hints, "")
         arguments = ", ".join(map(show, case))
-        raise CheckFailed(
+        raise CheckError(
             f"{name_of(function)}({arguments}) gives {show(value)}; it has to be "
             f"{show(due)}.\n{why}"
         )

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from mpi4py import MPI
 from torch.nn.parallel import DistributedDataParallel
 
-from pi2zero_course.checks.framework.answers import CheckFailed, speaking_of
+from pi2zero_course.checks.framework.answers import CheckError, speaking_of
 from pi2zero_course.checks.framework.watched_comm import WatchedComm
 
 COLLECTIVES = """all_reduce reduce broadcast all_gather all_gather_into_tensor reduce_scatter
@@ -62,7 +62,7 @@ class _TorchComm(WatchedComm):
         if time.monotonic() > self._deadline:
             self._agree_on_state(
                 "raised",
-                CheckFailed(
+                CheckError(
                     f"the time was over long ago, and {self.name} went on. Does it look at the "
                     "clock?"
                 ),

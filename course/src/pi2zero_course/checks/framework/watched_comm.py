@@ -9,7 +9,7 @@ waited for whom.
 from mpi4py import MPI
 
 from pi2zero_course.checks.framework.agree import divergence_error
-from pi2zero_course.checks.framework.answers import CheckFailed
+from pi2zero_course.checks.framework.answers import CheckError
 from pi2zero_course.checks.framework.clock import clock
 from pi2zero_course.checks.framework.messages import Messages
 
@@ -57,7 +57,7 @@ class WatchedComm(Messages):
     def run_together(self, function, args) -> list:
         """Call function(self, *args) on every rank. Returns all ranks' results, on all ranks.
 
-        Raises, on all ranks alike, TaskNotDone, or CheckFailed if a rank raised or the ranks
+        Raises, on all ranks alike, TaskNotDoneError, or CheckError if a rank raised or the ranks
         would have waited forever.
         """
         result = None
@@ -73,7 +73,7 @@ class WatchedComm(Messages):
     def agree_on_call(self, call: str) -> None:
         """Agree with all ranks that this call is made next."""
         if clock.time_up_message:  # and the answer has swallowed that
-            self._agree_on_state("raised", CheckFailed(f"{self.name} {clock.time_up_message}"))
+            self._agree_on_state("raised", CheckError(f"{self.name} {clock.time_up_message}"))
         self._agree_on_state("calls", call)
         clock.refill()
 
@@ -95,11 +95,11 @@ class WatchedComm(Messages):
         before = f"after {calls} call{'s' * (calls > 1)} that all ranks made, " if calls else ""
         wrong = divergence_error(self._states, before)
         if len(set(self._states)) == 1 and self._states[0][0] == "calls":
-            return CheckFailed(
+            return CheckError(
                 f"The ranks had made {MANY:,} collective calls and went on. Does a loop never end?"
             )
         if "NoneType" in str(wrong):
-            return CheckFailed(
+            return CheckError(
                 f"{wrong}\nreduce and gather give their result to rank 0 only; the other ranks get "
                 "None."
             )
@@ -116,7 +116,7 @@ def _watched(name: str, root_at: int | None):
         op = _argument("op", _OP_AT.get(name), args, options, MPI.SUM)
         if name in _ROOT_IN_PLACE and data is MPI.IN_PLACE and self.rank != root:
             # MPI refuses it here, while the root waits in it.
-            raise CheckFailed(
+            raise CheckError(
                 f"{name} takes MPI.IN_PLACE on the root, {root}, only: the other ranks give their "
                 "own."
             )

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from mpi4py import MPI
 
 from pi2zero_course.checks.framework.agree import agree
-from pi2zero_course.checks.framework.answers import CheckFailed, call_answer
+from pi2zero_course.checks.framework.answers import CheckError, call_answer
 from pi2zero_course.checks.framework.task import LabTask, lab_task
 from pi2zero_course.checks.framework.values import join_words
 from pi2zero_course.checks.pipeline.steps import (
@@ -78,16 +78,16 @@ def train(comm, stage, images, labels, micro, row, receive=fresh, loss_of=mean_l
 def _usable(x, rows):
     if not isinstance(x, torch.Tensor) or x.shape != (rows, WIDTH):
         got = f"a tensor of shape {tuple(x.shape)}" if isinstance(x, torch.Tensor) else repr(x)
-        raise CheckFailed(
+        raise CheckError(
             f"receive returned {got}; the {rows} rows of {WIDTH} values that have come are due."
         )
     if not x.requires_grad:
-        raise CheckFailed(
+        raise CheckError(
             "what receive returns has no requires_grad: so backward finds no gradient for the rank "
             "before."
         )
     if not x.is_leaf:
-        raise CheckFailed(
+        raise CheckError(
             "what receive returns was made of a tensor with requires_grad: copy first, "
             "requires_grad_() last."
         )
@@ -96,9 +96,9 @@ def _usable(x, rows):
 
 def _differentiable(loss):
     if loss is None:
-        raise CheckFailed("the loss is None. Is the `return` missing?")
+        raise CheckError("the loss is None. Is the `return` missing?")
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
-        raise CheckFailed(
+        raise CheckError(
             f"the loss is {loss!r}; a tensor of one value is due, with its gradient: no .item(), "
             "no .detach()."
         )
@@ -165,20 +165,20 @@ def _judge_row(function, size, micro, most):
         )
         kinds = call_answer(function, rank, size, micro, most)
         if kinds is None:
-            raise CheckFailed(f"{called} got None. Is the `return` missing?")
+            raise CheckError(f"{called} got None. Is the `return` missing?")
         kinds = "".join(kinds) if isinstance(kinds, list | tuple) else kinds
         if not isinstance(kinds, str) or set(kinds) - {"F", "B"}:
-            raise CheckFailed(f"{called} got {kinds!r}; a text of F and B is due.")
+            raise CheckError(f"{called} got {kinds!r}; a text of F and B is due.")
         if (kinds.count("F"), kinds.count("B")) != (micro, micro):
-            raise CheckFailed(
+            raise CheckError(
                 f"{called} does {kinds.count('F')} forwards, {kinds.count('B')} backwards; {micro} "
                 "of each are due."
             )
         if any(kinds[:end].count("B") > kinds[:end].count("F") for end in range(len(kinds))):
-            raise CheckFailed(f"{called} does {kinds}: a backward before its forward.")
+            raise CheckError(f"{called} does {kinds}: a backward before its forward.")
         rows.append(_numbered(rank, kinds))
         if most_held(rows[-1]) > most:
-            raise CheckFailed(
+            raise CheckError(
                 f"{called} does {kinds}: it holds {most_held(rows[-1])} micro-batches at once."
             )
     _judge_together(rows, size, micro, most)
@@ -196,14 +196,14 @@ def _judge_together(rows, size, micro, most):
             f"rank {r} before {k}{i}"
             for r, k, i in re.findall(r"rank \d+ with (\d+)([FB])(\d+)", str(error))
         ]
-        raise CheckFailed(
+        raise CheckError(
             f"{case}, this would hang: all wait for each other, {', '.join(waits)}.\n{table}\n"
             "A rank that goes back needs the ranks behind it to have worked: who has to run "
             "furthest ahead?"
         ) from None
     due = [_numbered(rank, one_f_one_b(rank, size, micro, most)) for rank in range(size)]
     if idle > (least := idle_share(due)) + 1e-9:
-        raise CheckFailed(
+        raise CheckError(
             f"{case}, the ranks are idle for {idle:.1%} of the time; {least:.1%} is "
             f"possible.\n{table}\n"
             "Run ahead as far as the ranks behind can use it and the memory allows."

@@ -8,7 +8,7 @@ import torch
 from mpi4py import MPI
 
 from pi2zero import costs
-from pi2zero_course.checks.framework.answers import CheckFailed, call_answer
+from pi2zero_course.checks.framework.answers import CheckError, call_answer
 from pi2zero_course.checks.framework.task import LabTask
 from pi2zero_course.checks.framework.values import as_number, as_text, is_int
 from pi2zero_course.checks.pipeline.steps import CASES, TOLERANCE, Step, forward
@@ -20,36 +20,36 @@ def _judge_cut(function, seconds, stages):
     called, count = f"cut({seconds}, {stages})", len(seconds)
     parts = call_answer(function, list(seconds), stages)
     if parts is None:
-        raise CheckFailed(f"{called} returned None. Is the `return` missing?")
+        raise CheckError(f"{called} returned None. Is the `return` missing?")
     try:
         parts = [list(part) for part in parts]
     except TypeError:
-        raise CheckFailed(
+        raise CheckError(
             f"{called} gives {parts!r}; a list for each stage is due, of layers' numbers: [[0, 1], "
             "[2], ...]."
         ) from None
     if len(parts) != stages:
-        raise CheckFailed(
+        raise CheckError(
             f"{called} gives {len(parts)} stages; {stages} are due, one for each rank."
         )
     layers = [layer for part in parts for layer in part]
     if not all(map(is_int, layers)):
-        raise CheckFailed(
+        raise CheckError(
             f"{called} gives {parts}; layers' numbers are due, 0 to {count - 1}, not their seconds."
         )
     if [] in parts:
-        raise CheckFailed(
+        raise CheckError(
             f"{called}: stage {parts.index([])} has no layer; its rank would only hand on."
         )
     if sorted(layers) == list(range(count)) != layers:
-        raise CheckFailed(
+        raise CheckError(
             f"{called}: the layers come in the order {[int(layer) for layer in layers]}. A stage "
             "takes neighbours, in their order."
         )
     if missing := sorted(set(range(count)) - set(layers)):
-        raise CheckFailed(f"{called}: layer {missing[0]} is in no stage.")
+        raise CheckError(f"{called}: layer {missing[0]} is in no stage.")
     if len(layers) > count:
-        raise CheckFailed(
+        raise CheckError(
             f"{called}: a layer is in two stages, or there is one that the network does not have."
         )
     times = [sum(seconds[layer] for layer in part) for part in parts]
@@ -64,7 +64,7 @@ def _judge_cut(function, seconds, stages):
                 "The last stage has what the others left: look at all cuts, not at one stage "
                 "after the other."
             )
-        raise CheckFailed(
+        raise CheckError(
             f"{called} gives {parts}: the slowest stage takes {as_text(max(times))} s, and all "
             "wait for it; "
             f"{as_text(best)} s is possible.\n{why}"
@@ -107,7 +107,7 @@ def _one_micro_batch_after_another(backward, comm, stage, images, labels, micro)
         loss = backward(comm, *forward(comm, stage, inputs, sent), targets, len(images), sent)
         total += loss_part(loss, comm.rank + 1 == comm.size)
     if wrong := [request for request in sent if not hasattr(request, "Wait")]:
-        raise CheckFailed(
+        raise CheckError(
             f"`sent` has {wrong[0]!r} in it: put the request there that comm.isend returns."
         )
     MPI.Request.waitall(sent)
@@ -124,7 +124,7 @@ def loss_part(loss, last):
         who = "a rank before the last"
         due = "0 is due there, because the parts are added up on every rank"
     why = " Is the `return` missing?" if loss is None else ""
-    raise CheckFailed(f"backward returned {loss!r} on {who}; {due}.{why}")
+    raise CheckError(f"backward returned {loss!r} on {who}; {due}.{why}")
 
 
 # backward(comm, x, y, labels, n, sent) -> this micro-batch's part of the loss on the last rank,

@@ -14,7 +14,7 @@ from torch import nn
 
 from pi2zero import costs
 from pi2zero.meters.stages import RecordedStage
-from pi2zero_course.checks.framework.answers import CheckFailed
+from pi2zero_course.checks.framework.answers import CheckError
 from pi2zero_course.checks.framework.message_comm import MessageComm
 from pi2zero_course.checks.framework.on_ranks import OnRanks
 from pi2zero_course.checks.framework.values import as_number, as_text, pick_hint
@@ -98,9 +98,9 @@ class Step:
             judge_gradients([result["grads"] for result in results], n, micro)
             judge_loss(results[-1]["loss"], n, micro, len(results))
             judge_targets(rows, micro, self.most_idle, self.most_held)
-        except CheckFailed as wrong:
+        except CheckError as wrong:
             where = f"{n} images in {micro} micro-batch{'es' * (micro > 1)}"
-            raise CheckFailed(f"{where}: {wrong}") from None
+            raise CheckError(f"{where}: {wrong}") from None
 
 
 def judge_rows(rows, micro):
@@ -111,7 +111,7 @@ def judge_rows(rows, micro):
             done = [i for _, what, i in row if what == kind]
             if len(done) != micro or len(set(done)) != micro:
                 twice = " Some go twice." if len(set(done)) < len(done) else ""
-                raise CheckFailed(
+                raise CheckError(
                     f"rank {rank}'s stage did {len(done)} {word}s; {micro} are due, one for each "
                     f"micro-batch.{twice}"
                 )
@@ -119,7 +119,7 @@ def judge_rows(rows, micro):
     for rank, row in enumerate(rows):
         mine = [i for _, kind, i in row if kind == "B"]
         if mine != last:
-            raise CheckFailed(
+            raise CheckError(
                 f"rank {rank} goes back through micro-batches {mine}, the last rank through "
                 f"{last}: the gradient of one "
                 "went into the activations of another. All ranks need one order."
@@ -132,7 +132,7 @@ def judge_gradients(grads, n, micro):
     right = grads_by_rank(serial(size, n), size)
     for rank, own in enumerate(grads):
         if all(grad is None for grad in own):
-            raise CheckFailed(f"rank {rank}'s stage has no gradient: nothing went back through it.")
+            raise CheckError(f"rank {rank}'s stage has no gradient: nothing went back through it.")
     wrong = [
         [not _same(a, b) for a, b in zip(*pair, strict=True)]
         for pair in zip(grads, right, strict=True)
@@ -141,7 +141,7 @@ def judge_gradients(grads, n, micro):
         return
     rank = next(rank for rank, flags in enumerate(wrong) if any(flags))
     if rank > 0 and not any(any(flags[1:]) for flags in wrong):
-        raise CheckFailed(
+        raise CheckError(
             f"rank {rank}: only the gradient of its first layer's weight is wrong. It is made of "
             "the stage's input, and that was "
             "stale: another micro-batch's values had been written over it before its backward."
@@ -155,7 +155,7 @@ def judge_gradients(grads, n, micro):
     first = next(place for place, bad in enumerate(wrong[rank]) if bad)
     begins = "is missing" if own[first] is None else f"begins with {as_text(own[first].flat[0])}"
     due = as_text(right[rank][first].flat[0])
-    raise CheckFailed(
+    raise CheckError(
         f"parameter {first} of rank {rank}: the gradient {begins}, one process's with {due}.\n{why}"
     )
 
@@ -238,7 +238,7 @@ def judge_loss(loss, n, micro, size):
         each = F.cross_entropy(y, labels, reduction="none")
     right = each.mean().item()
     if loss is None:
-        raise CheckFailed(
+        raise CheckError(
             "the last rank returned None; the loss of the batch is due. Is the `return` missing?"
         )
     value = as_number(loss)
@@ -255,7 +255,7 @@ def judge_loss(loss, n, micro, size):
         ]
         close = partial(math.isclose, rel_tol=1e-6)
         why = pick_hint(value, known, same=close) if value is not None else ""
-        raise CheckFailed(
+        raise CheckError(
             f"the last rank returned the loss {as_text(loss)}; one process has "
             f"{as_text(right)}.\n{why}"
         )
@@ -275,13 +275,13 @@ def most_held(row):
 
 
 def judge_targets(rows, micro, idle_limit, held_limit):
-    """Raises CheckFailed where a rank holds, or the ranks idle, more than the two functions allow;
+    """Raises CheckError where a rank holds, or the ranks idle, more than the two functions allow;
     None: not judged."""
     size = len(rows)
     for rank, row in enumerate(rows) if held_limit else ():
         limit = held_limit(rank, size, micro)
         if most_held(row) > limit:
-            raise CheckFailed(
+            raise CheckError(
                 f"rank {rank} did {_as_words(row)}: it holds the activations of {most_held(row)} "
                 f"micro-batches at once; at most {limit} "
                 "are allowed there. Go back through the oldest before the next forward."
@@ -294,7 +294,7 @@ def judge_targets(rows, micro, idle_limit, held_limit):
             "time." * alone
         )
         table = "\n".join(f"rank {rank}: {_as_words(row)}" for rank, row in enumerate(rows))
-        raise CheckFailed(
+        raise CheckError(
             f"in this order the ranks are idle for {idle:.1%} of the time; {limit:.1%} is the "
             f"target.\n{table}\n{why}".rstrip()
         )

@@ -3,7 +3,7 @@
 import operator
 
 from pi2zero import costs
-from pi2zero_course.checks.framework.answers import CheckFailed, call_answer
+from pi2zero_course.checks.framework.answers import CheckError, call_answer
 from pi2zero_course.checks.framework.task import LabTask
 from pi2zero_course.checks.framework.values import as_int, in_units, is_int, pick_hint
 
@@ -35,7 +35,7 @@ def _judge_choice(function, limit, world_size, parameters, each):
             if held[right[0]] + WANTED * each == limit
             else ""
         )
-        raise CheckFailed(
+        raise CheckError(
             f"{case}; stage {right[0]} holds {in_units(held[right[0]])}: {fit[right[0]]} stories "
             f"fit beside.{exactly}"
         )
@@ -43,7 +43,7 @@ def _judge_choice(function, limit, world_size, parameters, each):
         return
     pair = mine if isinstance(mine, tuple | list) and len(mine) == 2 else (None, None)
     if not is_int(pair[0]) or as_int(pair[1]) is None or not 0 <= pair[0] <= 3:
-        raise CheckFailed(
+        raise CheckError(
             f"{case}; two whole numbers are due, (stage 0 to 3, stories a rank), or None."
         )
     mine = pair[0], as_int(pair[1])  # // gives 9.0, because the limit is a float
@@ -55,16 +55,16 @@ def _judge_choice(function, limit, world_size, parameters, each):
         "fit beside"
     )
     if right is None:
-        raise CheckFailed(f"{beside}. No stage leaves room for {WANTED}, so None is due.")
+        raise CheckError(f"{beside}. No stage leaves room for {WANTED}, so None is due.")
     if mine[0] < right[0]:
-        raise CheckFailed(f"{beside}: fewer than {WANTED}. Take a higher stage.")
+        raise CheckError(f"{beside}: fewer than {WANTED}. Take a higher stage.")
     if mine[0] > right[0]:
         exactly = (
             " To the byte: what fits exactly, fits."
             if held[right[0]] + WANTED * each == limit
             else ""
         )
-        raise CheckFailed(
+        raise CheckError(
             f"{case}. Stage {right[0]} leaves room for {fit[right[0]]} stories already: the lowest "
             f"stage is due.{exactly}"
         )
@@ -85,7 +85,7 @@ def _judge_choice(function, limit, world_size, parameters, each):
         ),
         (room + 1, "Round down: a part of a story does not fit."),
     ]
-    raise CheckFailed(f"{beside}.\n" + pick_hint(mine[1], known, same=operator.eq))
+    raise CheckError(f"{beside}.\n" + pick_hint(mine[1], known, same=operator.eq))
 
 
 # choose(limit, world_size, parameters, bytes_per_story) -> (stage, stories per rank), or None

@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from pi2zero import ranks
 from pi2zero_course.checks.framework.agree import agree
-from pi2zero_course.checks.framework.answers import CheckFailed, call_answer
+from pi2zero_course.checks.framework.answers import CheckError, call_answer
 from pi2zero_course.checks.framework.task import lab_task
 from pi2zero_course.checks.framework.torch_comm import on_torch_ranks
 from pi2zero_course.checks.framework.values import pick_hint
@@ -23,11 +23,11 @@ def scaled_loss(function, my_rows=None):
     """scaled_loss(loss, labels, world_size) -> loss; my_rows(order, step, batch_size, rank,
     world_size) -> this rank's rows."""
     if not callable(my_rows):
-        raise CheckFailed("give the check two functions: check.scaled_loss(scaled_loss, my_rows).")
+        raise CheckError("give the check two functions: check.scaled_loss(scaled_loss, my_rows).")
     agree(lambda: [_judge_rows(my_rows, world_size) for world_size in WORLDS])
     me = ranks.join()
     if me.world_size < 2 or BATCH % me.world_size:
-        raise CheckFailed("This check needs 2, 4 or 8 ranks. Start them: pi2zero.start(n=2).")
+        raise CheckError("This check needs 2, 4 or 8 ranks. Start them: pi2zero.start(n=2).")
     reports = on_torch_ranks(lambda comm: _curve(my_rows, function, me), function, sizes=True)
     losses, first = (
         [report["losses"] for report in reports],
@@ -37,7 +37,7 @@ def scaled_loss(function, my_rows=None):
     alone = _curve_alone(my_rows, me)
     off = float(np.abs(np.mean(losses, axis=0) - alone).max())
     if not off <= TOLERANCE:
-        raise CheckFailed(
+        raise CheckError(
             f"after {STEPS} steps, the curve of {me.world_size} ranks is up to {off:.2g} away from "
             "that of 1 rank; "
             f"{TOLERANCE:g} is allowed.\nThe first loss is right. Is its gradient, too? Nothing "
@@ -58,13 +58,13 @@ def _judge_rows(my_rows, world_size):
         try:
             parts = [[int(row) for row in part] for part in parts]
         except (TypeError, ValueError):
-            raise CheckFailed(
+            raise CheckError(
                 f"my_rows returned {parts[0]!r}; a list of whole numbers from order is due."
             ) from None
         right, mine = order[step * BATCH :][:BATCH], [row for part in parts for row in part]
         if sorted(mine) != sorted(right) or len({len(part) for part in parts}) > 1:
             where = f"step {step}, {BATCH} rows a step, {world_size} rank{'s' * (world_size > 1)}"
-            raise CheckFailed(
+            raise CheckError(
                 f"{where}: rank {world_size - 1} takes rows {parts[-1]}.\n"
                 + _why_rows(parts, right, order, step)
             )
@@ -136,7 +136,7 @@ def _curve(my_rows, scaled_loss, me):
         own = net(**batch).loss
         loss = scaled_loss(own, batch["labels"].clone(), me.world_size)
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
-            raise CheckFailed(f"scaled_loss returned {loss!r}; one loss is due, a tensor.")
+            raise CheckError(f"scaled_loss returned {loss!r}; one loss is due, a tensor.")
         tokens = int((batch["labels"] != lab.IGNORED).sum())
         first = first or {
             "own": own.item(),
@@ -145,7 +145,7 @@ def _curve(my_rows, scaled_loss, me):
             "padded": batch["labels"].numel(),
         }
         if not loss.requires_grad:
-            raise CheckFailed(
+            raise CheckError(
                 "the loss that scaled_loss returns has lost its graph: backward needs the tensor, "
                 "not its item()."
             )
@@ -220,7 +220,7 @@ def _judge_first_loss(first, world_size):
     ]
     why = pick_hint(mine, known, same=partial(np.allclose, rtol=1e-5))
     rank = int(np.argmax(np.abs(mine - right)))
-    raise CheckFailed(
+    raise CheckError(
         f"step 0, rank {rank}: its own mean loss is {own[rank]:.4f}, over {tokens[rank]} of "
         f"{tokens.sum()} tokens. "
         f"You make {mine[rank]:.4f} of it; {right[rank]:.4f} is due.\n{why}"

@@ -6,7 +6,7 @@ import re
 import numpy as np
 
 from pi2zero_course.checks.framework.agree import agree
-from pi2zero_course.checks.framework.answers import CheckFailed, call_answer
+from pi2zero_course.checks.framework.answers import CheckError, call_answer
 from pi2zero_course.checks.framework.task import lab_task
 from pi2zero_course.checks.framework.values import is_int
 from pi2zero_course.checks.summarization import stories as lab
@@ -150,19 +150,19 @@ def _judge_leaks(function, train, test, kinds):
         given.tolist() if isinstance(given, np.ndarray) else given
     )  # as np.flatnonzero gives them
     if not isinstance(mine, set | frozenset | list | tuple) or not all(map(is_int, mine)):
-        raise CheckFailed(
+        raise CheckError(
             f"leaked returned {type(given).__name__}; a set of whole numbers is due: places in the "
             "list test."
         )
     mine = {int(index) for index in mine}
     if outside := sorted(index for index in mine if not 0 <= index < len(test)):
-        raise CheckFailed(
+        raise CheckError(
             f"you name story {outside[0]}, but there are {len(test)} test stories. Asked are "
             "places in test."
         )
     for kind, words in KINDS.items():
         if missed := sorted(index for index in right - mine if kinds[index] == kind):
-            raise CheckFailed(
+            raise CheckError(
                 f"{len(missed)} of {len(right)} leaked test stories are missed, e.g. number "
                 f"{missed[0]}.\n"
                 f"It is in the training set {words}."
@@ -170,7 +170,7 @@ def _judge_leaks(function, train, test, kinds):
     if wrong := sorted(mine - right, key=lambda index: kinds[index] == CLEAN):
         first = wrong[0]
         share, words = shares(train, [test[first]])[0], KINDS[kinds[first]]
-        raise CheckFailed(
+        raise CheckError(
             f"{len(wrong)} clean test stories are named, e.g. number {first}: of its runs of {RUN} "
             "words, no training story has "
             f"more than {share:.0%}; from {SHARE:.0%} on it counts as leaked.\n"

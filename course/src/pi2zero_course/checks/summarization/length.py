@@ -6,7 +6,7 @@ import numpy as np
 
 from pi2zero import ranks
 from pi2zero_course.checks.framework.agree import agree, agree_on
-from pi2zero_course.checks.framework.answers import CheckFailed, call_answer
+from pi2zero_course.checks.framework.answers import CheckError, call_answer
 from pi2zero_course.checks.framework.task import lab_task
 from pi2zero_course.checks.framework.values import is_int
 from pi2zero_course.checks.summarization import stories as lab
@@ -36,14 +36,14 @@ def settings(function):
     net, free = lab.model(me.device), _unlimited()
     mine = agree(_generate, net, me, given)
     if mine["cut off"] > CUT * JUDGED:
-        raise CheckFailed(
+        raise CheckError(
             f"{mine['cut off']} of {JUDGED} summaries are cut off before their end; {CUT:.0%} may "
             "be.\n"
             "Names that are new to the tokenizer take more tokens than those of training: leave a "
             "reserve."
         )
     if mine["rouge1"] < free["rouge1"] - BELOW:
-        raise CheckFailed(
+        raise CheckError(
             f"ROUGE-1 is {mine['rouge1']:.1f}; with as many tokens as the model wants it is "
             f"{free['rouge1']:.1f}. "
             f"At most {BELOW:g} point below is right."
@@ -67,7 +67,7 @@ def _generate(net, me, given):
     except (
         Exception
     ) as error:  # generate()'s own words, whatever it trips over; the same on all ranks
-        raise CheckFailed(
+        raise CheckError(
             f"generate() does not take {given}: {type(error).__name__}: {error}"
         ) from None
 
@@ -76,23 +76,23 @@ def _judge_settings(function, references, where):
     lengths = [len(numbers) for numbers in lab.tokenizer()(references)["input_ids"]]
     given = call_answer(function, list(references), lab.tokenizer())
     if not isinstance(given, dict):
-        raise CheckFailed(
+        raise CheckError(
             f"settings returned {type(given).__name__}; a dict of generate()'s arguments is due."
         )
     if given.get("do_sample", True) is not False:
-        raise CheckFailed(
+        raise CheckError(
             "say do_sample=False: if chance chooses the words, two runs give two ROUGEs."
         )
     if given.get("max_new_tokens") is None and given.get("max_length") is None:
-        raise CheckFailed(
+        raise CheckError(
             "no length is set, so generate() ends after 20 tokens, in the middle of a sentence: "
             "max_new_tokens."
         )
     limit = given.get("max_new_tokens", (given.get("max_length") or 0) - 1)
     if not is_int(limit):
-        raise CheckFailed(f"max_new_tokens is {limit!r}; a whole number of tokens is due.")
+        raise CheckError(f"max_new_tokens is {limit!r}; a whole number of tokens is due.")
     if limit > 2 * max(lengths):
-        raise CheckFailed(
+        raise CheckError(
             f"{where}, {limit:,} tokens are allowed; the longest reference has {max(lengths)}. A "
             "summary that finds no end "
             "costs all of them, and every story of its batch waits. At most twice the longest is "
@@ -102,7 +102,7 @@ def _judge_settings(function, references, where):
     if limit < most:
         words = max(len(text.split()) for text in references)
         why = "That is the most *words*; generate() counts tokens." * (abs(limit - words) <= 1)
-        raise CheckFailed(
+        raise CheckError(
             f"{where}, {limit} tokens are allowed, but one reference in twenty has more than "
             f"{most:.0f}, and the longest "
             f"{max(lengths)}: take the length from the references.\n{why}"

@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 from pi2zero import ranks
 from pi2zero_course.checks.framework.agree import agree, require_ranks
-from pi2zero_course.checks.framework.answers import CheckFailed, globals_of
+from pi2zero_course.checks.framework.answers import CheckError, globals_of
 from pi2zero_course.checks.framework.task import lab_task
 from pi2zero_course.checks.framework.torch_comm import on_torch_ranks
 from pi2zero_course.checks.summarization import stories as lab
@@ -46,7 +46,7 @@ def train(function):
     _judge_ranks(net, seen, me)
     now = _loss(net)
     if not now < was:
-        raise CheckFailed(
+        raise CheckError(
             f"on {FRESH} stories like those of training, the loss was {was:.3f} and is {now:.3f} "
             "now: it has to fall.\n"
             "Does the learning rate suit a model that has learnt already?"
@@ -54,7 +54,7 @@ def train(function):
     found = lab.scored(net, SCORED, me, max_new_tokens=100, do_sample=False)
     lead, share = lab.lead_3(SCORED)["rouge1"], found["facts"]
     if found["rouge1"] < lead + POINTS or share < FACTS:
-        raise CheckFailed(
+        raise CheckError(
             f"on {SCORED} validation stories, ROUGE-1 is {found['rouge1']:.1f} (target: {POINTS} "
             "points above lead-3, "
             f"{lead + POINTS:.1f}), and {share:.0f} % of the names and numbers are right (target: "
@@ -145,7 +145,7 @@ def _judge_time(seen, seconds):
     an idle one."""
     longest, last = max(np.diff(seen.began), default=0), max(seen.began, default=0)
     if last > BUDGET + GRACE / 2 or seconds > BUDGET + max(GRACE, 3 * longest):
-        raise CheckFailed(
+        raise CheckError(
             f"train was given {BUDGET:g} s and took {seconds:.1f} s. The budget counts from its "
             "first line on."
         )
@@ -154,36 +154,36 @@ def _judge_time(seen, seconds):
 def _judge_training(net, before, seen, seconds, me):
     after = _flat(net)
     if seen.held_out:
-        raise CheckFailed(
+        raise CheckError(
             f"the model was shown {seen.held_out} validation or test stories. "
             "A score on what it has learnt from says nothing: use rows."
         )
     if len(after) != len(before):
-        raise CheckFailed(
+        raise CheckError(
             "model is not whole: stage 3 leaves each rank its shard. Stages 0 to 2 leave every "
             "rank a whole model."
         )
     if seen.steps < FEWEST:
         longest = max(np.diff([*seen.began, seconds]), default=0)
         if longest > BUDGET / FEWEST:
-            raise CheckFailed(
+            raise CheckError(
                 f"there was time for {seen.steps} steps in {BUDGET:g} s: one took {longest:.1f} s. "
                 "Either other work keeps this "
                 "machine busy, and that says nothing of your answer: run the check again when it "
                 "is calmer. "
                 "Or a batch is very large."
             )
-        raise CheckFailed(
+        raise CheckError(
             f"the model was called for {seen.steps} steps on rank {me.rank}; {FEWEST} at least "
             "count as training."
         )
     if torch.equal(after, before):
-        raise CheckFailed(
+        raise CheckError(
             "the parameters of model are as they were: train has to change this model, in place, "
             "not a copy."
         )
     if not torch.isfinite(after).all():
-        raise CheckFailed(
+        raise CheckError(
             "parameters are not finite any more (nan): the training has diverged. Is the learning "
             "rate too high?"
         )
@@ -192,7 +192,7 @@ def _judge_training(net, before, seen, seconds, me):
 def _judge_losses(every):
     for rank, losses in enumerate(every):
         if losses is None:
-            raise CheckFailed(
+            raise CheckError(
                 f"rank {rank} returned None; the list of losses is due. Is the `return` missing?"
             )
         try:
@@ -200,12 +200,12 @@ def _judge_losses(every):
         except (TypeError, ValueError):
             values = np.empty(0)
         except RuntimeError:  # torch does not turn them into numbers while they could go backward
-            raise CheckFailed(
+            raise CheckError(
                 f"rank {rank} returned losses that hold on to their graph, and its memory: "
                 "loss.item()."
             ) from None
         if values.size < FEWEST or not np.isfinite(values).all():
-            raise CheckFailed(
+            raise CheckError(
                 f"rank {rank} returned {str(losses)[:60]}; a list of numbers is due: the loss of "
                 "each step."
             )
@@ -215,12 +215,12 @@ def _judge_ranks(net, seen, me):
     every = MPI.COMM_WORLD.allgather((_flat(net).numpy(), set(seen.first), seen.steps))
     values, first, _ = zip(*every, strict=True)
     if len(first[0]) > 1 and all(shown == first[0] for shown in first):
-        raise CheckFailed(
+        raise CheckError(
             f"all {me.world_size} ranks begin with the same stories: each has to learn from others."
         )
     apart = max(float(np.abs(one - values[0]).max()) for one in values)
     if apart > 0:
-        raise CheckFailed(
+        raise CheckError(
             f"after training, the parameters of the ranks differ by up to {apart:.2g}: each has "
             "learnt for itself. "
             "Every step needs the mean of the ranks' gradients."

@@ -5,7 +5,7 @@ from mpi4py import MPI
 
 from pi2zero import costs
 from pi2zero_course.checks.framework.agree import agree
-from pi2zero_course.checks.framework.answers import CheckFailed, call_answer
+from pi2zero_course.checks.framework.answers import CheckError, call_answer
 from pi2zero_course.checks.framework.task import LabTask, lab_task
 from pi2zero_course.checks.framework.values import (
     as_list_of,
@@ -39,7 +39,7 @@ def _judge_prediction(function, parameters, ranks, stage):
     given = call_answer(function, parameters, ranks, stage)
     pair = as_list_of(given, 2)
     if pair is None or None in map(as_number, pair):
-        raise CheckFailed(
+        raise CheckError(
             f"predict returned {given!r}; two numbers are due: bytes after initialize, bytes at "
             "the peak."
         )
@@ -51,7 +51,7 @@ def _judge_prediction(function, parameters, ranks, stage):
         right = sum(parts.values())
         if (moment, stage) == ("initialize", 0) or close(mine, right, WITHIN):
             continue  # stage 0 makes its moments at once in some versions of DeepSpeed: not asked
-        raise CheckFailed(
+        raise CheckError(
             f"{parameters:,} parameters on {ranks} rank{'s' * (ranks > 1)}, stage {stage}, "
             f"{words}: you say {in_units(mine)}; "
             f"a rank holds {in_units(right)}, {as_text(right / parameters)} bytes a parameter.\n"
@@ -148,7 +148,7 @@ def _compare_with_ranks(function, samples):
             errors.append(abs(mine / measured - 1))
             if errors[-1] > WITHIN:
                 where = f"{ranks} ranks, stage {stage}, {PSI:,} parameters, {moment}"
-                raise CheckFailed(
+                raise CheckError(
                     f"DeepSpeed holds {in_units(measured)} on this rank ({where}); you predict "
                     f"{in_units(mine)}."
                 )
@@ -179,27 +179,27 @@ def _judge_choice(function, parameters, ranks, memory):
     )
     if mine is not None and (not is_int(mine) or not 0 <= mine <= 3):
         if right is None:
-            raise CheckFailed(
+            raise CheckError(
                 f"{case}; no stage fits ({in_units(held[3])} at stage 3), so None is due."
             )
-        raise CheckFailed(f"{case}; the stage is due, {right}, as a whole number from 0 to 3.")
+        raise CheckError(f"{case}; the stage is due, {right}, as a whole number from 0 to 3.")
     if right is None:
-        raise CheckFailed(
+        raise CheckError(
             f"{case}, which holds {in_units(held[mine])}. No stage fits, so None is due."
         )
     if mine is None:
         exactly = " To the byte: what fits exactly, fits." if held[right] == memory else ""
-        raise CheckFailed(
+        raise CheckError(
             f"{case}, but stage {right} holds {in_units(held[right])} on a rank, and that "
             f"fits.{exactly}"
         )
     if mine < right:
-        raise CheckFailed(
+        raise CheckError(
             f"{case}, but that holds {in_units(held[mine])} on a rank: too much. Count the peak of "
             "backward, in bytes."
         )
     exactly = " To the byte: what fits exactly, fits." if held[right] == memory else ""
-    raise CheckFailed(
+    raise CheckError(
         f"{case}. It fits, but so does stage {right} ({in_units(held[right])}): the lowest is "
         f"due.{exactly}"
     )

@@ -12,7 +12,7 @@ from torch import nn
 from pi2zero import costs, ranks
 from pi2zero.meters import Memory
 from pi2zero_course.checks.framework.agree import agree, agree_on
-from pi2zero_course.checks.framework.answers import CheckFailed, call_answer
+from pi2zero_course.checks.framework.answers import CheckError, call_answer
 from pi2zero_course.checks.framework.task import lab_task
 from pi2zero_course.checks.framework.values import is_int
 
@@ -153,7 +153,7 @@ def mend(function):
 def _judge_config(function):
     mended, before = call_answer(function, colleagues()), colleagues()
     if not isinstance(mended, dict) or not isinstance(mended.get("zero_optimization"), dict):
-        raise CheckFailed(
+        raise CheckError(
             f"mend returned {mended!r}; the whole configuration is due, a dict with its "
             "zero_optimization."
         )
@@ -163,25 +163,25 @@ def _judge_config(function):
         if name != "zero_optimization" and mended.get(name) != before.get(name)
     ]
     if changed:
-        raise CheckFailed(
+        raise CheckError(
             f"you changed {', '.join(changed)}: that is another training. Change zero_optimization "
             "only."
         )
     zero = mended["zero_optimization"]
     if zero.get("stage", 0) != 2:
-        raise CheckFailed(
+        raise CheckError(
             f"the stage is {zero.get('stage', 0)}; it has to stay 2. Stage 2 is not at fault: find "
             "what is."
         )
     if unknown := sorted(set(zero) - KNOWN):
-        raise CheckFailed(
+        raise CheckError(
             f"this check does not know {', '.join(unknown)}. It knows {', '.join(sorted(KNOWN))}."
         )
     values = zero.get("reduce_bucket_size", 500_000_000)
     if not is_int(values) and not (isinstance(values, float) and values.is_integer()):
-        raise CheckFailed(f"reduce_bucket_size is {values!r}; a whole number of values is due.")
+        raise CheckError(f"reduce_bucket_size is {values!r}; a whole number of values is due.")
     if values < LAYER:
-        raise CheckFailed(
+        raise CheckError(
             f"reduce_bucket_size is {values:,} values, less than one layer ({LAYER:,}). Each layer "
             "is then a message of its own "
             "or of several, and latency counts, not bandwidth. Let a whole layer fit in."
@@ -204,7 +204,7 @@ def _train_mended(mended):
     except (
         Exception
     ) as error:  # DeepSpeed's own words about a value that it does not take; the same on all ranks
-        raise CheckFailed(
+        raise CheckError(
             f"DeepSpeed does not start with it: {type(error).__name__}: {error}"
         ) from None
 
@@ -219,14 +219,14 @@ def _judge_training(most, losses, right, zero):
                 "Without contiguous_gradients, gradients wait where backward left them, until a "
                 "bucket's worth is there."
             )
-        raise CheckFailed(
+        raise CheckError(
             f"{most / 1e6:,.2f} MB are in flight at the peak, {most / 2 / LAYER:,.1f} layers; "
             f"the target is {IN_FLIGHT / 1e6:.2f} MB.\n{why}"
         )
     if not np.allclose(
         losses, right, rtol=0.02
     ):  # other buckets add in another order; bf16 moves in steps of 0.8 %
-        raise CheckFailed(
+        raise CheckError(
             f"the losses are {_few(losses)}; the colleague's are {_few(right)}. Only memory may "
             "change."
         )

@@ -11,7 +11,7 @@ from torch import nn
 from pi2zero import ranks
 from pi2zero.mpi import name_ranks
 from pi2zero_course.checks.framework.agree import require_ranks
-from pi2zero_course.checks.framework.answers import CheckFailed
+from pi2zero_course.checks.framework.answers import CheckError
 from pi2zero_course.checks.framework.task import lab_task
 from pi2zero_course.checks.framework.torch_comm import on_torch_ranks
 from pi2zero_course.checks.framework.values import pick_hint
@@ -28,7 +28,7 @@ class NotedAdam:
 
     def __call__(self, w, gradient):
         if w.shape != gradient.shape:
-            raise CheckFailed(
+            raise CheckError(
                 f"adam was given {w.numel():,} parameters and a gradient of {gradient.numel():,} "
                 "values."
             )
@@ -36,7 +36,7 @@ class NotedAdam:
             self.m, self.v = torch.zeros_like(w), torch.zeros_like(w)
             self.first = _array(w), _array(gradient)
         if self.m.shape != w.shape:
-            raise CheckFailed(
+            raise CheckError(
                 f"adam was given {w.numel():,} parameters; before, it was {self.m.numel():,}: "
                 "always the same part."
             )
@@ -131,7 +131,7 @@ def _judge_step(reports):
     shares, whole = len(reports), len(reports[0]["flat"])
     for rank, report in enumerate(reports):
         if report["steps"] != STEPS:
-            raise CheckFailed(
+            raise CheckError(
                 f"rank {rank} called adam {report['steps']} times in {STEPS} steps; once a step is "
                 "due."
             )
@@ -139,7 +139,7 @@ def _judge_step(reports):
             everything = (
                 "Every rank has all moments: that is stage 0. Adam gets this rank's part only."
             )
-            raise CheckFailed(
+            raise CheckError(
                 f"rank {rank} keeps moments of {report['kept']} values; its part is "
                 f"{whole // shares} of {whole}.\n" + everything * (report["kept"] == whole)
             )
@@ -148,7 +148,7 @@ def _judge_step(reports):
     ):  # rank 0's own gradient is rank 0's; on other ranks the two differ
         _judge_first(rank, reports)
     if all(np.array_equal(report["flat"], report["start"]) for report in reports):
-        raise CheckFailed(
+        raise CheckError(
             "the parameters are as they were before: the new ones have to stand in flat, in place."
         )
     _judge_equal(reports)
@@ -167,7 +167,7 @@ def _judge_first(rank, reports):
             if other
             else "something else than a part of the parameters"
         )
-        raise CheckFailed(
+        raise CheckError(
             f"on rank {rank}, adam was given {which}; part {rank} is its own: reduce_scatter gives "
             "rank r part r."
         )
@@ -195,7 +195,7 @@ def _judge_first(rank, reports):
     why = pick_hint(
         gradient, known, same=same, otherwise=f"it is not the mean over the ranks of part {rank}."
     )
-    raise CheckFailed(f"rank {rank}'s gradient in step 1: {why}")
+    raise CheckError(f"rank {rank}'s gradient in step 1: {why}")
 
 
 def _judge_equal(reports):
@@ -219,7 +219,7 @@ def _judge_equal(reports):
         else "Do all parts come from the rank that owns them?"
     )
     who = f"the parameters of {name_ranks(apart)} differ from rank 0's"
-    raise CheckFailed(f"after {STEPS} steps, {who}, by up to {most:.2g}; not one bit may.\n{why}")
+    raise CheckError(f"after {STEPS} steps, {who}, by up to {most:.2g}; not one bit may.\n{why}")
 
 
 def _judge_parameters(reports):
@@ -231,7 +231,7 @@ def _judge_parameters(reports):
     right = nn.utils.parameters_to_vector(net.parameters()).detach().numpy()
     off = float(np.abs(reports[0]["flat"][: len(right)] - right).max())
     if off > TOLERANCE:
-        raise CheckFailed(
+        raise CheckError(
             f"the ranks agree, but their parameters are {off:.2g} away from Adam on one process; "
             f"{TOLERANCE:g} is allowed.\n"
             "Does part r, which rank r computes, come back to the place of part r?"

@@ -5,7 +5,7 @@ from functools import partial
 
 from pi2zero import costs
 from pi2zero_course.checks.framework.agree import agree
-from pi2zero_course.checks.framework.answers import CheckFailed, call_answer
+from pi2zero_course.checks.framework.answers import CheckError, call_answer
 from pi2zero_course.checks.framework.task import lab_task
 from pi2zero_course.checks.framework.values import as_number, as_text, close, pick_hint
 from pi2zero_course.checks.zero_memory.ranks import HELD, LAYERS, bytes_on_ranks, parts_at
@@ -54,31 +54,31 @@ def _judge_table(function, results, where):
     rows = call_answer(function, results)
     names = {"ranks", "batch", "parameters", "stage", "initialize", "training"}
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise CheckFailed(
+        raise CheckError(
             f"table returned {type(rows).__name__}; a list of dicts is due, one for each run."
         )
     right = {(one["ranks"], one["stage"]): one for one in results if one["rank"] == 0}
     runs = []
     for row in rows:
         if names - set(row):
-            raise CheckFailed(
+            raise CheckError(
                 f"a row has no {', '.join(sorted(names - set(row)))}. It has: "
                 f"{', '.join(map(str, row))}."
             )
         run = (row["ranks"], row["stage"])
         if run not in list(right):
-            raise CheckFailed(
+            raise CheckError(
                 f"{where}, a row says {run[0]} ranks, stage {run[1]}: there is no such run. Ranks "
                 "are how many ran."
             )
         if run in runs:
-            raise CheckFailed(
+            raise CheckError(
                 f"{where}, {run[0]} ranks at stage {run[1]} have two rows. Each rank has its own "
                 "object: take rank 0's."
             )
         runs.append(run)
     if missing := sorted(set(right) - set(runs)):
-        raise CheckFailed(
+        raise CheckError(
             f"{where}, {len(missing)} of {len(right)} runs have no row, e.g. {missing[0][0]} ranks "
             f"at stage {missing[0][1]}."
         )
@@ -90,12 +90,12 @@ def _judge_table(function, results, where):
 
 def _judge_row(row, one, results, where):
     if row["parameters"] != one["parameters"]:
-        raise CheckFailed(
+        raise CheckError(
             f"{where}: the model has {one['parameters']:,} parameters; the row says "
             f"{as_text(row['parameters'])}."
         )
     if row["batch"] != 4 * one["ranks"]:
-        raise CheckFailed(
+        raise CheckError(
             f"{where}: each rank takes 4 samples, so a step learns from {4 * one['ranks']}; the "
             f"row says {as_text(row['batch'])}."
         )
@@ -103,7 +103,7 @@ def _judge_row(row, one, results, where):
         right = _held(one, moment)
         if close(row[column], right, 1e-6):
             continue
-        raise CheckFailed(
+        raise CheckError(
             f"{where}, {column}: the row says {_bytes(row[column])}, measured were {right:,}.\n"
             + _why_row(row[column], one, moment, results)
         )
