@@ -27,6 +27,6 @@ def test_a_configuration_that_describes_another_model_is_refused(change, tmp_pat
     shutil.copytree(SHIPPED, tmp_path / "copy")
     config = tmp_path / "copy" / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | change))
-    with pytest.raises(checkpoints.Unreadable) as refused:
+    with pytest.raises(checkpoints.UnreadableError) as refused:
         checkpoints.load(tmp_path / "copy")
     assert str(refused.value).isprintable()
