@@ -73,8 +73,8 @@ TIERS = {
     "all": ("not nightly", [*OTHERS, *SHORT_WAY]),
 }
 STEPS = {
-    "test": ["bytecode", "lint", "tests", "notebooks"],
-    "rest": ["bytecode", "built", "tests", "notebooks", "hosts"],
+    "test": ["bytecode", "lint", "built", "tests", "notebooks"],
+    "rest": ["built", "tests", "notebooks", "hosts"],
     "all": ["bytecode", "lint", "built", "tests", "notebooks", "hosts"],
 }
 MORE = (
