@@ -25,7 +25,8 @@ def require_package(package: str, extra: str, distribution: str = "pi2zero") -> 
 
     extra: the distribution's extra that brings the package.
     """
-    if find_spec(package) is None:
+    # A module that is loaded already may have no spec, for which find_spec raises.
+    if package not in sys.modules and find_spec(package) is None:
         raise MissingPackageError(
             f"This needs {package}, which is not installed. "
             f"Install it with: pip install '{distribution}[{extra}]'",
