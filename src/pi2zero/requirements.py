@@ -25,8 +25,11 @@ def require_package(package: str, extra: str, distribution: str = "pi2zero") -> 
 
     extra: the distribution's extra that brings the package.
     """
-    # A module that is loaded already may have no spec, for which find_spec raises.
-    if package not in sys.modules and find_spec(package) is None:
+    try:
+        missing = find_spec(package) is None
+    except ValueError:  # it is loaded already, and has no spec
+        missing = False
+    if missing:
         raise MissingPackageError(
             f"This needs {package}, which is not installed. "
             f"Install it with: pip install '{distribution}[{extra}]'",
