@@ -120,7 +120,8 @@ def test_an_agent_that_was_killed_is_noticed_at_once(connect, mark):
     remote = connect()
     kill(agents(mark))
     assert until(lambda: remote.why_lost, 5)
-    with pytest.raises(HostError, match="its connection has ended"):
+    # The shell that started the agent may have said why.
+    with pytest.raises(HostError, match="its connection has ended|Killed"):
         remote.call("read_all", [])
 
 
@@ -289,10 +290,12 @@ def test_a_job_that_slurm_already_has_is_taken_back(programs, tmp_path):
     """The stop button while sbatch, which has submitted the job, has not answered yet."""
     programs("sbatch", "echo 4711\nsleep 1")
     programs("scancel", f'echo "$@" >> {tmp_path}/cancelled')
+    before = set(ownership.run_dirs())  # of a cluster that other tests share
     press_stop(after=0.3)
     with pytest.raises(KeyboardInterrupt):
         slurm.SlurmRequest(site.load()).allocate(2, print)
-    assert (tmp_path / "cancelled").read_text() == "4711\n" and not ownership.run_dirs()
+    assert (tmp_path / "cancelled").read_text() == "4711\n"
+    assert set(ownership.run_dirs()) <= before
 
 
 def test_an_agent_s_log_is_kept_if_the_kernel_vanishes(

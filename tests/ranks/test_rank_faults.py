@@ -116,7 +116,7 @@ def test_a_checkpoint_with_a_pickle_runs_nothing(monkeypatch, tmp_path):
 EXPLODES = """
 import resource, sys
 sys.path.insert(0, {scripts!r})
-import psutil, runpy, torch
+import psutil, runpy, sklearn.datasets, sklearn.model_selection, torch
 most = psutil.Process().memory_info().vms + (200 << 20)  # bytes
 resource.setrlimit(resource.RLIMIT_AS, (most, most))
 runpy.run_path({scripts!r} + "/train_single.py", run_name="__main__")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -41,7 +42,7 @@ def as_set(said):
     assert (root, mapping, marked) == ("1", "slot:oversubscribe", False), (
         "MPI's settings, and no mark: it is not the kit's to end"
     )
-    assert operators == f"{sys.prefix}/torch_extensions"
+    assert operators == f"{sys.prefix}/torch_extensions/{socket.gethostname()}"
     assert first == sysconfig.get_path("scripts")
 
 
