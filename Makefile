@@ -96,21 +96,19 @@ browser: set-up ## open and run notebooks in a headless Chromium; pictures in bu
 	@$(PY) -m pytest -q tests/browser
 
 bench: set-up   ## measure (40 minutes, idle machine), write the pages in benchmarks/, name what got worse
-	@$(PY) benchmarks/pages.py --aside
+	@$(PY) benchmarks/pages.py --save
 	@$(PY) benchmarks/bench_start.py --rounds 2
 	@$(PY) benchmarks/bench.py
-	@$(PY) benchmarks/bench_limits.py
 	@$(PY) benchmarks/bench_cells.py
 	@$(PY) benchmarks/bench_collectives.py
 	@$(PY) benchmarks/bench_training.py
 	@$(PY) benchmarks/bench_zero.py --rounds 2
 	@$(PY) benchmarks/bench_plan.py --rounds 2 --steps 2
-	@$(PY) benchmarks/bench_parallel.py --rounds 3
 	@$(PY) benchmarks/bench_summaries.py --rounds 2 --seeds 1 --minutes
 	@$(PY) benchmarks/pages.py --compare
 
 soak: set-up    ## 200 rounds of start, break, continue, stop: does anything grow? (15 minutes)
-	@$(PY) benchmarks/pages.py --aside
+	@$(PY) benchmarks/pages.py --save
 	@$(PY) benchmarks/bench_soak.py
 	@$(PY) benchmarks/pages.py --compare
 

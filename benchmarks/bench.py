@@ -5,40 +5,36 @@ ratio is the median of the rounds' ratios, because the speed of a machine drifts
 minute.
 """
 
+import argparse
 import json
 import math
 import os
-import platform
 import random
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 
 import figures
 import ipyparallel
 import nbformat
-import numpy
-import psutil
-from figures import of, table
+import numpy as np
+from figures import HERE, conditions, of, on_ranks, table
 from jupyter_client import AsyncKernelManager
 from nbclient import NotebookClient
 
 import pi2zero
-from pi2zero.mpi import mpi_env, mpi_library
+from pi2zero.mpi import mpi_env
 
-HERE = Path(__file__).parent
+WORKER = HERE / "pi_worker.py"
 N = 10**8
 N_LOOP = 10**6  # the per-sample loops run on this many, and are scaled to N
 ROUNDS = 3
 
 
 def classic_monte_carlo(n):
-    """Seconds of the serial loop as introductions print it: a circle in a square, one Python step
-    for each sample.
-    """
+    """Seconds of the serial loop of introductions: a circle in a square, a Python step per dart."""
     start = time.perf_counter()
     inside = 0
     for _ in range(n):
@@ -50,9 +46,7 @@ def classic_monte_carlo(n):
 
 
 def lean_monte_carlo(n):
-    """Seconds of the leanest such loop (notebook 01): a quarter circle, no square root, no
-    uniform().
-    """
+    """Seconds of the leanest such loop (notebook 01): a quarter circle and no square root."""
     start = time.perf_counter()
     inside = 0
     for _ in range(n):
@@ -74,31 +68,17 @@ def classic_cpi(n):
     return time.perf_counter() - start
 
 
-def on_ranks(method, ranks):
+def pi_on_ranks(method, ranks):
     """Seconds of computing on `ranks` MPI ranks: the median of three repeats in one mpirun."""
-    command = [
-        "mpirun",
-        "-n",
-        str(ranks),
-        sys.executable,
-        str(HERE / "pi_worker.py"),
-        method,
-        str(N),
-        "3",
-    ]
-    out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
-    return statistics.median(json.loads(out))
+    return statistics.median(json.loads(on_ranks(ranks, WORKER, method, N, 3)))
 
 
-def on_two_alone(method):
-    """Seconds of two programs at once that share nothing, each with half of the work: of each
-    repeat the slower one's.
-    """
-    command = [sys.executable, str(HERE / "pi_worker.py"), method, str(N // 2), "9"]
+def two_independent(method):
+    """Seconds of two independent programs, each with half of the work: the slower one's."""
+    command = [sys.executable, str(WORKER), method, str(N // 2), "9"]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    return statistics.median(
-        map(max, *(json.loads(one.communicate(timeout=300)[0]) for one in both))
-    )
+    seconds = [json.loads(program.communicate(timeout=300)[0]) for program in both]
+    return statistics.median(map(max, *seconds))
 
 
 def bare_start(imports):
@@ -155,12 +135,12 @@ VARIANTS = {
     "classic Monte Carlo loop": lambda: classic_monte_carlo(N_LOOP) * N / N_LOOP,
     "lean Monte Carlo loop (notebook 01)": lambda: lean_monte_carlo(N_LOOP) * N / N_LOOP,
     "classic cpi loop": lambda: classic_cpi(N_LOOP) * N / N_LOOP,
-    "Monte Carlo, NumPy in chunks, 1 rank": lambda: on_ranks("monte_carlo", 1),
-    "Monte Carlo, NumPy in chunks, 2 ranks": lambda: on_ranks("monte_carlo", 2),
-    "midpoint rule, NumPy in chunks, 1 rank": lambda: on_ranks("midpoint", 1),
-    "midpoint rule, NumPy in chunks, 2 ranks": lambda: on_ranks("midpoint", 2),
-    "Monte Carlo, two programs at once that share nothing": lambda: on_two_alone("monte_carlo"),
-    "midpoint rule, two programs at once that share nothing": lambda: on_two_alone("midpoint"),
+    "Monte Carlo, NumPy in chunks, 1 rank": lambda: pi_on_ranks("monte_carlo", 1),
+    "Monte Carlo, NumPy in chunks, 2 ranks": lambda: pi_on_ranks("monte_carlo", 2),
+    "midpoint rule, NumPy in chunks, 1 rank": lambda: pi_on_ranks("midpoint", 1),
+    "midpoint rule, NumPy in chunks, 2 ranks": lambda: pi_on_ranks("midpoint", 2),
+    "Monte Carlo, two independent programs at once": lambda: two_independent("monte_carlo"),
+    "midpoint rule, two independent programs at once": lambda: two_independent("midpoint"),
     'mpirun -n 4 python -c "import ipyparallel, mpi4py"': lambda: bare_start("ipyparallel, mpi4py"),
     "the same, importing the engine": lambda: bare_start("ipyparallel.engine.app, mpi4py.MPI"),
     "the controller alone": controller_start,
@@ -182,7 +162,7 @@ def measure():
 def ratios(t):
     """The figures, from {variant: [seconds of each round]}."""
     (
-        classic,
+        loop,
         lean,
         cpi,
         mc1,
@@ -196,97 +176,57 @@ def ratios(t):
         control,
         kit,
         first,
-    ) = t.values()
+    ) = map(np.array, t.values())
 
-    def ratio(a, b, factor=1.0):
-        return [x / y / factor for x, y in zip(a, b, strict=True)]
-
-    def both(a, b):
-        return [x + y for x, y in zip(a, b, strict=True)]
-
-    def more(what, values, wanted=None):
-        beside = "two cores alone: 2; the rest is NumPy's loop in C"
-        return of(what, "times", values, less_is_better=False, wanted=wanted, beside=beside)
+    def speedup(what, slow, fast, wanted=None):
+        reference = "two cores alone: 2; the rest is NumPy's loop in C"
+        more = {"less_is_better": False, "wanted": wanted, "reference": reference}
+        return of(what, "times", slow / fast, **more)
 
     def efficiency(what, one, two, apart):
-        alone = statistics.median(ratio(one, apart, 2))
-        beside = (
-            f"two programs at once that share nothing, the slower one of each repeat: {alone:.3g}"
-        )
-        return of(
-            what, "of 1", ratio(one, two, 2), less_is_better=False, wanted=0.95, beside=beside
-        )
+        independent = np.median(one / apart / 2)
+        reference = f"two independent programs at once, the slower one: {independent:.3g}"
+        more = {"less_is_better": False, "wanted": 0.95, "reference": reference}
+        return of(what, "of 1", one / two / 2, **more)
 
-    bound, alone = "nothing but that import: 1", statistics.median(kit)
+    only, start = "nothing but that import: 1", f"a start of ranks in it: {np.median(kit):.1f} s"
+    bare, engine = kit / (bare + control), kit / (engine + control)
     return [
-        more("classic Monte Carlo loop / midpoint rule on 2 ranks", ratio(classic, mid2), 300),
-        more("lean Monte Carlo loop / midpoint rule on 2 ranks", ratio(lean, mid2)),
-        more("classic cpi loop / midpoint rule on 2 ranks", ratio(cpi, mid2)),
-        more("classic Monte Carlo loop / NumPy Monte Carlo on 2 ranks", ratio(classic, mc2)),
+        speedup("classic Monte Carlo loop / midpoint rule on 2 ranks", loop, mid2, 300),
+        speedup("lean Monte Carlo loop / midpoint rule on 2 ranks", lean, mid2),
+        speedup("classic cpi loop / midpoint rule on 2 ranks", cpi, mid2),
+        speedup("classic Monte Carlo loop / NumPy Monte Carlo on 2 ranks", loop, mc2),
         efficiency("efficiency of 2 ranks, midpoint rule", mid1, mid2, mid_apart),
         efficiency("efficiency of 2 ranks, Monte Carlo", mc1, mc2, mc_apart),
-        of(
-            "kit's start / (bare import + controller)",
-            "times",
-            ratio(kit, both(bare, control)),
-            wanted=1.3,
-            beside=bound,
-        ),
-        of(
-            "kit's start / (engine's import + controller)",
-            "times",
-            ratio(kit, both(engine, control)),
-            beside=bound,
-        ),
-        of(
-            "notebook 02, first cell to first π",
-            "s",
-            first,
-            wanted=20,
-            beside=f"a start of ranks in it: {alone:.1f} s",
-        ),
+        of("kit's start / (bare import + controller)", "times", bare, wanted=1.3, reference=only),
+        of("kit's start / (engine's import + controller)", "times", engine, reference=only),
+        of("notebook 02, first cell to first π", "s", first, wanted=20, reference=start),
     ]
 
 
-def conditions():
-    memory = psutil.virtual_memory().total / 2**30
-    return (
-        f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores ({platform.machine()}), "
-        f"{memory:.0f} GiB, {platform.system()}, "
-        f"Python {platform.python_version()}, NumPy {numpy.__version__}, {mpi_library()}, "
-        f"ipyparallel {ipyparallel.__version__}; no GPU used."
-    )
-
-
-def report(seconds):
+def main():
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    mpi_env()
+    load, seconds = os.getloadavg()[0], measure()
+    results = ratios(seconds)
     times = [
-        (
-            f"`{name}`" if name.startswith(("mpirun", "pi2zero")) else name,
-            *(f"{figure(values):.3f}" for figure in (min, statistics.median, max)),
-        )
+        [name, *(f"{summary(values):.3f}" for summary in (min, statistics.median, max))]
         for name, values in seconds.items()
     ]
-    rows = [(each.what, f"{each.value:.2f}", figures.bound(each)) for each in ratios(seconds)]
-    explanation = (HERE / "pi_explained.md").read_text()
-    return "\n\n".join(
-        [
-            "# How fast is π, and how fast does the kit start",
-            f"Written by `make bench`. {conditions()} Medians of {ROUNDS} rounds; each round "
-            f"runs everything once.",
-            table(("seconds", "min", "median", "max"), times),
-            f"N = 10^8 throughout. The three loops ran on {N_LOOP:,} samples or slices and are "
-            f"scaled. On ranks: computing time, "
-            "from the barrier after the start to the reduced sum, median of three in one `mpirun`.",
-            table(("ratio (median of the rounds' ratios)", "measured", "wanted"), rows),
-            explanation,
-        ]
+    rows = [[each.what, f"{each.value:.2f}", figures.bound(each)] for each in results]
+    figures.write_page(
+        "pi",
+        "# How fast is π, and how fast does the kit start",
+        f"Written by `make bench`. {conditions(load)} Medians of {ROUNDS} rounds; each round runs "
+        "everything once.",
+        table(("seconds", "min", "median", "max"), times),
+        f"N = 10^8 throughout. The three loops ran on {N_LOOP:,} samples or slices and are scaled. "
+        "On ranks: computing time, from the barrier after the start to the reduced sum, median of "
+        "three in one `mpirun`.",
+        table(("ratio (median of the rounds' ratios)", "measured", "wanted"), rows),
     )
+    figures.keep("pi", results, load)
 
 
 if __name__ == "__main__":
-    mpi_env()
-    load, seconds = os.getloadavg()[0], measure()
-    text = report(seconds)
-    (HERE / "pi.md").write_text(text)
-    figures.keep("pi", ratios(seconds), load)
-    print(f"\n{text}\nwritten to benchmarks/pi.md")
+    main()

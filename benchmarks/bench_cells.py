@@ -1,27 +1,22 @@
-"""What the watch costs: an empty `%%px` cell beside ipyparallel's own execute, by ranks.
+"""What the hang detection costs: an empty `%%px` cell compared with ipyparallel's own execute.
 
-Writes benchmarks/cells.md.
-
-Both in the same process on the same ranks, in turn, so that what else the machine does meets both.
+Writes benchmarks/cells.md. Both run in turn in the same process on the same ranks, so that other
+work on the machine slows down both.
 """
 
-import argparse
 import os
 import statistics
 import time
-from pathlib import Path
 
 import figures
-from bench import conditions
-from figures import table
+from figures import conditions, table
 from IPython.core.interactiveshell import InteractiveShell
 
 import pi2zero
 
-HERE = Path(__file__).parent
 ROUNDS, RANKS = 60, [1, 2, 4, 8, 16, 32]
 WANTED = 1.5
-BARE = "ipyparallel's own execute, in the same session: 1"
+REFERENCE = "ipyparallel's own execute, in the same session: 1"
 
 
 def measure(n, shell):
@@ -30,95 +25,64 @@ def measure(n, shell):
     cluster = pi2zero.start(n=n)
     start, times = time.perf_counter() - begin, ([], [])
     view = cluster.view
-    ways = (
+    calls = (
         lambda: view.execute("pass", block=True),
         lambda: shell.run_cell("%%px\npass").raise_error(),
     )
-    for way in ways:  # the first of each imports
-        way()
+    for call in calls:  # The first call of each imports modules.
+        call()
     for _ in range(ROUNDS):
-        for way, seconds in zip(ways, times, strict=True):
+        for call, seconds in zip(calls, times, strict=True):
             begin = time.perf_counter()
-            way()
+            call()
             seconds.append(time.perf_counter() - begin)
     cluster.stop()
     return start, *times
-
-
-def row(n, start, execute, px):
-    middle = statistics.median
-    return [
-        str(n),
-        f"{start:.1f}",
-        f"{1e3 * middle(execute):.1f}",
-        f"{1e3 * middle(px):.1f}",
-        f"{ratio_of(execute, px):.2f}",
-    ]
 
 
 def ratio_of(execute, px):
     return statistics.median(px) / statistics.median(execute)
 
 
-def figure(n, execute, px):
-    """The ratio on n ranks; each cell of one way beside the next of the other."""
+def figure(what, ratio, ratios, wanted):
+    """A figure with the range of nine of ten cells: the outer ones met other work."""
+    low, *_, high = statistics.quantiles(ratios, n=20)
+    name = f"`%%px pass` / `view.execute`, {what}"
+    more = {"wanted": wanted, "reference": REFERENCE}
+    return figures.Figure(name, "times", ratio, low, high, ROUNDS, **more)
+
+
+def ratio_figure(n, execute, px):
+    """The ratio on n ranks; each cell is compared with the execute before it."""
     ratios = [b / a for a, b in zip(execute, px, strict=True)]
-    wanted = WANTED if n == 4 else None
-    return of_ratios(
-        f"`%%px pass` / `view.execute`, {n} ranks", ratio_of(execute, px), ratios, wanted
-    )
+    return figure(f"{n} ranks", ratio_of(execute, px), ratios, WANTED if n == 4 else None)
 
 
 def growth(few, many, times):
     """How much longer a cell takes on many ranks than on few, relative to that of an execute."""
     ratios = [(d / c) / (b / a) for a, b, c, d in zip(*times[few], *times[many], strict=True)]
-    what = f"`%%px pass` / `view.execute`, growth from {few} to {many} ranks"
-    return of_ratios(what, ratio_of(*times[many]) / ratio_of(*times[few]), ratios, wanted=1)
-
-
-def of_ratios(what, middle, ratios, wanted):
-    low, high = statistics.quantiles(ratios, n=20)[
-        ::18
-    ]  # nine of ten cells: one alone meets whatever the machine does
-    return figures.Figure(what, "times", middle, low, high, ROUNDS, wanted=wanted, beside=BARE)
+    ratio = ratio_of(*times[many]) / ratio_of(*times[few])
+    return figure(f"growth from {few} to {many} ranks", ratio, ratios, 1)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ranks", type=int, nargs="*", default=RANKS)
-    options = parser.parse_args()
-    shell, rows, kept, times, load = InteractiveShell.instance(), [], [], {}, os.getloadavg()[0]
-    for n in options.ranks:
-        start, *ways = measure(n, shell)
-        times[n] = ways
-        rows.append(row(n, start, *ways))
-        kept.append(figure(n, *ways))
+    shell, rows, times, load = InteractiveShell.instance(), [], {}, os.getloadavg()[0]
+    for n in RANKS:
+        start, execute, px = measure(n, shell)
+        times[n] = execute, px
+        medians = [f"{1e3 * statistics.median(seconds):.1f}" for seconds in times[n]]
+        rows.append([str(n), f"{start:.1f}", *medians, f"{ratio_of(execute, px):.2f}"])
         print(*rows[-1], flush=True)
-    if {4, 32} <= times.keys():
-        kept.append(growth(4, 32, times))
-    header = (
-        "ranks",
-        "start, s",
-        '`view.execute("pass")`, ms',
-        "`%%px` with `pass`, ms",
-        f"ratio (wanted: at most {WANTED})",
-    )
-    text = "\n\n".join(
-        [
-            "# What does the watch cost",
-            f"Written by `make bench`. {conditions()} Load before: {load:.1f} (0 is idle). "
-            f"Medians of {ROUNDS} cells of each kind, in turn; one start.",
-            table(header, rows),
-            (HERE / "cells_explained.md").read_text(),
-        ]
-    )
-    (HERE / "cells.md").write_text(text)
-    figures.keep(
+    header = ["ranks", "start, s", '`view.execute("pass")`, ms', "`%%px` with `pass`, ms"]
+    figures.write_page(
         "cells",
-        [each for each in kept if " 4 ranks" in each.what or " 32 ranks" in each.what],
-        load,
+        "# What the hang detection costs",
+        f"Written by `make bench`. {conditions(load)} Medians of {ROUNDS} cells of each kind, in "
+        "turn; one start.",
+        table([*header, f"ratio (wanted: at most {WANTED})"], rows),
     )
-    print(f"\n{text}\nwritten to benchmarks/cells.md")
+    results = [ratio_figure(n, *times[n]) for n in (4, 32)]
+    figures.keep("cells", [*results, growth(4, 32, times)], load)
 
 
 if __name__ == "__main__":

@@ -1,34 +1,26 @@
-"""`make bench`: all-reduces compared, by scripts/allreduce_bench.py.
-
-Writes benchmarks/collectives.md.
+"""`make bench`: all-reduces compared, by scripts/allreduce_bench.py. Writes collectives.md.
 
 Each figure is a median of ROUNDS rounds. A round is one mpirun, in which the algorithms of MPI take
 turns call by call, and Horovod and gloo follow. A ratio is the median of the rounds' ratios,
 because the speed of a machine drifts from minute to minute.
 """
 
-import importlib.metadata
 import json
 import os
 import statistics
 import subprocess
 import sys
-import time
 import timeit
-from pathlib import Path
 
 import figures
 import numpy
-import psutil
-from figures import of, table
+from figures import HERE, conditions, of, table
 
-from pi2zero.mpi import mpi_env, mpi_library
+from pi2zero.mpi import mpi_env
 from pi2zero.plots import bytes_text
 
-HERE = Path(__file__).parent
 ROUNDS = 5
 RANKS = 2
-PACKAGES = ("numpy", "mpi4py", "torch", "horovod")
 SHORT, LONG = 4 * 2**10, 16 * 2**20
 COMMAND = "scripts/allreduce_bench.py --json --warmups 2 --repeats 15 --longest 60 --sizes"
 SIZES = "1K 4K 64K 1M 4M 16M 64M"
@@ -40,32 +32,25 @@ EXPERIMENTS = {
 }
 
 
-def run(mpi_options, options):
-    """{(algorithm, bytes): s} of one mpirun."""
-    command = [
-        "mpirun",
-        "-n",
-        str(RANKS),
-        *mpi_options.split(),
-        sys.executable,
-        *COMMAND.split(),
-        *options.split(),
-    ]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=300, cwd=HERE.parent, check=False
-    )
+def results_of(command, **options):
+    """{(algorithm, bytes): s} of one run of scripts/allreduce_bench.py."""
+    more = {"capture_output": True, "text": True, "timeout": 300, "cwd": HERE.parent}
+    done = subprocess.run([str(word) for word in command], **more, **options)
     if done.returncode:
-        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr}")
-    return {
-        (row["algorithm"], row["bytes"]): row["seconds"]
-        for row in json.loads(done.stdout)["results"]
-    }
+        raise SystemExit(f"{' '.join(map(str, command))} failed:\n{done.stderr}")
+    rows = json.loads(done.stdout)["results"]
+    return {(row["algorithm"], row["bytes"]): row["seconds"] for row in rows}
+
+
+def run(mpi_options, options):
+    mpirun = ["mpirun", "-n", RANKS, *mpi_options.split(), sys.executable]
+    return results_of([*mpirun, *COMMAND.split(), *options.split()])
 
 
 def measure():
-    """Yields the rounds so far, [{(label, bytes): s}].
+    """The rounds so far, [{(label, bytes): s}], after each one.
 
-    The experiments run once: they explain, and are in no ratio.
+    The experiments run once: they explain, and no ratio uses them.
     """
     rounds = []
     for number in range(ROUNDS):
@@ -91,11 +76,11 @@ def ratio(rounds, one, other):
 
 def faster(rounds, nbytes):
     """Which library is the fastest at this size, and the times of the others relative to it."""
-    there = [name for name in ("mpi", "gloo", "horovod") if (name, nbytes) in rounds[0]]
-    best = min(there, key=lambda name: median(rounds, (name, nbytes)))
+    measured = [name for name in ("mpi", "gloo", "horovod") if (name, nbytes) in rounds[0]]
+    best = min(measured, key=lambda name: median(rounds, (name, nbytes)))
     others = [
         f"{name} {ratio(rounds, (name, nbytes), (best, nbytes)):.2f} times its time"
-        for name in there
+        for name in measured
         if name != best
     ]
     return f"{best} ({', '.join(others)})"
@@ -147,94 +132,55 @@ def ratios(rounds):
     )
 
 
-def kept(rounds):
-    """The ring against MPI's own; and the fastest against a copy in memory, which reads and writes
-    what an all-reduce has to.
+def figures_of(rounds):
+    """The ring compared with MPI's own, and the fastest compared with a copy in memory, which reads
+    and writes as much as an all-reduce has to.
     """
     ring = [times["mpi", LONG] / times["ring", LONG] for times in rounds]
-    copy = [copied(LONG) for _ in rounds]
-    best = [
-        LONG / min(times[name, LONG] for name in ("ring", "mpi", "gloo") if (name, LONG) in times)
-        for times in rounds
-    ]
-    beside = f"a copy of 16 MiB by NumPy on one core: {statistics.median(copy) / 1e9:.1f} GB/s"
+    names = [name for name in ("ring", "mpi", "gloo") if (name, LONG) in rounds[0]]
+    best = [LONG / min(times[name, LONG] for name in names) / 1e9 for times in rounds]
+    copy = f"a copy of 16 MiB by NumPy on one core: {copy_bandwidth(LONG) / 1e9:.1f} GB/s"
+    name = "learner's ring / MPI.Allreduce, bus bandwidth at 16 MiB"
     more = {"less_is_better": False}
     return [
-        of(
-            "learner's ring / MPI.Allreduce, bus bandwidth at 16 MiB",
-            "times",
-            ring,
-            **more,
-            wanted=0.8,
-            beside="MPI's own: 1",
-        ),
-        of(
-            "fastest all-reduce at 16 MiB, bus bandwidth",
-            "GB/s",
-            [each / 1e9 for each in best],
-            **more,
-            beside=beside,
-        ),
+        of(name, "times", ring, **more, wanted=0.8, reference="MPI's own: 1"),
+        of("fastest all-reduce at 16 MiB, bus bandwidth", "GB/s", best, **more, reference=copy),
     ]
 
 
-def copied(nbytes):
-    """Bytes a second of a copy, the best of five."""
+def copy_bandwidth(nbytes):
+    """Bytes per second of a copy, the best of five."""
     source = numpy.ones(nbytes // 8)
     target = numpy.empty_like(source)
     return nbytes / min(timeit.repeat(lambda: numpy.copyto(target, source), number=1, repeat=5))
 
 
-def conditions(load, libraries, packages):
-    """libraries: of MPI, in words. packages: whose versions to name."""
-    versions = ", ".join([*libraries, *(f"{name} {version(name)}" for name in packages)])
-    memory = psutil.virtual_memory().total / 2**30
-    return (
-        f"{time.strftime('%Y-%m-%d')}, {RANKS} ranks on one host, {os.cpu_count()} cores, "
-        f"{memory:.0f} GiB, "
-        f"{versions}; shared memory between ranks, no network, no GPU. Load of the machine "
-        f"before the start: {load:.1f}."
-    )
+def warn_if_busy(load):
+    """Ranks that wait for a core measure the scheduler: 4 KiB then takes 100 ms, not 10 µs."""
+    if load > 1:
+        print(f"The machine is busy (load {load:.1f}): two cores must be free.", file=sys.stderr)
 
 
-def version(name):
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
-
-
-def report(rounds, load):
-    return "\n\n".join(
-        [
+def main():
+    load = os.getloadavg()[0]
+    warn_if_busy(load)
+    mpi_env()
+    for rounds in measure():  # Writing after each round keeps the results of a run that is stopped.
+        figures.write_page(
+            "collectives",
             "# All-reduce: your ring, MPI, gloo, Horovod",
-            f"Written by `make bench`. {conditions(load, [mpi_library()], PACKAGES)} Medians of "
+            f"Written by `make bench`. {RANKS} ranks on one host. {conditions(load)} Medians of "
             f"{len(rounds)} rounds.",
             f"Command: `mpirun -n {RANKS} python {COMMAND} {SIZES}`. Each call's time is the "
-            f"slowest rank's.",
+            "slowest rank's.",
             bandwidths(rounds),
             "busbw = size / time x 2 (p-1)/p (nccl-tests).",
             ratios(rounds),
             spread(rounds),
-            f"{'; '.join(EXPERIMENTS)}: one run, where they stand in the table.",
-            (HERE / "collectives_explained.md").read_text(),
-        ]
-    )
+            f"{'; '.join(EXPERIMENTS)}: one run, where they are in the table.",
+        )
+        figures.keep("collectives", figures_of(rounds), load)
 
 
 if __name__ == "__main__":
-    before = os.getloadavg()[0]
-    # Ranks that wait for a core measure the scheduler: 4 KiB then takes 100 ms instead of 10 µs.
-    if before > 1:
-        print(
-            f"The machine is busy (load {before:.1f}). These figures need two free cores.",
-            file=sys.stderr,
-        )
-    mpi_env()
-    for (
-        rounds
-    ) in measure():  # written after each round: a run that is ended early leaves what it has
-        text = report(rounds, before)
-        (HERE / "collectives.md").write_text(text)
-        figures.keep("collectives", kept(rounds), before)
-    print(f"\n{text}\nwritten to benchmarks/collectives.md")
+    main()

@@ -170,18 +170,18 @@ def kept(found):
         "%",
         [100 * off],
         wanted=5,
-        beside=EXACT,
+        reference=EXACT,
     )
     yield figures.of(
         "seconds of a step, median error",
         "%",
         [100 * np.median(one.errors) for one in each],
-        beside=EXACT,
+        reference=EXACT,
     )
     shares = [100 * one.ranked for one in each]
     chance = "chance: 50; a plan that is right: 100"
     yield figures.of(
-        "pairs of layouts in the right order", "%", shares, less_is_better=False, beside=chance
+        "pairs of layouts in the right order", "%", shares, less_is_better=False, reference=chance
     )
 
 

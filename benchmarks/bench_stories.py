@@ -1,34 +1,28 @@
-"""300,000 stories of CNN/DailyMail's length on two ranks: what reading and tokenizing them takes.
+"""300,000 stories of CNN/DailyMail's length on two ranks: the time to read and tokenize them.
 
-Writes benchmarks/stories.md.
-
-The stories are the kit's own, joined until they have about 780 words, and repeated with a number in
-front: as many different files of text as it takes, none of them anybody's. One folder of JSON
-lines, as a user would name by PI2ZERO_DAILYMAIL.
+Writes benchmarks/stories.md. The stories are the kit's own: they are joined until they have about
+780 words, and repeated with a number in front. They lie in one folder of JSON lines, as a user
+would name by PI2ZERO_DAILYMAIL.
 """
 
 import argparse
-import datetime
 import json
 import os
-import platform
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
-from pi2zero.hosts import limits
+from figures import HERE, conditions, on_ranks, table, write_page
+
 from pi2zero.mpi import mpi_env
 from pi2zero_course.summarization.data import news
 
-HERE = Path(__file__).parent
-RANKS, JOINED, DIFFERENT = 2, 14, 1000  # stories in an article; articles that are then repeated
+RANKS, JOINED, DIFFERENT = 2, 14, 1000  # stories per article; articles that are then repeated
 
 
 def write(folder, count):
-    """train.jsonl with `count` stories, and small validation and test sets.
+    """Write train.jsonl with `count` stories, and small validation and test sets.
 
-    Returns the words of an article on average.
+    Returns the mean number of words of an article.
     """
     short = news.stories("train", JOINED * DIFFERENT)
     groups = [short[at : at + JOINED] for at in range(0, len(short), JOINED)]
@@ -48,59 +42,31 @@ def write(folder, count):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--count", type=int, default=300_000, help="stories (default: 300000)")
-    parser.add_argument(
-        "--output", type=Path, default=HERE / "stories.md", help="(default: benchmarks/stories.md)"
-    )
-    args = parser.parse_args()
-    load = os.getloadavg()[0]
+    count, load = parser.parse_args().count, os.getloadavg()[0]
     mpi_env()
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as folder:
-        words = write(Path(folder), args.count)
+        words = write(Path(folder), count)
         size = (Path(folder) / "train.jsonl").stat().st_size
-        command = [
-            "mpirun",
-            "-n",
-            str(RANKS),
-            sys.executable,
-            "-m",
-            "mpi4py",
-            str(HERE / "stories_worker.py"),
-            folder,
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(done.stderr)
-    ranks = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    lines = [
-        f"# {args.count:,} stories on two ranks",
-        "",
-        f"{datetime.date.today()}, {platform.system()}, {limits.cores():.0f} cores. Load of the "
-        f"machine before the start: "
-        f"{load:.1f} (0 is idle). Articles of {words:.0f} words, {size / 2**30:.2f} GiB of JSON "
-        f"lines; cut at 512 tokens.",
-        "",
-        "| | s | rank 0 holds, GiB | rank 1 holds, GiB |",
-        "|---|---|---|---|",
+        lines = on_ranks(RANKS, "-m", "mpi4py", HERE / "stories_worker.py", folder).splitlines()
+    ranks = [json.loads(line) for line in lines if line.startswith("{")]
+    rows = [
+        [name, f"{seconds:.0f}", *(f"{rank['phases'][k][2] / 2**30:.2f}" for rank in ranks)]
+        for k, (name, seconds, _) in enumerate(ranks[0]["phases"])
     ]
-    for number, (moment, seconds, _) in enumerate(ranks[0]["moments"]):
-        held = " | ".join(f"{rank['moments'][number][2] / 2**30:.2f}" for rank in ranks)
-        lines.append(f"| {moment} | {seconds:.0f} | {held} |")
-    most = max(held for rank in ranks for _, _, held in rank["moments"]) / 2**30
-    lines += [
-        "",
-        f"**{most:.2f} GiB** at most on a rank. On disk, once for both: "
-        f"{ranks[0]['stories'] / 2**30:.2f} GiB of stories and "
-        f"{sum(rank['numbers'] for rank in ranks) / 2**30:.2f} GiB of numbers.",
-        "",
-        (HERE / "stories_explained.md").read_text(),
-    ]
-    args.output.write_text("\n".join(lines))
-    print(args.output.read_text())
+    peak = max(memory for rank in ranks for _, _, memory in rank["phases"]) / 2**30
+    tokens = sum(rank["tokens"] for rank in ranks)
+    write_page(
+        "stories",
+        f"# {count:,} stories on two ranks",
+        f"{conditions(load)} Articles of {words:.0f} words, {size / 2**30:.2f} GiB of JSON lines; "
+        "cut at 512 tokens.",
+        table(("", "s", "memory of rank 0, GiB", "memory of rank 1, GiB"), rows),
+        f"**{peak:.2f} GiB** at most on a rank. On disk, once for both: "
+        f"{ranks[0]['stories'] / 2**30:.2f} GiB of stories and {tokens / 2**30:.2f} GiB of tokens.",
+    )
 
 
 if __name__ == "__main__":

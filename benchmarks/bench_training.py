@@ -1,20 +1,16 @@
-"""Two ranks against one, one thread each: DDP, Horovod, by hand, and two independent runs.
+"""Two ranks compared with one, one thread each: DDP, Horovod, by hand, and two independent runs.
 
-Writes benchmarks/training.md.
-
-The independent runs (--method single on two ranks) do not communicate: what they lose, the machine
-takes (memory bandwidth, caches, clock), and no method can do better. Where a method loses the rest,
-training_explained.md says. A machine's pace drifts within seconds, so all programs are there at
-once, and take turns of STEPS steps; the others are stopped (SIGSTOP). A rate is all steps of a
-round's turns by all their seconds; a ratio is of one round.
+Writes benchmarks/training.md. The independent runs (--method single on two ranks) do not
+communicate: the machine takes what they lose (memory bandwidth, caches, clock), and no method can
+do better. training_explained.md says where a method loses the rest. A machine's pace drifts within
+seconds, so all programs run at once and take turns of STEPS steps; the others are stopped
+(SIGSTOP). A rate is all steps of a round's turns by all their seconds. A ratio is of one round.
 """
 
 import argparse
-import datetime
 import importlib.util
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -26,85 +22,57 @@ from pathlib import Path
 import figures
 import numpy as np
 import psutil
-import torch
-from figures import of
+from figures import HERE, conditions, of, table
 
-from pi2zero.hosts import limits
 from pi2zero.mpi import mpi_env
 
-HERE = Path(__file__).parent
 WORKER = HERE / "training_worker.py"
-STEPS, TURNS = 3, 4  # that are counted in a turn; turns of each program in a round
-LONGEST = 120  # s of a turn, or of a start
-MPIRUN, HOROVODRUN = (
-    ["mpirun", "-n", "{ranks}", "--bind-to", "none"],
-    ["horovodrun", "--gloo", "-np", "{ranks}"],
-)
+STEPS, TURNS = 3, 4  # counted steps per turn; turns of each program per round
+TIMEOUT = 120  # s of a turn, or of a start
+MPIRUN = ["mpirun", "-n", "{ranks}", "--bind-to", "none"]
+HOROVODRUN = ["horovodrun", "--gloo", "-np", "{ranks}"]
 ALONE, CEILING = "one rank", "two independent runs (ceiling)"
-# what every method does that keeps the ranks together
+# What every method does that keeps the ranks together
 LOCKSTEP = "the same, if each step waited for the slower rank"
 YIELDS = "Horovod, MPI that yields, a cycle of 10 ms"
-# Memory that a step has freed stays with the process (mallopt(3)). Else each step asks the kernel
-# for it again, page by page.
-KEPT_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**34)}
+# Memory that a step has freed stays with the process (mallopt(3)). Otherwise each step asks the
+# kernel for it again, page by page.
+KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**34)}
+YIELD = {"OMPI_MCA_mpi_yield_when_idle": "1", "HOROVOD_CYCLE_TIME": "10"}
 VARIANTS = {  # name in the page: method, ranks, launcher, environment
     ALONE: ("single", 1, MPIRUN, {}),
     CEILING: ("single", 2, MPIRUN, {}),
     "by hand": ("hand", 2, MPIRUN, {}),
     "DDP": ("ddp", 2, MPIRUN, {}),
     "Horovod, MPI": ("horovod", 2, MPIRUN, {}),
-    YIELDS: (
-        "horovod",
-        2,
-        MPIRUN,
-        {"OMPI_MCA_mpi_yield_when_idle": "1", "HOROVOD_CYCLE_TIME": "10"},
-    ),
+    YIELDS: ("horovod", 2, MPIRUN, YIELD),
     "Horovod, gloo": ("horovod", 2, HOROVODRUN, {}),
 }
-TOGETHER = ("by hand", "DDP", YIELDS)  # of whom 95 % of the ceiling is wanted
+BOUNDED = ("by hand", "DDP", YIELDS)  # should reach 95 % of the ceiling
 
 
 class Program:
-    """The ranks of one variant; stopped but for its turns."""
+    """The ranks of one variant, which are stopped except in its turns."""
 
     def __init__(self, variant, args):
-        method, self.ranks, launcher, settings = VARIANTS[variant]
-        self.variant, self.turn, self.own = variant, 0, tempfile.TemporaryDirectory()
-        self.folder = Path(self.own.name)
-        command = [part.format(ranks=self.ranks) for part in launcher] + [
-            sys.executable,
-            "-W",
-            "ignore",
-            str(WORKER),
-        ]
-        command += [
-            str(self.folder),
-            "--method",
-            method,
-            "--model",
-            args.model,
-            "--ranks",
-            str(self.ranks),
-        ]
-        command += [
-            "--batch-size",
-            str(args.batch_size),
-            "--image-size",
-            str(args.image_size),
-            "--steps",
-            str(STEPS),
-        ]
-        self.said = (self.folder / "said").open("w")
-        self.started = psutil.Popen(
-            command,
-            stdout=self.said,
+        method, self.ranks, launcher, environment = VARIANTS[variant]
+        self.variant, self.turn, self.temporary = variant, 0, tempfile.TemporaryDirectory()
+        self.folder = Path(self.temporary.name)
+        launcher = [part.format(ranks=self.ranks) for part in launcher]
+        command = [*launcher, sys.executable, "-W", "ignore", WORKER, self.folder]
+        command += ["--method", method, "--model", args.model, "--ranks", self.ranks]
+        command += ["--batch-size", args.batch_size, "--image-size", args.image_size]
+        self.log = (self.folder / "log").open("w")
+        self.process = psutil.Popen(
+            [str(word) for word in [*command, "--steps", STEPS]],
+            stdout=self.log,
             stderr=subprocess.STDOUT,
-            env=os.environ | KEPT_MEMORY | settings,
+            env=os.environ | KEEP_MEMORY | environment,
         )
 
     def __enter__(self):
         try:
-            self.steps()  # a first turn, that does not count, before others are there
+            self.steps()  # A warm-up before the other programs start.
         except BaseException:
             self.__exit__()
             raise
@@ -114,163 +82,122 @@ class Program:
         """Seconds, (ranks, STEPS), of its next turn."""
         self.signal("resume")
         (self.folder / f"go{self.turn}").touch()
-        told = [self.folder / f"{self.turn}.{rank}" for rank in range(self.ranks)]
-        end = time.monotonic() + LONGEST
-        while not all(path.exists() for path in told):
-            if self.started.poll() is not None or time.monotonic() > end:
-                sys.exit(
-                    f"{self.variant}: no steps came:\n{(self.folder / 'said').read_text()[-2000:]}"
-                )
+        reports = [self.folder / f"{self.turn}.{rank}" for rank in range(self.ranks)]
+        end = time.monotonic() + TIMEOUT
+        while not all(path.exists() for path in reports):
+            if self.process.poll() is not None or time.monotonic() > end:
+                log = (self.folder / "log").read_text()[-2000:]
+                sys.exit(f"{self.variant}: no steps came:\n{log}")
             time.sleep(0.02)
         self.turn += 1
-        time.sleep(0.1)  # the last step of all, if nobody waits for it
+        time.sleep(0.1)  # Independent ranks finish their last step.
         self.signal("suspend")
-        return np.array([json.loads(path.read_text()) for path in told])
+        return np.array([json.loads(path.read_text()) for path in reports])
 
-    def signal(self, what):
-        with suppress(psutil.NoSuchProcess):  # it has ended
-            for process in [*self.started.children(recursive=True), self.started]:
+    def signal(self, action):
+        with suppress(psutil.NoSuchProcess):
+            for process in [*self.process.children(recursive=True), self.process]:
                 with suppress(psutil.NoSuchProcess):
-                    getattr(process, what)()
+                    getattr(process, action)()
 
     def __exit__(self, *_):
         self.signal("resume")
         (self.folder / "end").touch()
         try:
-            self.started.wait(30)
-        except psutil.TimeoutExpired:  # a rank may hang at its end: synthetic_benchmark.leave
-            left = [*self.started.children(recursive=True), self.started]
+            self.process.wait(30)
+        except psutil.TimeoutExpired:  # A rank may hang at its end: synthetic_benchmark.leave
+            left = [*self.process.children(recursive=True), self.process]
             self.signal("kill")
             psutil.wait_procs(left, 10)
-        self.said.close()
-        self.own.cleanup()
+        self.log.close()
+        self.temporary.cleanup()
 
 
 def one_round(programs):
-    """{variant: steps of two ranks a second / those of one}, and the step of one rank in s."""
-    seconds = {program.variant: [] for program in programs}
+    """({variant: steps/s of two ranks over those of one}, s of a step of one rank)."""
+    turns = {program.variant: [] for program in programs}
     for turn in range(TURNS):
         for program in programs[:: -1 if turn % 2 else 1]:
-            seconds[program.variant].append(program.steps())
-    seconds = {
-        variant: np.concatenate(turns, axis=1) for variant, turns in seconds.items()
-    }  # (ranks, steps)
-    alone = seconds.pop(ALONE).mean()
-    ratios = {
-        CEILING: float((alone / seconds[CEILING].mean(axis=1)).sum())
-    }  # each at its own pace: nobody waits
-    ratios[LOCKSTEP] = float(2 * alone / seconds.pop(CEILING).max(axis=0).mean())
-    return ratios | {
-        variant: float(2 * alone / own.max(axis=0).mean()) for variant, own in seconds.items()
-    }, float(alone)
+            turns[program.variant].append(program.steps())
+    seconds = {name: np.concatenate(each, axis=1) for name, each in turns.items()}  # (ranks, steps)
+    alone, independent = seconds.pop(ALONE).mean(), seconds.pop(CEILING)
+    # Independent ranks do not wait: each has its own pace.
+    ratios = {CEILING: float((alone / independent.mean(axis=1)).sum())}
+    for name, each in {LOCKSTEP: independent, **seconds}.items():
+        ratios[name] = float(2 * alone / each.max(axis=0).mean())
+    return ratios, float(alone)
 
 
-def enough_memory(program, more, parser):
-    """All programs are in the memory at the same time."""
-    rank = max(
-        psutil.Process(process.pid).memory_info().rss
-        for process in program.started.children(recursive=True)
-    )
+def require_memory(program, more, parser):
+    """All programs are in memory at the same time. more: ranks that start after this program."""
+    ranks = program.process.children(recursive=True)
+    rank = max(psutil.Process(process.pid).memory_info().rss for process in ranks)
     free = psutil.virtual_memory().available
     if more * rank > free:
         parser.error(
             f"{more} more ranks of {rank / 1e9:.1f} GB each need {more * rank / 1e9:.0f} GB, "
-            f"{free / 1e9:.0f} GB are free: "
-            "take a smaller --batch-size"
+            f"{free / 1e9:.0f} GB are free: take a smaller --batch-size"
         )
 
 
-def page(rounds, args, load):
-    """The text of training.md."""
+def write_page(rounds, args, load):
     steps = [1e3 * alone for _, alone in rounds]
-    lines = [
-        "# Training: two ranks against one",
-        "",
-        f"{datetime.date.today()}, {platform.system()}, {limits.cores():.0f} cores, torch "
-        f"{torch.__version__.split('+')[0]}, "
-        f"1 thread a rank. Load of the machine before the start: {load:.1f} (0 is idle).",
-        f"The steps of `scripts/synthetic_benchmark.py --model {args.model} --image-size "
-        f"{args.image_size} "
-        f"--batch-size {args.batch_size}` (per rank), {len(rounds)} rounds of {TURNS} turns of "
-        f"{STEPS} steps; "
-        f"a step on one rank: {statistics.median(steps):.0f} ms ({min(steps):.0f} to "
-        f"{max(steps):.0f}).",
-        "",
-        "| 2 ranks | times 1 rank: median | min | max | efficiency | share of the ceiling |",
-        "|---|---|---|---|---|---|",
-    ]
+    rows = []
     for variant in rounds[0][0]:
         ratios = [ratio[variant] for ratio, _ in rounds]
-        of_ceiling = statistics.median(ratio[variant] / ratio[CEILING] for ratio, _ in rounds)
         median = statistics.median(ratios)
-        lines.append(
-            f"| {variant} | {median:.2f} | {min(ratios):.2f} | {max(ratios):.2f} | "
-            f"{median / 2:.0%} | {of_ceiling:.0%} |"
-        )
-    return "\n".join([*lines, "", (HERE / "training_explained.md").read_text()])
-
-
-def kept(rounds):
-    """Shares of what two independent runs give; and images/s of two ranks."""
-    apart = (
-        f"two that share nothing: 1 (they are "
-        f"{statistics.median(r[CEILING] for r, _ in rounds):.2f} times as fast as one)"
+        share = statistics.median(ratio[variant] / ratio[CEILING] for ratio, _ in rounds)
+        spread = [f"{value:.2f}" for value in (median, min(ratios), max(ratios))]
+        rows.append([variant, *spread, f"{median / 2:.0%}", f"{share:.0%}"])
+    header = ["2 ranks", "times 1 rank: median", "min", "max", "efficiency", "share of the ceiling"]
+    figures.write_page(
+        "training",
+        "# Training: two ranks compared with one",
+        f"{conditions(load)} 1 thread per rank.",
+        f"The steps of `scripts/synthetic_benchmark.py --model {args.model} --image-size "
+        f"{args.image_size} --batch-size {args.batch_size}` (per rank), {len(rounds)} rounds of "
+        f"{TURNS} turns of {STEPS} steps; a step on one rank: {statistics.median(steps):.0f} ms "
+        f"({min(steps):.0f} to {max(steps):.0f}).",
+        table(header, rows),
     )
-    found = []
-    for name in (name for name in rounds[0][0] if name != CEILING):
-        shares = [r[name] / r[CEILING] for r, _ in rounds]
-        more = {
-            "less_is_better": False,
-            "wanted": 0.95 if name in TOGETHER else None,
-            "beside": apart,
-        }
-        found.append(
-            of(f"two ranks, {name}: share of two independent runs", "of 1", shares, **more)
-        )
-    more = {"less_is_better": False, "beside": "two cores that share nothing: 2"}
-    return [
-        *found,
-        of(
-            "two ranks by hand / one rank, images/s",
-            "times",
-            [r["by hand"] for r, _ in rounds],
-            **more,
-        ),
-    ]
+
+
+def figures_of(rounds):
+    """Shares of what two independent runs give; and images/s of two ranks."""
+    ceiling = statistics.median(ratios[CEILING] for ratios, _ in rounds)
+    reference = f"two independent runs: 1 (they are {ceiling:.2f} times as fast as one)"
+    results, more = [], {"less_is_better": False}
+    for name in rounds[0][0]:
+        if name != CEILING:
+            shares = [ratios[name] / ratios[CEILING] for ratios, _ in rounds]
+            wanted = 0.95 if name in BOUNDED else None
+            what = f"two ranks, {name}: share of two independent runs"
+            results.append(of(what, "of 1", shares, **more, wanted=wanted, reference=reference))
+    what, values = "two ranks by hand / one rank, images/s", [r["by hand"] for r, _ in rounds]
+    return [*results, of(what, "times", values, **more, reference="two independent cores: 2")]
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--model", default="small", help="as in synthetic_benchmark.py (default: small)"
-    )
-    parser.add_argument("--batch-size", type=int, default=192, help="per rank (default: 192)")
-    parser.add_argument("--image-size", type=int, default=96, help="pixels (default: 96)")
-    parser.add_argument("--rounds", type=int, default=4, help="(default: 4)")
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=HERE / "training.md",
-        help="(default: benchmarks/training.md)",
-    )
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    add = parser.add_argument
+    add("--model", default="small", help="as in synthetic_benchmark.py (default: small)")
+    add("--batch-size", type=int, default=192, help="per rank (default: 192)")
+    add("--image-size", type=int, default=96, help="pixels (default: 96)")
+    add("--rounds", type=int, default=4, help="(default: 4)")
     args = parser.parse_args()
     if args.rounds < 1:
         parser.error(f"--rounds has to be 1 or more; got {args.rounds}")
     load = os.getloadavg()[0]
     mpi_env()
-    there = importlib.util.find_spec("horovod")
-    with ExitStack() as all_of_them:
-        variants = [name for name, (method, *_) in VARIANTS.items() if there or method != "horovod"]
-        programs = [all_of_them.enter_context(Program(ALONE, args))]
-        enough_memory(programs[0], sum(VARIANTS[variant][1] for variant in variants[1:]), parser)
-        programs += [all_of_them.enter_context(Program(variant, args)) for variant in variants[1:]]
+    horovod = importlib.util.find_spec("horovod")
+    names = [name for name, (method, *_) in VARIANTS.items() if horovod or method != "horovod"]
+    with ExitStack() as stack:
+        programs = [stack.enter_context(Program(ALONE, args))]
+        require_memory(programs[0], sum(VARIANTS[name][1] for name in names[1:]), parser)
+        programs += [stack.enter_context(Program(name, args)) for name in names[1:]]
         rounds = [one_round(programs) for _ in range(args.rounds)]
-    args.output.write_text(page(rounds, args, load))
-    if args.output.parent == HERE:
-        figures.keep("training", kept(rounds), load)
-    print(args.output.read_text())
+    write_page(rounds, args, load)
+    figures.keep("training", figures_of(rounds), load)
 
 
 if __name__ == "__main__":

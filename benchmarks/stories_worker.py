@@ -1,5 +1,5 @@
-"""What bench_stories.py runs on MPI ranks: it reads a folder's stories, tokenizes them, draws
-batches; what that held.
+"""What bench_stories.py runs on MPI ranks: reads a folder's stories, tokenizes them, draws batches,
+and reports the time and memory of each phase.
 """
 
 import json
@@ -20,37 +20,36 @@ SUMMARIZER = Path(__file__).resolve().parents[1] / "data" / "summarizer"
 BATCHES = 2000  # of 64 stories, read by this rank in a random order
 
 
-def private():
-    """Bytes of memory that are this process's own: without the files that it maps, whose pages the
-    system may take back.
-    """
+def private_memory():
+    """Bytes of this process alone, without mapped files, whose pages the system may take back."""
     return 1024 * int(re.search(r"RssAnon:\s+(\d+)", Path("/proc/self/status").read_text())[1])
 
 
-class Moments:
-    """(name, s, most bytes held) of each part of the program."""
+class Phases:
+    """(name, s, peak bytes) of each phase of the program."""
 
     def __init__(self):
-        self.found, self._most = [], 0
-        threading.Thread(target=self._watch, daemon=True).start()
+        self.results, self._peak = [], 0
+        threading.Thread(target=self._sample, daemon=True).start()
 
-    def _watch(self):
+    def _sample(self):
         while True:
-            self._most = max(self._most, private())
+            self._peak = max(self._peak, private_memory())
             time.sleep(0.02)
 
     def measure(self, name, work):
-        start, self._most = time.monotonic(), private()
-        made = work()
-        self.found.append((name, time.monotonic() - start, max(self._most, private())))
-        return made
+        start, self._peak = time.monotonic(), private_memory()
+        result = work()
+        peak = max(self._peak, private_memory())
+        self.results.append((name, time.monotonic() - start, peak))
+        return result
 
 
 def main():
-    moments = Moments()
-    me = moments.measure("start: torch, transformers, MPI", ranks.join)
+    phases = Phases()
+    me = phases.measure("start: torch, transformers, MPI", ranks.join)
     tokenizer = AutoTokenizer.from_pretrained(SUMMARIZER)
-    stories = moments.measure(
+    stories = phases.measure(
         "read the stories", lambda: on_ranks.load(me, sys.argv[1], say=lambda words: None)
     ).splits["train"]
 
@@ -61,31 +60,20 @@ def main():
         ]
         return zip(*pair, strict=True)
 
-    rows = moments.measure("tokenize them", lambda: on_ranks.tokenized(stories, encode))
+    rows = phases.measure("tokenize them", lambda: on_ranks.tokenized(stories, encode))
 
     def read():
-        order = torch.randint(
-            len(rows),
-            (BATCHES, 64 // me.world_size),
-            generator=torch.Generator().manual_seed(me.rank),
-        )
-        return sum(
-            torch.from_numpy(rows[int(index)][0]).sum() for batch in order for index in batch
-        )
+        generator = torch.Generator().manual_seed(me.rank)
+        order = torch.randint(len(rows), (BATCHES * 64 // me.world_size,), generator=generator)
+        return sum(torch.from_numpy(rows[int(index)][0]).sum() for index in order)
 
-    moments.measure(f"{BATCHES:,} batches of 64, in a random order", read)
-    size = (
-        sum(Path(part["filename"]).stat().st_size for part in stories.cache_files)
-        if me.rank == 0
-        else 0
-    )
-    numbers = 4 * int(sum(each.sum() for each in rows.lengths())) // me.world_size
-    dist.all_gather_object(
-        every := [None] * me.world_size,
-        {"moments": moments.found, "stories": size, "numbers": numbers},
-    )
+    phases.measure(f"{BATCHES:,} batches of 64, in a random order", read)
+    size = sum(Path(part["filename"]).stat().st_size for part in stories.cache_files)
+    tokens = 4 * int(sum(lengths.sum() for lengths in rows.lengths())) // me.world_size
+    report = {"phases": phases.results, "stories": size, "tokens": tokens}
+    dist.all_gather_object(reports := [None] * me.world_size, report)
     if me.rank == 0:
-        print(*map(json.dumps, every), sep="\n", flush=True)
+        print(*map(json.dumps, reports), sep="\n", flush=True)
     ranks.leave()
 
 

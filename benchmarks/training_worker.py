@@ -1,8 +1,7 @@
-"""One of the programs of bench_training.py: trains a few steps each time it is its turn, and sleeps
-in between.
+"""One of the programs of bench_training.py: trains a few steps in each of its turns.
 
-Its turn is when FOLDER/goN is there; then each rank writes the seconds of its steps to
-FOLDER/N.RANK. FOLDER/end ends it.
+Turn N begins when FOLDER/goN exists; each rank then writes the seconds of its steps to
+FOLDER/N.RANK. FOLDER/end ends the program.
 """
 
 import argparse
@@ -37,11 +36,12 @@ def main():
             if (args.folder / "end").exists():
                 return script.leave(args.method)
             time.sleep(0.01)
-        seconds = [timed(train) for _ in range(1 + args.steps)][
-            1:
-        ]  # the first brings caches and threads back
-        told(args.folder / f"{turn}.{rank}", seconds)
-        if args.method == "single":  # a rank that stops early would leave the machine to the others
+        train()  # fills caches and wakes threads
+        seconds = [timed(train) for _ in range(args.steps)]
+        write_whole(args.folder / f"{turn}.{rank}", seconds)
+        if (
+            args.method == "single"
+        ):  # A rank that stops early would leave the machine to the others.
             while not all((args.folder / f"{turn}.{other}").exists() for other in range(ranks)):
                 train()
 
@@ -53,8 +53,8 @@ def timed(train):
     return time.perf_counter() - start
 
 
-def told(path, seconds):
-    """Whole, or not there: others look for the file."""
+def write_whole(path, seconds):
+    """Write the file in one step, because the other program waits for it."""
     new = path.with_name(path.name + ".new")
     new.write_text(json.dumps(seconds))
     new.replace(path)

@@ -1,6 +1,5 @@
 """What bench_zero.py runs on MPI ranks: `steps` times one training step of each variant; `fits`
-trains under a memory limit; `peaks` says how much each phase of a training adds at its fullest
-moment.
+trains under a memory limit; `peaks` reports how much memory each phase of a training run adds.
 """
 
 import argparse
@@ -26,9 +25,10 @@ from zero_check_mem import config
 
 from pi2zero import ranks
 
+# One after the other, in the table of peaks
 SAVINGS = {
     "bf16": "the model is built in bf16, not in fp32 first",
-    "dealt": "stage 3: each layer is dealt out as it is made (deepspeed.zero.Init)",
+    "sharded": "stage 3: each layer is sharded when it is made (deepspeed.zero.Init)",
     "buckets": "buckets of four layers, not of a quarter of the model",
     "fused": "torch's fused Adam, which needs no temporary arrays",
     "groups": "stage 3: the update goes through the parameters in groups (sub_group_size)",
@@ -37,40 +37,35 @@ VARIANTS = ("DDP", "stage 0", "stage 1", "stage 2", "stage 3")
 
 
 def build(variant, args):
-    """The model; in bf16, or in fp32 first; under zero.Init each layer is dealt out when it is
-    made.
-    """
+    """The model; in bf16, or in fp32 first; zero.Init shards each layer when it is made."""
     torch.manual_seed(0)
-    kind = torch.bfloat16 if "bf16" in args.save else torch.float32
-    with (
-        dealing(variant, args)
-        if "dealt" in args.save and variant == "stage 3"
-        else contextlib.nullcontext()
-    ):
+    dtype, sharding = torch.float32, contextlib.nullcontext()
+    if "bf16" in args.save:
+        dtype = torch.bfloat16
+    if "sharded" in args.save and variant == "stage 3":
+        import deepspeed
+
+        sharding = deepspeed.zero.Init(config_dict_or_path=settings(3, args))
+    layer = {"bias": False, "dtype": dtype}
+    with sharding:
         return nn.Sequential(
-            *(nn.Linear(args.width, args.width, bias=False, dtype=kind) for _ in range(args.layers))
+            *(nn.Linear(args.width, args.width, **layer) for _ in range(args.layers))
         )
 
 
-def dealing(variant, args):
-    import deepspeed
-
-    return deepspeed.zero.Init(config_dict_or_path=settings(int(variant[-1]), args))
-
-
 def stepper(variant, args):
-    """(a function that runs forward and backward, one that updates, one that ends the variant)"""
+    """Functions that run forward and backward, update the parameters, and end the variant."""
     net = build(variant, args)
     x = torch.randn(args.batch, args.width, dtype=torch.bfloat16 if args.bf16 else torch.float32)
     if variant == "DDP":
         ddp = nn.parallel.DistributedDataParallel(net)
         adam = torch.optim.Adam(net.parameters(), lr=1e-4)
 
-        def learn():
+        def forward_backward():
             adam.zero_grad()
             ddp(x).square().mean().backward()
 
-        return learn, adam.step, lambda: None
+        return forward_backward, adam.step, lambda: None
     import deepspeed
 
     engine, *_ = deepspeed.initialize(
@@ -82,41 +77,37 @@ def stepper(variant, args):
 def settings(stage, args):
     """zero_check_mem's configuration, with what `--save` names."""
     args.bucket = args.width**2 * (4 if "buckets" in args.save else max(1, args.layers // 4))
-    made = config(stage, args)
-    made["bf16"]["enabled"] = args.bf16
-    adam = made["optimizer"]["params"]
-    adam["adam_w_mode"] = False  # else "Adam" is AdamW, with weight decay
+    result = config(stage, args)
+    result["bf16"]["enabled"] = args.bf16
+    adam = result["optimizer"]["params"]
+    adam["adam_w_mode"] = False  # otherwise "Adam" is AdamW, with weight decay
     if "fused" in args.save:
         adam["fused"] = True
-    if "groups" in args.save:
-        made["zero_optimization"]["sub_group_size"] = (
-            args.width**2
-        )  # a layer of one rank's share is four layers of the model
-    return made
+    if "groups" in args.save:  # One rank's shards of four layers are as large as a layer.
+        result["zero_optimization"]["sub_group_size"] = args.width**2
+    return result
 
 
-def held():
-    """Bytes that this process may write to, as RLIMIT_DATA counts them: not what is only reserved,
-    nor files.
+def writable_bytes():
+    """Bytes that this process may write to, as RLIMIT_DATA counts them, without reserved pages and
+    mapped files.
     """
     return psutil.Process().memory_info().data
 
 
 def peaks(args):
-    """{phase: bytes that it adds to the start at its fullest moment, of each parameter of the
-    model}
-    """
-    start, found, phase = held(), {}, "build"
+    """{phase: bytes per parameter that it adds to the start at its peak}"""
+    start, found, phase = writable_bytes(), {}, "build"
 
-    def watch():
-        while now := phase:  # read once: it changes under this thread
-            found[now] = max(found.get(now, 0), held() - start)
+    def sample():
+        while current := phase:  # Read once, because the main thread changes it.
+            found[current] = max(found.get(current, 0), writable_bytes() - start)
             time.sleep(0.0005)
 
-    thread = threading.Thread(target=watch, daemon=True)
+    thread = threading.Thread(target=sample, daemon=True)
     thread.start()
     variant = f"stage {args.stage}"
-    net, given = build(variant, args), torch.randn(args.batch, args.width, dtype=torch.bfloat16)
+    net, x = build(variant, args), torch.randn(args.batch, args.width, dtype=torch.bfloat16)
     phase = "initialize"
     import deepspeed
 
@@ -125,7 +116,7 @@ def peaks(args):
     )
     for _ in range(2):
         phase = "forward and backward"
-        engine.backward(engine(given).square().mean())
+        engine.backward(engine(x).square().mean())
         phase = "step"
         engine.step()
     phase = None
@@ -134,17 +125,17 @@ def peaks(args):
     return {phase: added / parameters for phase, added in found.items()}
 
 
-def timed(me, args):
+def step_times(args):
     """{variant: (median s of a step, bytes that this rank wrote in a step)}"""
     found = {}
     for variant in VARIANTS:
-        learn, update, end = stepper(variant, args)
-        learn(), update(), learn(), update()
+        train, update, end = stepper(variant, args)
+        train(), update(), train(), update()
         seconds, written = [], psutil.Process().io_counters().write_chars
         for _ in range(args.steps):
             dist.barrier()
             start = time.perf_counter()
-            learn(), update()
+            train(), update()
             seconds.append(time.perf_counter() - start)
         written = (psutil.Process().io_counters().write_chars - written) / args.steps
         slowest = torch.tensor(seconds)
@@ -157,11 +148,9 @@ def timed(me, args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["steps", "fits", "peaks"])
-    parser.add_argument("--width", type=int, default=512)
-    parser.add_argument("--layers", type=int, default=8)
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--stage", type=int, default=0)
+    sizes = {"width": 512, "layers": 8, "batch": 64, "steps": 8, "stage": 0}
+    for name, default in sizes.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument(
         "--limit", type=float, default=2**31, help="bytes that a rank may add to its start"
     )
@@ -169,17 +158,17 @@ def main():
     args = parser.parse_args()
     args.bf16 = args.what != "steps"
     me = ranks.join(deepspeed=True)
-    import deepspeed  # noqa: F401  what it maps belongs to the start
+    import deepspeed  # noqa: F401  The memory of the import belongs to the start.
 
     if args.what == "steps":
-        found = timed(me, args)
+        found = step_times(args)
     elif args.what == "peaks":
         found = peaks(args)
     else:
-        size = held() + int(args.limit)
+        size = writable_bytes() + int(args.limit)
         resource.setrlimit(resource.RLIMIT_DATA, (size, size))
-        learn, update, end = stepper(f"stage {args.stage}", args)
-        learn(), update(), learn(), update()
+        train, update, end = stepper(f"stage {args.stage}", args)
+        train(), update(), train(), update()
         found = {"fits": True}
         end()
     if me.rank == 0:

@@ -20,7 +20,7 @@ ARGS = SimpleNamespace(model="tiny", batch_size=2, image_size=64)
 def ranks_of(program):
     return [
         process
-        for process in program.started.children(recursive=True)
+        for process in program.process.children(recursive=True)
         if "training_worker" in " ".join(process.cmdline())
     ]
 
