@@ -20,7 +20,8 @@ errors: dict[str, str] = {}  # by the test's id
 
 def pytest_runtest_logreport(report):
     if report.failed:
-        errors.setdefault(report.nodeid, first_error(report.longreprtext))
+        error = errors.setdefault(report.nodeid, first_error(report.longreprtext))
+        print(f"\nFAILED {report.nodeid}: {error}", flush=True)  # a run may be cut short
     elif report.skipped or report.when == "call":
         outcomes[report.outcome] += 1
 

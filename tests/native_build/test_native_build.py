@@ -36,7 +36,16 @@ def test_the_second_clone_need_not_compile(clone, second_clone):
     assert not list((clone.venv / "native_build").glob("work-*"))
     assert second_clone.build("--wait") == READY and not is_compiled(second_clone)
     second_clone.run("-c", "from horovod.torch import mpi_lib_v2").check_returncode()
-    assert not background(clone)
+    assert not psutil.wait_procs(background(clone), timeout=30)[1]
+
+
+def test_two_environments_at_the_same_time_compile_once(clone, second_clone):
+    clone.start_and_hold()
+    second_clone.build()
+    time.sleep(3)  # in which it would begin to compile
+    assert background(second_clone) and not is_compiled(second_clone)
+    clone.hold.unlink()
+    assert second_clone.build("--wait") == READY and not is_compiled(second_clone)
 
 
 def test_one_process_compiles_at_a_time_and_after_a_kill_the_next_one_does(clone):
@@ -98,6 +107,7 @@ def test_a_failure_is_a_sentence_and_is_tried_again_when_somebody_asks(clone):
     code, text = clone.build("--wait", TOY_SOURCE=str(broken), LC_ALL="C")
     assert code == 1 and "error: 'undeclared' was not declared" in text
     assert "could not be compiled" in text and "`make horovod`" in text and "horovod.log" in text
+    assert not psutil.wait_procs(background(clone), timeout=30)[1]
     assert clone.build("--wait")[0] == 1 and not background(clone), "not again by itself"
     assert clone.build("--again", "--wait") == READY
 

@@ -111,8 +111,8 @@ def test_resumed_run_ends_as_the_whole_one(two, stage):
     whole = two[f"stage {stage}"]["records"]
     assert two[f"first half {stage}"]["records"][:2] == whole[:2]
     assert two[f"second half {stage}"] == {"records": whole[2:], "messages": [None, None]}
-    folders = ["epoch1_kept", "epoch2", "latest"]
-    assert two[f"folders {stage}"] == folders, "former ones would fill the disk"
+    left = [name for name in two[f"folders {stage}"] if not name.startswith("zero_to_")]
+    assert left == ["epoch1_kept", "epoch2", "latest"], "former ones would fill the disk"
 
 
 def test_a_resumed_run_learns_at_its_own_rate(two):

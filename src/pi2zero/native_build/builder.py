@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -105,7 +106,8 @@ def _wait_for(part: Part, show: bool) -> None:
                 f"{part.TITLE}: the build broke off. Read {folder() / 'builder.log'}."
             )
         # A process that finds another one at work ends at once; that one may be killed later.
-        if not (process and process.poll() is None) and time.monotonic() - asked > 10:
+        pause = 120 if is_building() else 10  # s
+        if not (process and process.poll() is None) and time.monotonic() - asked > pause:
             process, asked = start(), time.monotonic()
             set_session_priority(lock().pid, 0)
         if show:
@@ -150,6 +152,12 @@ def lock():
     return SoftFileLock(folder() / "lock", timeout=0)
 
 
+def is_building() -> bool:
+    """Whether the background process of this environment is at work on this host."""
+    pid = lock().pid
+    return pid is not None and psutil.pid_exists(pid)
+
+
 def set_session_priority(pid: int | None, nice: int) -> None:
     """Where Linux shares the processor out by session, only this counts, and can be taken back."""
     with contextlib.suppress(OSError):
@@ -181,7 +189,7 @@ def build(part: Part) -> None:
     (folder() / f"{part.NAME}.log").write_text("")
     outcome = ("ready", "", part.key())
     try:
-        with tempfile.TemporaryDirectory(prefix="work-", dir=folder()) as work:
+        with tempfile.TemporaryDirectory(prefix="work-", dir=folder()) as work, turn_of(part):
             if not ((wheel := cached_wheel(part)) and install(part, wheel)):
                 wheel = compile_wheel(part, Path(work))
                 if not install(part, wheel):
@@ -245,6 +253,20 @@ def first_error(part: Part) -> str:
 def cache() -> Path:
     """$XDG_CACHE_HOME/pi2zero, else ~/.cache/pi2zero."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pi2zero"
+
+
+@contextlib.contextmanager
+def turn_of(part: Part) -> Iterator[None]:
+    """Wait while another environment of this user compiles the same wheel: it goes to the cache."""
+    from filelock import SoftFileLock, Timeout
+
+    with contextlib.ExitStack() as turn:
+        if not (is_custom() or cached_wheel(part)):
+            with contextlib.suppress(OSError, Timeout):  # a cache that cannot be written
+                cache().mkdir(mode=0o700, parents=True, exist_ok=True)
+                same = SoftFileLock(cache() / f"{part.key()}.lock", timeout=LONGEST)
+                turn.enter_context(same)
+        yield
 
 
 def cached_wheel(part: Part) -> Path | None:

@@ -8,6 +8,7 @@ import shutil
 import sysconfig
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 SITE_PACKAGES = Path(sysconfig.get_path("purelib"))
 
@@ -78,8 +79,9 @@ def load_operators() -> None:
     """Load the CPU operators as DeepSpeed does; TypeError if it would have to compile one."""
     from deepspeed.accelerator import get_accelerator
 
+    accelerator: Any = get_accelerator()
     for name in ("CPUAdamBuilder", "FusedAdamBuilder", "ShareMemCommBuilder"):
-        builder = get_accelerator().create_op_builder(name)
+        builder = accelerator.create_op_builder(name)
         builder.jit_load = None
         builder.load()
 
