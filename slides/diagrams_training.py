@@ -1,11 +1,23 @@
-"""Diagrams of data-parallel training that explain an idea and show no data: see diagrams.py for the
-canvas.
-"""
+"""Diagrams of data-parallel training, without data."""
 
 from itertools import pairwise
 from math import cos, pi, sin
 
-from diagrams import ACCENT, INK, PALE, QUIET, WARM, arrow, bar, box, canvas, label
+from diagrams import (
+    ACCENT,
+    INK,
+    PALE,
+    QUIET,
+    WARM,
+    arrow,
+    bar,
+    box,
+    canvas,
+    ink_on,
+    label,
+    rank_box,
+    row_label,
+)
 from matplotlib.patches import Circle
 
 from pi2zero import plots
@@ -13,19 +25,11 @@ from pi2zero import plots
 COMPUTE, COMMUNICATE = plots.ACTIVITY_COLORS["compute"], plots.ACTIVITY_COLORS["communicate"]
 
 
-def ink_on(rank):
-    """The colour of text on the colour of a rank."""
-    return INK if rank % 4 in (1, 3) else "white"
-
-
 def network():
     """64 inputs, 128 hidden values, 10 outputs; a few of each are drawn."""
     figure, axes = canvas(640, 390)
-    columns = [
-        (90, 6, "64 pixels", PALE),
-        (320, 8, "128 values", ACCENT),
-        (550, 5, "10 scores", WARM),
-    ]
+    columns = [(90, 6, "64 pixels", PALE), (320, 8, "128 values", ACCENT)]
+    columns += [(550, 5, "10 scores", WARM)]
     places = [[(x, 212 + 44 * (i - (n - 1) / 2)) for i in range(n)] for x, n, _, _ in columns]
     for left, right in pairwise(places):
         for start in left:
@@ -39,9 +43,7 @@ def network():
 
 
 def splits():
-    """What each of two devices holds: the whole network and half of the data, or a part of the
-    network.
-    """
+    """What two devices have: the whole network and half of the data, or a part of the network."""
     figure, axes = canvas(1150, 330)
     for i, name in enumerate(["data parallel", "tensor parallel", "pipeline parallel"]):
         x = 20 + 390 * i
@@ -50,13 +52,9 @@ def splits():
             left, color = x + 175 * device, plots.rank_color(device)
             box(axes, left, 78, 155, 196, color="white", edge=color)
             for layer in range(3):
-                y, name = 102 + 54 * layer, f"layer {layer + 1}"
-                if i == 0:
-                    box(axes, left + 14, y, 127, 42, name, PALE, size=16)
-                elif i == 1:
-                    box(axes, left + 14, y, 127, 42, f"½ {name}", PALE, size=16)
-                elif (layer < 2) == (device == 0):
-                    box(axes, left + 14, y, 127, 42, name, PALE, size=16)
+                name = "½ " * (i == 1) + f"layer {layer + 1}"
+                if i < 2 or (layer < 2) == (device == 0):
+                    box(axes, left + 14, 102 + 54 * layer, 127, 42, name, size=16)
             text = ["½ batch", "whole batch", "in turn"][i]
             label(axes, left + 78, 46, text, size=17, color=QUIET)
     return figure
@@ -65,19 +63,15 @@ def splits():
 def three_steps():
     """Distribute the data, compute gradients, all-reduce them; every rank takes the same step."""
     figure, axes = canvas(1150, 380)
-    for x, text in (
-        (190, "1  distribute"),
-        (480, "2  forward, backward"),
-        (780, "3  aggregate"),
-        (1035, "step"),
-    ):
+    steps = {190: "1  distribute", 480: "2  forward, backward", 780: "3  aggregate", 1035: "step"}
+    for x, text in steps.items():
         label(axes, x, 358, text, size=20, weight="bold")
     box(axes, 660, 14, 240, 316, "all-reduce\n\nmean of the\ngradients", ACCENT, "white", size=20)
     for rank in range(4):
-        y, color = 258 - 82 * rank, plots.rank_color(rank)
-        label(axes, 52, y + 34, f"rank {rank}", size=18, weight="bold")
-        box(axes, 115, y, 160, 68, f"batch {rank}", color, ink_on(rank))
-        box(axes, 370, y, 220, 68, f"gradient {rank}", "white", INK, edge=color)
+        y = 258 - 82 * rank
+        label(axes, 52, y + 34, f"rank {rank}", weight="bold")
+        rank_box(axes, 115, y, 160, 68, f"batch {rank}", rank)
+        box(axes, 370, y, 220, 68, f"gradient {rank}", "white", edge=plots.rank_color(rank))
         box(axes, 965, y, 150, 68, "w − η ḡ", PALE)
         arrow(axes, (277, y + 34), (368, y + 34))
         arrow(axes, (592, y + 34), (658, y + 34))
@@ -86,9 +80,7 @@ def three_steps():
 
 
 def ring():
-    """Six ranks in a ring: each sends to the right and receives from the left, all at the same
-    time.
-    """
+    """Six ranks in a ring: all send to the right and receive from the left at the same time."""
     figure, axes = canvas(470, 440)
     spots = [(235 + 165 * sin(2 * pi * r / 6), 220 + 165 * cos(2 * pi * r / 6)) for r in range(6)]
     for rank, (x, y) in enumerate(spots):
@@ -106,8 +98,8 @@ def parameter_server():
     figure, axes = canvas(640, 430)
     box(axes, 180, 310, 260, 96, "server\nkeeps the weights", ACCENT, "white", weight="bold")
     for rank in range(4):
-        x, color = 20 + 152 * rank, plots.rank_color(rank)
-        box(axes, x, 20, 130, 90, f"worker {rank}", color, ink_on(rank), size=17)
+        x = 20 + 152 * rank
+        rank_box(axes, x, 20, 130, 90, f"worker {rank}", rank, size=17)
         top = 226 + 56 * rank
         arrow(axes, (x + 52, 112), (top - 9, 308), color=WARM)
         arrow(axes, (top + 9, 308), (x + 78, 112), color=ACCENT)
@@ -117,12 +109,10 @@ def parameter_server():
 
 
 def overlap():
-    """One step without and with overlap: buckets of gradients leave while the backward pass goes
-    on. Not to scale.
-    """
+    """One step: all-reduce at the end, or buckets sent during the backward pass. Not to scale."""
     figure, axes = canvas(1150, 300)
     for y, name in ((216, "at the end"), (62, "in buckets")):
-        label(axes, 150, y + 28, name, ha="right", weight="bold")
+        row_label(axes, 150, y + 28, name)
         bar(axes, 175, y, 180, 52, "forward", COMPUTE, INK)
         for i in range(3):
             bar(axes, 355 + 120 * i, y, 120, 52, f"back {3 - i}", COMPUTE, INK, size=15)
@@ -136,13 +126,10 @@ def overlap():
 
 
 def accumulation():
-    """Two micro-batches a step: with no_sync the gradients of the first one stay at home.
-
-    Not to scale.
-    """
+    """Two micro-batches per step: no_sync sends the gradients once. Not to scale."""
     figure, axes = canvas(1150, 230)
     for y, name in ((148, "each time"), (28, "no_sync")):
-        label(axes, 150, y + 28, name, ha="right", weight="bold")
+        row_label(axes, 150, y + 28, name)
         x = 175
         for part in range(2):
             bar(axes, x, y, 250, 56, f"micro-batch {part + 1}", COMPUTE, INK)
@@ -157,12 +144,12 @@ def accumulation():
 def prefetch():
     """Reading and computing in turn, and a worker that reads ahead. Not to scale."""
     figure, axes = canvas(1150, 290)
-    label(axes, 150, 236, "in turn", ha="right", weight="bold")
+    row_label(axes, 150, 236, "in turn")
     for i in range(3):
         bar(axes, 175 + 310 * i, 210, 130, 52, f"read {i}", PALE)
         bar(axes, 305 + 310 * i, 210, 180, 52, f"train {i}", COMPUTE, INK)
-    label(axes, 150, 112, "worker", ha="right", weight="bold")
-    label(axes, 150, 52, "rank", ha="right", weight="bold")
+    row_label(axes, 150, 112, "worker")
+    row_label(axes, 150, 52, "rank")
     for i in range(4):
         bar(axes, 175 + (130 + 180 * (i - 1) if i else 0), 86, 130, 52, f"read {i}", PALE)
     for i in range(3):
@@ -179,28 +166,17 @@ def readers():
         x = 10 + 390 * i
         label(axes, x + 170, 276, name, size=20, weight="bold")
         for rank in range(4):
-            box(
-                axes,
-                x + 88 * rank,
-                20,
-                76,
-                62,
-                str(rank),
-                plots.rank_color(rank),
-                ink_on(rank),
-                size=20,
-            )
+            middle = x + 38 + 88 * rank
+            rank_box(axes, x + 88 * rank, 20, 76, 62, str(rank), rank, size=20)
+            if i == 0 and rank > 0:
+                arrow(axes, (x + 50, 84), (middle, 84), bend=-0.45)
+            elif i == 1:
+                arrow(axes, (x + 170, 178), (middle, 84))
+            elif i == 2:
+                box(axes, x + 88 * rank, 180, 76, 62, "¼")
+                arrow(axes, (middle, 178), (middle, 84))
+        if i < 2:
+            box(axes, x + 132 * i, 180, 76, 62, "file")
         if i == 0:
-            box(axes, x, 180, 76, 62, "file", PALE)
             arrow(axes, (x + 38, 178), (x + 38, 84))
-            for rank in range(1, 4):
-                arrow(axes, (x + 50, 84), (x + 38 + 88 * rank, 84), bend=-0.45)
-        elif i == 1:
-            box(axes, x + 132, 180, 76, 62, "file", PALE)
-            for rank in range(4):
-                arrow(axes, (x + 170, 178), (x + 38 + 88 * rank, 84))
-        else:
-            for rank in range(4):
-                box(axes, x + 88 * rank, 180, 76, 62, "¼", PALE)
-                arrow(axes, (x + 38 + 88 * rank, 178), (x + 38 + 88 * rank, 84))
     return figure

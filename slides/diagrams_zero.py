@@ -1,12 +1,23 @@
-"""Diagrams of ZeRO that explain an idea and show no data: see diagrams.py for the canvas."""
+"""Diagrams of ZeRO, without data."""
 
-from diagrams import ACCENT, INK, PALE, QUIET, WARM, arrow, bar, box, canvas, label
+from diagrams import (
+    ACCENT,
+    INK,
+    PALE,
+    QUIET,
+    WARM,
+    arrow,
+    bar,
+    box,
+    canvas,
+    label,
+    rank_bar,
+    row_label,
+)
 
 from pi2zero import plots
 
-COLORS = (
-    plots.COMPONENT_COLORS
-)  # of parameters, gradients, master and moments: the same in every picture
+COLORS = plots.COMPONENT_COLORS
 EMPTY, EDGE = "#F2F2F2", "#BBBBBB"
 
 
@@ -25,11 +36,10 @@ def batch():
     """Two ranks, three micro-batches each, one step: what the three numbers of a batch count."""
     figure, axes = canvas(1150, 250)
     for rank in range(2):
-        y, color = 150 - 92 * rank, plots.rank_color(rank)
-        label(axes, 95, y + 32, f"rank {rank}", ha="right", weight="bold")
+        y = 150 - 92 * rank
+        row_label(axes, 95, y + 32, f"rank {rank}")
         for part in range(3):
-            ink = "white" if rank == 0 else INK
-            bar(axes, 115 + 235 * part, y, 225, 64, f"micro-batch {part + 1}", color, ink)
+            rank_bar(axes, 115 + 235 * part, y, 225, 64, f"micro-batch {part + 1}", rank)
     box(axes, 835, 58, 165, 156, "reduce the\ngradients", ACCENT, "white")
     box(axes, 1015, 58, 115, 156, "step", PALE)
     label(axes, 467, 20, "3 forward and backward passes: gradients add up", color=QUIET, size=17)
@@ -54,23 +64,16 @@ def mixed():
 
 
 def stage1_step():
-    """Four ranks: gradients are reduce-scattered, each rank runs Adam on its part, parameters are
-    all-gathered.
-    """
+    """Gradients are reduce-scattered, each rank updates its part, parameters are all-gathered."""
     figure, axes = canvas(1150, 350)
-    columns = [
-        (105, "gradients"),
-        (405, "sum of my part"),
-        (640, "Adam, my part"),
-        (970, "parameters"),
-    ]
-    for x, name in columns:
+    columns = {105: "gradients", 405: "sum of my part", 640: "Adam, my part", 970: "parameters"}
+    for x, name in columns.items():
         label(axes, x + 85, 322, name, size=18, weight="bold")
     for x, name in ((288, "reduce-\nscatter"), (850, "all-\ngather")):
         box(axes, x, 18, 104, 276, name, ACCENT, "white", size=16)
     for rank in range(4):
         y = 242 - 75 * rank
-        label(axes, 92, y + 26, f"rank {rank}", ha="right", weight="bold", size=17)
+        row_label(axes, 92, y + 26, f"rank {rank}", size=17)
         cell(axes, 105, y, 170, 52, COLORS["gradients"])
         shard(axes, 405, y, 170, 52, COLORS["gradients"], rank)
         shard(axes, 645, y, 170, 24, COLORS["moments"], rank)
@@ -81,8 +84,8 @@ def stage1_step():
 
 
 def stage2_backward():
-    """Gradients of three layers on rank 1 of 4 during backward: kept whole at stage 1, let go
-    bucket by bucket at stage 2.
+    """Gradients of three layers on rank 1 of 4 during backward: stage 1 keeps them whole, stage 2
+    releases them bucket by bucket.
     """
     figure, axes = canvas(1150, 410)
     moments = ["backward 3", "backward 2", "backward 1", "then"]
@@ -90,7 +93,7 @@ def stage2_backward():
         label(axes, 290 + 250 * column, 394, name, size=18, weight="bold")
     for row, name in enumerate(("stage 1", "stage 2")):
         top = 368 - 190 * row
-        label(axes, 150, top - 56, name, ha="right", weight="bold", size=19)
+        row_label(axes, 150, top - 56, name, size=19)
         for column in range(4):
             for layer in range(3):
                 x, y = 190 + 250 * column, top - 40 * (layer + 1)
@@ -100,57 +103,33 @@ def stage2_backward():
                     cell(axes, x, y, 200, 34, COLORS["gradients"])
                 elif done:
                     shard(axes, x, y, 200, 34, COLORS["gradients"], 1)
-        if row:
-            for column in range(3):
-                label(
-                    axes,
-                    290 + 250 * column,
-                    top - 144,
-                    "reduce, keep my part",
-                    size=16,
-                    color=QUIET,
-                )
-        else:
-            label(axes, 290 + 250 * 2, top - 144, "reduce everything", size=16, color=QUIET)
+        for column in range(3) if row else [2]:
+            text = "reduce, keep my part" if row else "reduce everything"
+            label(axes, 290 + 250 * column, top - 144, text, size=16, color=QUIET)
     return figure
 
 
 def passes():
     """What a rank sends in a step at each stage: each bar is one pass over all parameters."""
     figure, axes = canvas(1150, 360)
-    rows = {
-        "stage 0": [("reduce-scatter", "gradients"), ("all-gather", "gradients")],
-        "stages 1, 2": [("reduce-scatter", "gradients"), ("all-gather", "parameters")],
-        "stage 3": [
-            ("all-gather", "parameters"),
-            ("all-gather", "parameters"),
-            ("reduce-scatter", "gradients"),
-        ],
-    }
+    scatter, gather = ("reduce-scatter", "gradients"), ("all-gather", "parameters")
+    rows = {"stage 0": [scatter, ("all-gather", "gradients")], "stages 1, 2": [scatter, gather]}
+    rows["stage 3"] = [gather, gather, scatter]
     for row, (name, parts) in enumerate(rows.items()):
         y = 262 - 100 * row
-        label(axes, 165, y + 34, name, ha="right", weight="bold", size=19)
+        row_label(axes, 165, y + 34, name, size=19)
         for column, (what, of) in enumerate(parts):
             ink = "white" if of == "parameters" else INK
             bar(axes, 190 + 270 * column, y, 264, 68, f"{what}\n{of}", COLORS[of], ink, size=17)
-        label(
-            axes,
-            1010 if len(parts) == 3 else 740,
-            y + 34,
-            f"{len(parts)} Ψ",
-            ha="left",
-            size=24,
-            weight="bold",
-        )
+        x = 200 + 270 * len(parts)
+        label(axes, x, y + 34, f"{len(parts)} Ψ", ha="left", size=24, weight="bold")
     for column, text in enumerate(("forward", "backward", "backward")):
         label(axes, 322 + 270 * column, 42, text, size=15, color=QUIET)
     return figure
 
 
 def offload():
-    """Who keeps what, and what crosses the link in each step: 2 bytes a parameter in each
-    direction.
-    """
+    """What GPU and host keep, and the 2 bytes per parameter that each step sends both ways."""
     figure, axes = canvas(660, 390)
     box(axes, 10, 250, 640, 130, color="white", edge=ACCENT)
     label(axes, 30, 350, "GPU", ha="left", weight="bold")

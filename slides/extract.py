@@ -90,6 +90,14 @@ def cell_picture(path, tag):
     )
 
 
+def printed(path, tag, pattern):
+    """All that a pattern finds in what a cell printed."""
+    matches = re.findall(pattern, cell_output(path, tag))
+    if not matches:
+        raise SlideError(f"{path}: the cell {tag!r} prints nothing like {pattern!r}.")
+    return matches
+
+
 def printed_table(path, tag, first_column):
     """A table that a cell printed, as {column: list of floats}; per cents are returned as 0..100.
 

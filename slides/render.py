@@ -10,6 +10,7 @@ import re
 import shlex
 
 import matplotlib
+from diagrams import INK, PX_PER_INCH, STYLE
 from extract import (
     ROOT,
     SlideError,
@@ -36,8 +37,6 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 from vectors import in_our_typeface, svg_width, text_sizes
 
-PX_PER_INCH = 96  # CSS; so a figure's 18 pt text is 24 px high on a 1280 x 720 slide
-INK = "#1c2331"
 LEAST_PT = 15  # of text in a figure: 20 px on the slide
 # The notebooks' pictures have 12 pt text at 110 dots per inch, which is 18 px: made larger, but not
 # larger than a slide's body.
@@ -181,7 +180,7 @@ def draw(figures, name):
     function = getattr(figures, name, None)
     if function is None:
         raise SlideError(f"no function {name!r} in {figures.__file__}.")
-    with matplotlib.rc_context(figures.STYLE):
+    with matplotlib.rc_context(STYLE):
         drawn = function()
     for figure in drawn if isinstance(drawn, list) else [drawn]:
         pyplot.close(figure)  # it stays drawable; pyplot need not keep it

@@ -1,7 +1,4 @@
-"""Figures and numbers of the deck "π and MPI".
-
-Data figures are drawn by pi2zero.plots, as in the notebooks.
-"""
+"""Figures and numbers of the deck "π and MPI"."""
 
 import re
 
@@ -9,29 +6,35 @@ import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 from covers import darts as cover  # noqa: F401
-from diagrams import ACCENT, GREY, INK, PALE, QUIET, WARM, arrow, bar, box, canvas, label
-from diagrams import way as stairs
-from extract import cell_output, printed_table
-from matplotlib.patches import Rectangle
+from diagrams import (
+    ACCENT,
+    GREY,
+    INK,
+    PALE,
+    QUIET,
+    WARM,
+    arrow,
+    bar,
+    block,
+    box,
+    canvas,
+    chart,
+    label,
+    rank_bar,
+    row_label,
+    stairs,
+)
+from extract import cell_output, printed, printed_table
 
 from pi2zero import costs, plots
-
-STYLE = {"font.size": 18, "figure.dpi": 96}
-FULL, HALF = (
-    (11.8, 4.9),
-    (6.4, 5.0),
-)  # inches of 96 px: the width of a slide, and a bit more than half of it
 
 # Seconds for π with 10^8 samples, one process and six spawned ones.
 # Source: the ODSC article on MPI in Jupyter that this workshop grew out of (slide "Sources").
 ODSC = {"ranks": [1, 6], "seconds": [59.8, 9.79]}
 # Seconds for Monte Carlo π with 5 x 10^6 samples. Source: argonne-lcf/ai-science-training-series,
-# 01_intro_AI_on_Supercomputer/parallel_computing.md, there with all digits, on a page for Polaris
-# (2023); the same digits stand
-# on one for ThetaGPU (2022), so which machine it was is not said here.
+# 01_intro_AI_on_Supercomputer/parallel_computing.md, with all digits. The page is for Polaris
+# (2023), but one for ThetaGPU (2022) has the same digits: the machine is not certain.
 ALCF = {"ranks": [1, 2, 4, 8], "seconds": [8.029, 4.213, 2.094, 1.061]}
-
-
 NOTEBOOK_1, NOTEBOOK_2 = "notebooks/01_monte_carlo_pi.ipynb", "notebooks/02_mpi_pi.ipynb"
 
 
@@ -45,61 +48,38 @@ def serial_seconds():
 
 
 def strong_scaling():
-    """({"ranks": ..., "seconds": ...} of the same work on more ranks, number of cores), from
-    notebook 02.
-    """
+    """({"ranks": ..., "seconds": ...} of the same work, number of cores), from notebook 02."""
     cores = re.match(r"(\d+) cores?", cell_output(NOTEBOOK_2, "slide-scaling"))
     return printed_table(NOTEBOOK_2, "slide-scaling", "ranks"), int(cores.group(1))
 
 
 def spawn_seconds():
-    """{"2 children": {"start-up": s, "computing": s}, ...} of spawned ranks in seconds, from
-    notebook 02.
-    """
-    rows = re.findall(
-        r"^ *(\d+) +([\d.]+) s +([\d.]+) s",
-        cell_output(NOTEBOOK_2, "slide-spawn-cost"),
-        re.MULTILINE,
-    )
+    """{"2 children": {"start-up": s, "computing": s}, ...} of spawned ranks, from notebook 02."""
+    rows = printed(NOTEBOOK_2, "slide-spawn-cost", r"(?m)^ *(\d+) +([\d.]+) s +([\d.]+) s")
     return {
-        f"{children} child{'ren' * (children != '1')}": {
-            "start-up": float(start),
-            "computing": float(computing),
-        }
-        for children, start, computing in rows
+        f"{n} child{'ren' * (n != '1')}": {"start-up": float(start), "computing": float(computing)}
+        for n, start, computing in rows
     }
 
 
 def facts():
     """The numbers in the deck's text, computed here from what was measured."""
-    alcf_speedup = costs.speedup(ALCF["seconds"][0], np.array(ALCF["seconds"]))
-    alcf_serial = costs.karp_flatt(alcf_speedup[-1], ALCF["ranks"][-1])
-    serial, spawned, (strong, cores) = (
-        serial_seconds(),
-        spawn_seconds()["2 children"],
-        strong_scaling(),
-    )
-    start, computing = spawned["start-up"], spawned["computing"]
+    ranks, seconds = np.array(ALCF["ranks"]), np.array(ALCF["seconds"])
+    speedups = costs.speedup(seconds[0], seconds)
+    efficiencies = 100 * speedups / ranks
+    alcf_serial = costs.karp_flatt(speedups[-1], 8)
+    start, computing = spawn_seconds()["2 children"].values()
+    serial, (strong, cores) = serial_seconds(), strong_scaling()
     loop, chunks = serial["Python loop"], serial["NumPy, chunks"]
-    rows = zip(
-        ALCF["ranks"],
-        ALCF["seconds"],
-        alcf_speedup,
-        alcf_speedup / np.array(ALCF["ranks"]),
-        strict=True,
-    )
+    rows = zip(ranks, seconds, speedups, efficiencies, strict=True)
     return {
         "odsc_one": f"{ODSC['seconds'][0]:g}",
         "odsc_six": f"{ODSC['seconds'][1]:g}",
         "odsc_speedup": f"{costs.speedup(*ODSC['seconds']):.1f}",
         "odsc_efficiency": f"{100 * costs.efficiency(*ODSC['seconds'], 6):.0f}",
-        "alcf_table": "\n".join(
-            f"| {p} | {t:.2f} | {s:.2f} | {100 * e:.1f} % |" for p, t, s, e in rows
-        ),
-        "alcf_efficiencies": ", ".join(
-            f"{100 * s / p:.0f}" for s, p in zip(alcf_speedup[1:], ALCF["ranks"][1:], strict=True)
-        ),
-        "alcf_efficiency": f"{100 * alcf_speedup[-1] / 8:.1f}",
+        "alcf_table": "\n".join(f"| {p} | {t:.2f} | {s:.2f} | {e:.1f} % |" for p, t, s, e in rows),
+        "alcf_efficiencies": ", ".join(f"{each:.0f}" for each in efficiencies[1:]),
+        "alcf_efficiency": f"{efficiencies[-1]:.1f}",
         "alcf_serial": f"{100 * alcf_serial:.1f}",
         "alcf_limit": f"{costs.amdahl(alcf_serial, 1e12):.0f}",
         "amdahl_64": f"{costs.amdahl(0.05, 64):.1f}",
@@ -109,7 +89,7 @@ def facts():
         "spawn_seconds": f"{start + computing:.1f}",
         "spawn_share": f"{100 * start / (start + computing):.0f}",
         "one_seconds": f"{strong['seconds'][0]:.2f}",
-        # 9 parts computing to 1 part starting
+        # 9 parts of computing to 1 part of starting
         "enough_slices": f"{9 * start / computing / 10:.0f} × 10⁹",
         "cores": cores,
         "sigma": f"{costs.MONTE_CARLO_PI_SIGMA:.3f}",
@@ -125,7 +105,7 @@ def way():
 
 
 def odsc_time():
-    axes = plt.subplots(figsize=HALF)[1]
+    axes = plt.subplots(figsize=(6.4, 5.0))[1]
     bars = axes.bar(["1 process", "6 processes"], ODSC["seconds"], color=[QUIET, WARM])
     axes.bar_label(bars, fmt="%g s", padding=4, fontsize=24)
     axes.set(ylabel="seconds, π with 10⁸ samples", ylim=(0, 68))
@@ -142,16 +122,13 @@ def processes():
     for rank, (x, y) in enumerate(places):
         color = plots.rank_color(rank)
         box(axes, x, y, 270, 190, color="white", edge=color)
-        label(axes, x + 135, y + 155, f"rank {rank}", size=21, color=INK, weight="bold")
-        axes.add_patch(Rectangle((x + 20, y + 128), 26, 52, color=color))
-        box(axes, x + 25, y + 25, 220, 85, f"its own memory\nx = {10 * (rank + 1)}", PALE, size=17)
-    for start, end in [
-        ((292, 370), (368, 370)),
-        ((368, 330), (292, 330)),
-        ((155, 258), (155, 212)),
-        ((505, 258), (505, 212)),
-    ]:
-        arrow(axes, start, end)
+        label(axes, x + 135, y + 155, f"rank {rank}", size=21, weight="bold")
+        block(axes, x + 20, y + 128, 26, 52, color)
+        box(axes, x + 25, y + 25, 220, 85, f"its own memory\nx = {10 * (rank + 1)}", size=17)
+    for x in (155, 505):
+        arrow(axes, (x, 258), (x, 212))
+    arrow(axes, (292, 370), (368, 370))
+    arrow(axes, (368, 330), (292, 330))
     arrow(axes, (292, 130), (368, 130))
     return figure
 
@@ -200,32 +177,31 @@ def bcast():
 
 
 def reduce():
-    return collective(
-        "Reduce, SUM", [["a"], ["b"], ["c"], ["d"]], [["a+b+c+d"], [], [], []], said="sum"
-    )
+    after = [["a+b+c+d"], [], [], []]
+    return collective("Reduce, SUM", [["a"], ["b"], ["c"], ["d"]], after, shown="sum")
 
 
 def scatter_gather():
     figure, axes = plt.subplots(1, 2, figsize=(11.9, 3.9))
-    full, dealt = [["a", "b", "c", "d"], [], [], []], [["a"], ["b"], ["c"], ["d"]]
-    plots.collective("Scatter", full, dealt, ax=axes[0])
-    plots.collective("Gather", dealt, full, ax=axes[1])
+    full, scattered = [["a", "b", "c", "d"], [], [], []], [["a"], ["b"], ["c"], ["d"]]
+    plots.collective("Scatter", full, scattered, ax=axes[0])
+    plots.collective("Gather", scattered, full, ax=axes[1])
     for patch in (*axes[0].patches, *axes[1].patches):
         patch.set_linewidth(2.5)
     return figure
 
 
 def allreduce():
-    return collective("Allreduce, SUM", [["0"], ["1"], ["2"], ["3"]], [["0+1+2+3"]] * 4, said="6")
+    return collective("Allreduce, SUM", [["0"], ["1"], ["2"], ["3"]], [["0+1+2+3"]] * 4, shown="6")
 
 
-def collective(name, before, after, width=5.5, said=""):
-    """said: what stands in a box that holds a sum; its terms would not be legible there."""
+def collective(name, before, after, width=5.5, shown=""):
+    """shown: what a box shows instead of a sum, whose terms would not be legible there."""
     with matplotlib.rc_context({"font.size": 16}):
         axes = plots.collective(name, before, after, figsize=(width, 4.3))
     for text in axes.texts:
         if "+" in text.get_text():
-            text.set(text=said, fontsize=16)
+            text.set(text=shown, fontsize=16)
     for patch in axes.patches:
         patch.set_linewidth(2.5)
     return axes.figure
@@ -234,21 +210,14 @@ def collective(name, before, after, width=5.5, said=""):
 def spawn():
     """The parent starts four children, gives them n, and collects their sums. Not to scale."""
     figure, axes = canvas(1150, 430)
-    for name, y in {
-        "parent": 346,
-        "child 0": 262,
-        "child 1": 194,
-        "child 2": 126,
-        "child 3": 58,
-    }.items():
-        label(axes, 120, y + 26, name, ha="right", weight="bold")
+    row_label(axes, 120, 372, "parent")
     bar(axes, 145, 346, 330, 52, "Spawn: waits", PALE)
     bar(axes, 560, 346, 330, 52, "waits", PALE)
     bar(axes, 965, 346, 165, 52, "prints π", ACCENT, "white")
     for rank, y in enumerate((262, 194, 126, 58)):
-        color, ink = plots.rank_color(rank), "white" if rank in (0, 2) else INK
+        row_label(axes, 120, y + 26, f"child {rank}")
         bar(axes, 185, y, 290, 52, "start Python", PALE, QUIET)
-        bar(axes, 560, y, 330, 52, f"slices {rank}, {rank + 4}, {rank + 8}, …", color, ink)
+        rank_bar(axes, 560, y, 330, 52, f"slices {rank}, {rank + 4}, {rank + 8}, …", rank)
         arrow(axes, (162, y + 26), (186, y + 26), color=QUIET)
         arrow(axes, (517, 346), (517, y + 26), color=ACCENT)
         arrow(axes, (927, y + 26), (927, 346), color=WARM)
@@ -260,34 +229,21 @@ def spawn():
 
 
 def hang():
-    """Three ranks wait in a collective for the fourth, which has raised an error: the cell of
-    notebook 00.
-    """
+    """Three ranks wait for the fourth, which has raised an error: the cell of notebook 00."""
     figure, axes = canvas(1150, 256)
     for rank in range(4):
         y = 196 - 62 * rank
-        label(axes, 110, y + 24, f"rank {rank}", ha="right", weight="bold")
-        bar(
-            axes,
-            135,
-            y,
-            210,
-            48,
-            "its share",
-            plots.rank_color(rank),
-            INK if rank in (1, 3) else "white",
-        )
+        row_label(axes, 110, y + 24, f"rank {rank}")
+        rank_bar(axes, 135, y, 210, 48, "its share", rank)
         if rank == 3:
             bar(axes, 345, y, 200, 48, "IndexError", WARM, "white")
         else:
-            bar(axes, 345, y, 780, 48, "Barrier: waits for rank 3 … for ever", PALE, INK, hatch="/")
+            bar(axes, 345, y, 780, 48, "Barrier: waits for rank 3 … forever", PALE, INK, hatch="/")
     return figure
 
 
 def same_seed():
-    """Estimates of 4 ranks x 1,000 darts: with a stream of their own, and all four with the same
-    darts.
-    """
+    """Estimates of 4 ranks x 1,000 darts, different or the same on each rank."""
     rng = np.random.default_rng(7)
     darts, ranks, runs = 1000, 4, 2000
     own = 4 * rng.binomial(ranks * darts, np.pi / 4, runs) / (ranks * darts)
@@ -303,20 +259,14 @@ def same_seed():
 
 
 def alcf():
-    """Efficiencies, because the speed-ups of 1 to 8 ranks hide the loss: measured, and Amdahl's law
-    through the last.
-    """
+    """Efficiencies, because speed-ups hide the loss; and Amdahl's law through the last one."""
     ranks, seconds = np.array(ALCF["ranks"]), np.array(ALCF["seconds"])
-    measured = costs.speedup(seconds[0], seconds) / ranks
-    law = costs.amdahl(costs.karp_flatt(8 * measured[-1], 8), np.linspace(1, 8, 50)) / np.linspace(
-        1, 8, 50
-    )
-    axes = plt.subplots(figsize=(5.4, 4.9))[1]
-    axes.plot(np.linspace(1, 8, 50), 100 * law, "--", color=QUIET, label="Amdahl's law")
+    measured, between = costs.speedup(seconds[0], seconds) / ranks, np.linspace(1, 8, 50)
+    law = costs.amdahl(costs.karp_flatt(8 * measured[-1], 8), between) / between
+    axes = chart((5.4, 4.9), xlabel="ranks", ylabel="efficiency, %", xticks=ranks, ylim=(90, 100.6))
+    axes.plot(between, 100 * law, "--", color=QUIET, label="Amdahl's law")
     axes.plot(ranks, 100 * measured, "o", color=WARM, markersize=12, label="measured")
-    axes.set(xlabel="ranks", ylabel="efficiency, %", xticks=ranks, ylim=(90, 100.6))
     axes.legend(loc="lower left")
-    axes.grid(True)
     return axes.figure
 
 
@@ -335,8 +285,8 @@ def amdahl():
 
 
 def spawn_cost():
-    there = {"start-up": 0.0, "computing": strong_scaling()[0]["seconds"][0]}
-    return plots.spans({"already there": there} | spawn_seconds(), figsize=(11.6, 3.7)).figure
+    started = {"start-up": 0.0, "computing": strong_scaling()[0]["seconds"][0]}
+    return plots.spans({"already there": started} | spawn_seconds(), figsize=(11.6, 3.7)).figure
 
 
 def cores():

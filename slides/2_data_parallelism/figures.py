@@ -1,7 +1,4 @@
-"""Figures and numbers of the deck "Data parallelism".
-
-Data figures are drawn by pi2zero.plots, as in the notebooks.
-"""
+"""Figures and numbers of the deck "Data parallelism"."""
 
 import time
 
@@ -10,8 +7,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from covers import one_network as cover  # noqa: F401
-from diagrams import GREY, QUIET, WARM
-from diagrams import way as stairs
+from diagrams import GREY, QUIET, WARM, block, chart, ink_on, label, stairs
 from diagrams_training import (  # noqa: F401, drawn by their names in deck.md
     accumulation,
     network,
@@ -30,13 +26,11 @@ from pi2zero import costs, plots
 
 NOTEBOOK_3, NOTEBOOK_4 = "notebooks/03_collectives.ipynb", "notebooks/04_training_by_hand.ipynb"
 NOTEBOOK_4B = "notebooks/04b_who_waits.ipynb"
-BEGIN = "px-imports,data,network"  # cells of notebook 04 that everything else in it needs
-STYLE = {"font.size": 18, "figure.dpi": 96}
+BEGIN = "px-imports,data,network"  # cells of notebook 04 that the others need
 
-# The models' network, of the order of a cluster's; every slide that uses it says so.
-ALPHA, BETA = 10e-6, 1 / 10e9  # s a message, s a byte
-# ResNet-50: parameters, tensors of them, images of ImageNet's training set, epochs of the usual
-# training.
+# The models' network is of the order of a cluster's; every slide that uses it says so.
+ALPHA, BETA = 10e-6, 1 / 10e9  # s per message, s per byte
+# ResNet-50: parameters, their tensors, images of ImageNet's training set, usual epochs.
 # Sources: K. He and others, arXiv:1512.03385 (network, ImageNet 2012); torchvision's resnet50
 # (25,557,032 in 161 tensors).
 PARAMETERS, TENSORS, IMAGES, EPOCHS = 25_557_032, 161, 1_281_167, 90
@@ -72,7 +66,7 @@ def facts():
 
 
 def colored(axes, *colors):
-    """The picture with its first lines in these colours, in the legend, too."""
+    """The picture with its first lines in these colours, also in the legend."""
     names = axes.get_legend().legend_handles if axes.get_legend() else []
     for lines in (axes.lines, names):
         for line, color in zip(lines, colors, strict=False):
@@ -95,24 +89,19 @@ def learning_rates():
 def batch_sizes():
     cells = f"{BEGIN},gradient-of,train,accuracy,noise,batch-sizes,slide-batch-size"
     figure = drawn_by_cells(NOTEBOOK_4, cells, (11.9, 4.2), time=time)
-    for axes in (
-        figure.axes
-    ):  # at a slide's letters the label of 512 has no room beside that of the whole batch
+    for axes in figure.axes:  # The label of 512 would touch that of the whole batch.
         axes.set_xticks([1, 8, 64, 512, 1437], ["1", "8", "64", "", "1,437"], fontsize="small")
         colored(axes, QUIET)
     noise = figure.axes[1]
     (line,) = noise.lines
-    line.set_data(
-        line.get_xdata()[:-1], line.get_ydata()[:-1]
-    )  # of the whole set there is none: a logarithm cannot show it
+    # The noise of the whole set is 0, which a logarithmic axis cannot show.
+    line.set_data(line.get_xdata()[:-1], line.get_ydata()[:-1])
     noise.set(xlim=figure.axes[0].get_xlim(), ylim=(0.1, None))
     return colored(figure.axes[2], WARM)
 
 
 def stale():
-    """Losses of serial trainings whose gradients are late, at the learning rate where it hurts:
-    notebook 04b's functions.
-    """
+    """Losses of serial training with late gradients, by notebook 04b's functions."""
     names = run_cells(NOTEBOOK_4, f"{BEGIN},gradient-of,loss-of")
     names = run_cells(NOTEBOOK_4B, "delayed", **names)
     model, fill = names["new_model"](), names["vector_to_parameters"]
@@ -121,11 +110,10 @@ def stale():
         fill(torch.from_numpy(weights), model.parameters())
         return names["loss_of"](model)
 
+    titles = {0: "on time", 2: "2 steps late", 8: "8 steps late"}
     curves = {
-        ("on time" if delay == 0 else f"{delay} steps late"): [
-            loss(w) for w in names["delayed"](delay, lr=0.5)
-        ]
-        for delay in (0, 2, 8)
+        title: [loss(weights) for weights in names["delayed"](delay, lr=0.5)]
+        for delay, title in titles.items()
     }
     axes = plots.loss_curves(curves, "loss of all images", log=True, figsize=(6.6, 5.0))
     axes.legend(loc="lower center", bbox_to_anchor=(0.45, 1), ncols=3, columnspacing=1)
@@ -140,9 +128,7 @@ def way():
 
 
 def days():
-    """Days for the usual training of ResNet-50: measured throughput of 1 and 2 V100, ideal for
-    more.
-    """
+    """Days of training ResNet-50: measured throughput of 1 and 2 V100, ideal for more."""
     one = EPOCHS * IMAGES / V100[1]
     rows = {"1 GPU": one, "2 GPUs": EPOCHS * IMAGES / V100[2]}
     rows |= {f"{p} GPUs, ideal": one / p for p in (8, 64, 512)}
@@ -156,32 +142,29 @@ def days():
 
 
 def message():
-    axes = plt.subplots(figsize=(6.0, 4.9))[1]
+    axes = chart((6.0, 4.9), xlabel="bytes", ylabel="µs", ylim=(1, 1e5))
     nbytes = np.geomspace(1, 1e8, 200)
     axes.plot(nbytes, 1e6 * costs.message_seconds(nbytes, ALPHA, BETA), color=QUIET)
     axes.axvline(ALPHA / BETA, linestyle="--", color=WARM)
     axes.text(0.6 * ALPHA / BETA, 4e3, "α/β = 100 kB", ha="right", color=WARM)
-    axes.set(xscale="log", yscale="log", xlabel="bytes", ylabel="µs", ylim=(1, 1e5))
-    axes.grid(True)
+    axes.set(xscale="log", yscale="log", ylim=(1, 1e5))
     return axes.figure
 
 
 def busiest():
-    """What passes the busiest cable one after another, over the number of ranks."""
+    """What passes the busiest cable, over the number of ranks."""
     n, ranks = 4 * PARAMETERS, np.arange(1, 17)
-    axes = plt.subplots(figsize=(6.3, 4.9))[1]
+    axes = chart((6.3, 4.9), xlabel="ranks", ylabel="GB through one cable")
     axes.plot(ranks, 2 * (ranks - 1) * n / 1e9, "o-", color=QUIET, label="naive, at the root")
-    axes.plot(
-        ranks, costs.ring_allreduce_bytes(n, ranks) / 1e9, "s-", color=WARM, label="ring, each rank"
-    )
-    axes.set(xlabel="ranks", ylabel="GB through one cable", xticks=[1, 4, 8, 12, 16])
+    sent = costs.ring_allreduce_bytes(n, ranks) / 1e9
+    axes.plot(ranks, sent, "s-", color=WARM, label="ring, each rank")
+    axes.set_xticks([1, 4, 8, 12, 16])
     axes.legend()
-    axes.grid(True)
     return axes.figure
 
 
 def halves():
-    with matplotlib.rc_context({"font.size": 15}):  # so that a sum fits its box
+    with matplotlib.rc_context({"font.size": 15}):  # A sum must fit its box.
         figure = drawn_by_cells(NOTEBOOK_3, "reduce-scatter-picture", (11.9, 3.4))
     for axes in figure.axes:
         for patch in axes.patches:
@@ -190,42 +173,31 @@ def halves():
 
 
 def ring_steps():
-    """The picture of notebook 03, from its own ring, panel by panel: here its four ranks are
-    threads.
-    """
+    """The picture of notebook 03, from its own ring on four threads, panel by panel."""
     ranks = on_threads(NOTEBOOK_3, "ring-allreduce,watched", 4)
     seen, shown = [names["seen"] for names in ranks], []
-    with matplotlib.rc_context({"font.size": 22}):  # its boxes are x-small
+    with matplotlib.rc_context({"font.size": 22}):  # The text of its boxes is x-small.
         for last in range(7):
             axes = plots.ring_steps(seen, figsize=(11.9, 5.1))
-            for panel in range(
-                last + 1, 7
-            ):  # three above, four below; each as wide and as high as plots.ring_steps has it
+            for panel in range(last + 1, 7):  # Cover them: three are above, four below.
                 left, top = (5.6 * panel, 0) if panel < 3 else (5.6 * (panel - 3), 5.5)
-                axes.add_patch(
-                    Rectangle((left - 0.65, top - 0.75), 5.5, 5.2, color="white", zorder=10)
-                )
+                corner = (left - 0.65, top - 0.75)
+                axes.add_patch(Rectangle(corner, 5.5, 5.2, color="white", zorder=10))
             shown.append(axes.figure)
     return shown
 
 
 def winner():
     """The map of notebook 03, by its own cell, for the slides' network."""
-    models = {"ring": costs.ring_allreduce_seconds, "naive": costs.naive_allreduce_seconds}
-    n = 2.0 ** np.arange(3, 31)
-    figure = drawn_by_cells(
-        NOTEBOOK_3, "fastest", (6.8, 5.0), alpha=ALPHA, beta=BETA, n=n, **models
-    )
+    names = {"ring": costs.ring_allreduce_seconds, "naive": costs.naive_allreduce_seconds}
+    names |= {"alpha": ALPHA, "beta": BETA, "n": 2.0 ** np.arange(3, 31)}
+    figure = drawn_by_cells(NOTEBOOK_3, "fastest", (6.8, 5.0), **names)
     axes = figure.axes[0]
-    axes.legend(
-        handles=axes.get_legend().legend_handles,
-        loc="lower center",
-        bbox_to_anchor=(0.45, 1),
-        ncols=2,
-    )
+    handles = axes.get_legend().legend_handles
+    axes.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.45, 1), ncols=2)
     axes.set_title("")
     for part in axes.collections:
-        part.set(rasterized=True, edgecolor="face")  # else there are seams
+        part.set(rasterized=True, edgecolor="face")  # without seams
     return figure
 
 
@@ -233,70 +205,42 @@ def winner():
 
 
 def fusion():
-    """Ring all-reduces of ResNet-50's gradient: one a tensor, and one for all.
+    """Ring all-reduces of ResNet-50's gradient: one per tensor, and one for all.
 
     The bytes are the same.
     """
-    n, ranks = 4 * PARAMETERS, [8, 64, 512]
-    one = [costs.ring_allreduce_seconds(n, p, ALPHA, BETA) for p in ranks]
-    each = [
-        t + (TENSORS - 1) * costs.ring_allreduce_seconds(0, p, ALPHA, BETA)
-        for t, p in zip(one, ranks, strict=True)
-    ]
+    n, ranks = 4 * PARAMETERS, np.array([8, 64, 512])
+    fused = costs.ring_allreduce_seconds(n, ranks, ALPHA, BETA)
+    each = fused + (TENSORS - 1) * costs.ring_allreduce_seconds(0, ranks, ALPHA, BETA)
     axes = plt.subplots(figsize=(6.2, 4.8))[1]
-    for shift, (values, label, color) in enumerate(
-        [(each, "one by one", QUIET), (one, "fused", WARM)]
-    ):
-        bars = axes.bar(
-            np.arange(3) + 0.42 * (shift - 0.5),
-            1e3 * np.array(values),
-            0.4,
-            color=color,
-            label=label,
-        )
-        axes.bar_label(bars, fmt="{:,.0f}", padding=3, fontsize=17)
-    axes.set(yscale="log", ylabel="ms a step", xticks=range(3), ylim=(5, 9e3))
-    axes.set_xticklabels([f"{p} ranks" for p in ranks])
+    bars = [(each, "one by one", QUIET, -0.21), (fused, "fused", WARM, 0.21)]
+    for values, name, color, shift in bars:
+        drawn = axes.bar(np.arange(3) + shift, 1e3 * values, 0.4, color=color, label=name)
+        axes.bar_label(drawn, fmt="{:,.0f}", padding=3, fontsize=17)
+    axes.set(yscale="log", ylabel="ms per step", ylim=(5, 9e3))
+    axes.set_xticks(range(3), [f"{p} ranks" for p in ranks])
     axes.legend(loc="upper left")
     return axes.figure
 
 
 def sampler():
-    """Which rank gets which image, by torch's own sampler: a row an epoch, a column an image."""
+    """Which rank gets which image, by torch's sampler: a row per epoch, a column per image."""
     from torch.utils.data import DistributedSampler
 
     figure, both = plt.subplots(1, 2, figsize=(11.9, 3.5), sharey=True)
     for axes, moves in zip(both, (False, True), strict=True):
-        samplers = [
-            DistributedSampler(range(24), num_replicas=4, rank=rank, seed=0) for rank in range(4)
-        ]
-        for epoch in range(3):
-            for rank, one in enumerate(samplers):
+        for rank in range(4):
+            sampler = DistributedSampler(range(24), num_replicas=4, rank=rank, seed=0)
+            for epoch in range(3):
                 if moves:
-                    one.set_epoch(epoch)
-                for place, image in enumerate(one):
-                    color = plots.rank_color(rank)
-                    axes.add_patch(Rectangle((image, epoch), 0.92, 0.88, color=color))
-                    ink = "black" if rank in (1, 3) else "white"
-                    axes.text(
-                        image + 0.46,
-                        epoch + 0.44,
-                        place + 1,
-                        ha="center",
-                        va="center",
-                        color=ink,
-                        fontsize=15,
-                    )
+                    sampler.set_epoch(epoch)
+                for step, image in enumerate(sampler, start=1):
+                    block(axes, image, epoch, 0.92, 0.88, plots.rank_color(rank))
+                    label(axes, image + 0.46, epoch + 0.44, step, size=15, color=ink_on(rank))
         title = "with set_epoch(epoch)" if moves else "without set_epoch"
-        axes.set(
-            xlim=(-0.1, 24),
-            ylim=(3, -0.1),
-            title=title,
-            xlabel="image (number: in which step it is used)",
-        )
-        axes.set(
-            xticks=[], yticks=np.arange(3) + 0.45, yticklabels=["epoch 0", "epoch 1", "epoch 2"]
-        )
+        axes.set(title=title, xlabel="image (number: in which step it is used)", xticks=[])
+        axes.set(xlim=(-0.1, 24), ylim=(3, -0.1))
+        axes.set_yticks(np.arange(3) + 0.45, [f"epoch {epoch}" for epoch in range(3)])
         axes.spines[:].set_visible(False)
         axes.tick_params(length=0)
     return figure
@@ -306,30 +250,25 @@ def sampler():
 
 
 def model_curve(ranks, batch, beta=BETA, hidden=0.0):
-    """Weak efficiency of ResNet-50 by the model of notebook 07, for `batch` images a GPU, in the
-    slides' network.
-    """
-    return costs.scaling_efficiency(
-        ranks, batch / V100[1], 4 * PARAMETERS, ALPHA, beta, overlap=hidden
-    )
+    """Weak efficiency of ResNet-50 by the model of notebook 07, for `batch` images per GPU."""
+    seconds = batch / V100[1]
+    return costs.scaling_efficiency(ranks, seconds, 4 * PARAMETERS, ALPHA, beta, overlap=hidden)
 
 
 def model():
     ranks = 2.0 ** np.arange(12)
-    curves = {
-        f"{batch} images a GPU": model_curve(ranks, batch, hidden=0.5) for batch in (128, 32, 8)
-    }
+    batches = (128, 32, 8)
+    curves = {f"{n} images per GPU": model_curve(ranks, n, hidden=0.5) for n in batches}
     axes = plots.scaling_model(ranks, curves, figsize=(6.2, 4.9))
-    for line, width in zip(
-        axes.lines, (11, 6, 3), strict=False
-    ):  # the first two are the same up to 1,024 ranks
+    # The first two curves are the same up to 1,024 ranks.
+    for line, width in zip(axes.lines, (11, 6, 3), strict=False):
         line.set_linewidth(width)
     axes.legend(loc="lower left", fontsize="small")
     return colored(axes, GREY, QUIET, WARM)
 
 
 def points():
-    """Published data-parallel trainings; a hybrid is none."""
+    """Published data-parallel training runs; a hybrid is none."""
     return [point for point in costs.PUBLISHED if point.name != "Hy-Fi"]
 
 
@@ -352,14 +291,12 @@ def published():
 def warmup():
     """Goyal et al.'s learning rate for batches of 256 and 8,192, in the first ten epochs."""
     epochs = np.array([0, 5, 10])
-    axes = plt.subplots(figsize=(6.2, 4.8))[1]
+    axes = chart((6.2, 4.8), xlabel="epoch", ylabel="learning rate", xlim=(0, 10), ylim=(0, 3.5))
     axes.plot(epochs, [0.1, 3.2, 3.2], color=WARM, linewidth=4)
     axes.plot(epochs, [0.1, 0.1, 0.1], color=QUIET, linewidth=4)
     axes.text(7.5, 3.05, "batch 8,192:\n32 × 0.1", color=WARM, ha="center", va="top")
     axes.text(7.5, 0.2, "batch 256: 0.1", color=QUIET, ha="center", va="bottom")
     axes.text(1.9, 1.7, "warm-up", color=WARM, ha="right", va="bottom")
-    axes.set(xlabel="epoch", ylabel="learning rate", xlim=(0, 10), ylim=(0, 3.5))
-    axes.grid(True)
     return axes.figure
 
 

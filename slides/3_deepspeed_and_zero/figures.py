@@ -1,28 +1,21 @@
-"""Figures and numbers of the deck "DeepSpeed and ZeRO".
-
-Data figures are drawn by pi2zero.plots, as in the notebooks.
-"""
+"""Figures and numbers of the deck "DeepSpeed and ZeRO"."""
 
 import re
 
 import matplotlib.pyplot as plt
 import numpy as np
 from covers import shards as cover  # noqa: F401
-from diagrams import GREY, INK, QUIET, WARM
-from diagrams import way as stairs
+from diagrams import GREY, INK, QUIET, WARM, chart, stairs
 from diagrams_zero import batch, mixed, offload, passes, stage1_step, stage2_backward  # noqa: F401, drawn by their names in deck.md
 from live import drawn_by_cells
 
 from pi2zero import costs, plots
 
 NOTEBOOK_9 = "notebooks/09_zero.ipynb"
-STYLE = {"font.size": 18, "figure.dpi": 96}
 
-# Parameters. Sources: C. Raffel and others, arXiv:1910.10683 (T5; small counted); J. Devlin and
-# others, arXiv:1810.04805 (BERT);
-# the ZeRO paper, arXiv:1910.02054 (GPT-2, and its own case of 7.5 billion); H. Touvron and others,
-# arXiv:2307.09288 (Llama 2);
-# T. Brown and others, arXiv:2005.14165 (GPT-3).
+# Parameters. Sources: arXiv:1910.10683 (T5; small counted), arXiv:1810.04805 (BERT), ZeRO,
+# arXiv:1910.02054 (GPT-2, and its own case of 7.5 billion), arXiv:2307.09288 (Llama 2),
+# arXiv:2005.14165 (GPT-3).
 MODELS = {
     "T5-small": 60.5e6,
     "BERT-large": 340e6,
@@ -32,12 +25,8 @@ MODELS = {
     "GPT-3": 175e9,
 }
 PSI, RANKS, V100 = 7.5e9, 64, 32e9  # the paper's case, and the larger of the two V100 (bytes)
-PUBLISHED = (
-    120,
-    31.4,
-    16.6,
-    1.9,
-)  # GB on a GPU at stages 0 to 3. Source: ZeRO, arXiv:1910.02054, figure 1.
+# GB on a GPU at stages 0 to 3. Source: ZeRO, arXiv:1910.02054, figure 1.
+PUBLISHED = (120, 31.4, 16.6, 1.9)
 DEVICE, RESERVE = 80e9, 20e9  # a device of today, and what we leave for activations and buffers
 # PCI Express 3.0 with 16 lanes of 8 Gbit/s, of which 128 of 130 bits are data: bytes/s in each
 # direction.
@@ -99,17 +88,12 @@ def sizing_row(name):
     """Fewest devices for a model at each stage, a row of a table."""
     psi = {"13 billion": OFFLOADED}.get(name) or MODELS[name]
     needed = [costs.ranks_needed(psi, DEVICE, stage, reserve=RESERVE) for stage in range(4)]
-    return (
-        f"| {name} | {gb(16 * psi)} | "
-        + " | ".join("no" if n is None else str(n) for n in needed)
-        + " |"
-    )
+    cells = ["no" if ranks is None else str(ranks) for ranks in needed]
+    return f"| {' | '.join([name, gb(16 * psi), *cells])} |"
 
 
 def volume(warm_up, bits=16):
-    """How many times fewer bytes a run sends if a share `warm_up` of its steps sends all `bits` of
-    a value, the rest one bit.
-    """
+    """How many times fewer bytes a run sends: a share `warm_up` of its steps sends all bits."""
     return 1 / (warm_up + (1 - warm_up) / bits)
 
 
@@ -121,58 +105,51 @@ def way():
 
 
 def models():
-    """16 bytes a parameter, for known models, beside what a device has."""
+    """16 bytes per parameter, for known models, compared with the memory of a device."""
     axes = plt.subplots(figsize=(11.8, 4.7))[1]
-    sizes = [16 * psi / 1e9 for psi in MODELS.values()]
-    bars = axes.barh(list(MODELS), sizes, color=QUIET)
-    axes.bar_label(
-        bars, [f"{gb(16 * psi)} GB" for psi in MODELS.values()], padding=6, backgroundcolor="white"
-    )
-    for memory, name in ((32, "V100"), (80, "H100")):
+    sizes = [16 * psi for psi in MODELS.values()]
+    bars = axes.barh(list(MODELS), [size / 1e9 for size in sizes], color=QUIET)
+    names = [f"{gb(size)} GB" for size in sizes]
+    axes.bar_label(bars, names, padding=6, backgroundcolor="white")
+    for memory, name, side in ((32, "V100", "right"), (80, "H100", "left")):
         axes.axvline(memory, color=WARM, linestyle="--")
-        axes.text(
-            memory, -0.75, f"{name}: {memory}", ha="right" if memory == 32 else "left", color=WARM
-        )
-    axes.set(xscale="log", xlim=(0.5, 2e4), xlabel="GB at 16 bytes a parameter")
+        axes.text(memory, -0.75, f"{name}: {memory}", ha=side, color=WARM)
+    axes.set(xscale="log", xlim=(0.5, 2e4), xlabel="GB at 16 bytes per parameter")
     axes.invert_yaxis()
     return axes.figure
 
 
-def held(stage):
+def memory(stage):
     axes = plots.partitions(ranks=4, stage=stage, figsize=(11.6, 3.4))
-    for text in axes.texts:
-        text.set_text(
-            re.sub(r"(\d) B$", r"\1 bytes", text.get_text())
-        )  # in a talk on billions, B is not read as bytes
+    for text in axes.texts:  # In a talk on billions, B is not read as bytes.
+        text.set_text(re.sub(r"(\d) B$", r"\1 bytes", text.get_text()))
     return axes.figure
 
 
 def stage0():
-    return held(0)
+    return memory(0)
 
 
 def stage1():
-    return [held(0), held(1)]
+    return [memory(0), memory(1)]
 
 
 def stage2():
-    return [held(1), held(2)]
+    return [memory(1), memory(2)]
 
 
 def stage3():
-    return [held(2), held(3)]
+    return [memory(2), memory(3)]
 
 
 def bias():
-    """What the running means of a constant 1 are, before and after the correction."""
+    """The running means of a constant 1, before and after the correction."""
     t = np.arange(1, 51)
-    axes = plt.subplots(figsize=(6.4, 4.8))[1]
+    axes = chart((6.4, 4.8), xlabel="step t", ylabel="mean of a constant 1", ylim=(0, 1.1))
     axes.plot(t, 1 - 0.9**t, color=QUIET, label="m, β₁ = 0.9")
     axes.plot(t, 1 - 0.999**t, color=WARM, label="v, β₂ = 0.999")
     axes.plot(t, np.ones_like(t), "--", color=plots.INK, label="both, corrected")
-    axes.set(xlabel="step t", ylabel="mean of a constant 1", ylim=(0, 1.1))
     axes.legend(loc="center right", bbox_to_anchor=(1, 0.42))
-    axes.grid(True)
     return axes.figure
 
 
@@ -193,28 +170,19 @@ def published():
 def fits():
     """The largest model on GPUs of 32 GB, over their number."""
     ranks = 2.0 ** np.arange(11)
-    axes = plt.subplots(figsize=(6.6, 4.9))[1]
+    axes = chart((6.6, 4.9), xlabel="GPUs of 32 GB", ylabel="billion parameters")
     for stage, style in zip(range(4), ("o-", "s-", "^-", "D-"), strict=True):
         most = [costs.largest_model(V100, n, stage) / 1e9 for n in ranks]
         axes.plot(ranks, most, style, color=(INK, QUIET, GREY, WARM)[stage], label=f"stage {stage}")
-    axes.set(
-        xscale="log",
-        yscale="log",
-        xlabel="GPUs of 32 GB",
-        ylabel="billion parameters",
-        xticks=[1, 8, 64, 512],
-    )
-    axes.set_xticklabels(["1", "8", "64", "512"])
+    axes.set(xscale="log", yscale="log")
+    axes.set_xticks([1, 8, 64, 512], ["1", "8", "64", "512"])
     axes.minorticks_off()
     axes.legend(loc="upper left")
-    axes.grid(True)
     return axes.figure
 
 
 def stage3_step():
-    """The first two rows of notebook 09's picture, by its own cell: four would be small, and are
-    alike.
-    """
+    """The first two of the four rows of notebook 09's picture, which would be too small."""
     figure = drawn_by_cells(NOTEBOOK_9, "stage3-picture", (11.9, 4.5))
     (axes,) = figure.axes
     axes.set_ylim(2, -0.3)
@@ -229,7 +197,7 @@ def stage3_step():
 
 
 def offloaded():
-    """Bytes of 13 billion parameters with the optimizer on the host, beside what a V100 has."""
+    """Bytes of 13 billion parameters with the optimizer on the host, compared with a V100."""
     whole = costs.zero_bytes(OFFLOADED, 1, 2)
     stays = costs.zero_bytes(OFFLOADED, 1, 2, offload=True)
     rows = {"GPU, all on it": whole, "GPU, offload": stays}
@@ -242,7 +210,7 @@ def offloaded():
 
 
 def tiers():
-    """A trillion parameters at 16 bytes beside what a DGX-2 has."""
+    """A trillion parameters at 16 bytes compared with the memories of a DGX-2."""
     axes = plt.subplots(figsize=(6.9, 3.7))[1]
     bars = axes.barh(list(DGX2), [size / 1e12 for size in DGX2.values()], color=QUIET)
     axes.bar_label(bars, [f"{size / 1e12:.3g} TB" for size in DGX2.values()], padding=6)
@@ -254,60 +222,43 @@ def tiers():
 
 
 def arrived(value, feedback, times):
-    """Running mean of what arrives if `value` is sent again and again as signs and one scale."""
-    error, seen = np.zeros_like(value), []
+    """Running mean of what arrives if `value` is sent repeatedly as signs and one scale."""
+    error, messages = np.zeros_like(value), []
     for _ in range(times):
-        wanted = value + feedback * error
-        message = np.abs(wanted).mean() * np.where(wanted > 0, 1, -1)
-        error = wanted - message
-        seen.append(message)
-    return np.cumsum(seen, axis=0) / np.arange(1, times + 1)[:, None]
+        corrected = value + feedback * error
+        messages.append(np.abs(corrected).mean() * np.where(corrected > 0, 1, -1))
+        error = corrected - messages[-1]
+    return np.cumsum(messages, axis=0) / np.arange(1, times + 1)[:, None]
 
 
 def feedback():
-    """Four numbers sent 100 times as signs: what has arrived in the mean, without and with error
-    feedback.
-    """
+    """The mean of four numbers that arrive 100 times as signs, without and with error feedback."""
     value, times = np.array([3.0, 1.0, 0.5, -0.5]), 100
     figure, both = plt.subplots(1, 2, figsize=(11.6, 3.7), sharey=True)
     for axes, keeps in zip(both, (0, 1), strict=True):
         means = arrived(value, keeps, times)
         for k, number in enumerate(value):
             axes.axhline(number, color=plots.FAINT, linestyle="--")
-            width = 2 if keeps else (9, 6, 3, 3)[k]  # three of the lines lie on each other
+            width = 2 if keeps else (9, 6, 3, 3)[k]  # Three of the lines coincide.
+            style = {"color": (INK, WARM, QUIET, GREY)[k], "linewidth": width}
             name = f"{number:g}".replace("-", "−")
-            axes.plot(
-                np.arange(1, times + 1),
-                means[:, k],
-                color=(INK, WARM, QUIET, GREY)[k],
-                linewidth=width,
-                label=name,
-            )
-        axes.set(
-            title="with error feedback" if keeps else "signs only",
-            xlabel="messages",
-            ylim=(-1.7, 3.4),
-        )
+            axes.plot(np.arange(1, times + 1), means[:, k], label=name, **style)
+        title = "with error feedback" if keeps else "signs only"
+        axes.set(title=title, xlabel="messages", ylim=(-1.7, 3.4))
     both[0].set_ylabel("mean of what arrived")
-    legend = figure.legend(
-        *both[0].get_legend_handles_labels(), loc="outside right center", title="sent"
-    )
+    handles, names = both[0].get_legend_handles_labels()
+    legend = figure.legend(handles, names, loc="outside right center", title="sent")
     for line in legend.get_lines():
         line.set_linewidth(4)
     return figure
 
 
 def onebit():
-    """How many times fewer bytes a whole run sends, over the share of steps that warm up with 16
-    bits a value.
-    """
+    """How many times fewer bytes a whole run sends, over the share of warm-up steps."""
     share = np.linspace(0, 0.5, 200)
-    axes = plt.subplots(figsize=(6.2, 4.7))[1]
+    axes = chart((6.2, 4.7), xlabel="% of the steps are warm-up", ylabel="times fewer bytes")
     axes.plot(100 * share, volume(share), color=QUIET)
     axes.axhline(5, color=WARM, linestyle="--")
     axes.text(50, 5.3, "published: up to 5 times", ha="right", color=WARM)
-    axes.set(
-        xlabel="% of the steps are warm-up", ylabel="times fewer bytes", ylim=(0, 17), xlim=(0, 50)
-    )
-    axes.grid(True)
+    axes.set(ylim=(0, 17), xlim=(0, 50))
     return axes.figure

@@ -1,17 +1,27 @@
-"""Figures and numbers of the deck "A summarizer, and how to judge it".
-
-Scores are drawn by pi2zero.plots, as in notebook 10.
-"""
+"""Figures and numbers of the deck "A summarizer, and how to judge it"."""
 
 import ast
 import html
 import re
 import textwrap
+from itertools import pairwise
 
 import matplotlib.pyplot as plt
+import numpy as np
 from covers import highlights as cover  # noqa: F401
-from diagrams import ACCENT, GREY, INK, PALE, QUIET, WARM, box, canvas, label
-from diagrams import way as stairs
+from diagrams import (
+    ACCENT,
+    GREY,
+    QUIET,
+    WARM,
+    block,
+    box,
+    canvas,
+    label,
+    rank_box,
+    row_label,
+    stairs,
+)
 from diagrams_summaries import checkpoint, pieces, same_batch, t5, untaught  # noqa: F401, drawn by their names in deck.md
 from extract import SlideError, cell_output, tagged_cell
 
@@ -21,9 +31,10 @@ from pi2zero_course.summarization.scores import facts as names_and_numbers
 from pi2zero_course.summarization.scores import sentences
 
 NOTEBOOK_10 = "notebooks/10_dailymail.ipynb"
-STYLE = {"font.size": 18, "figure.dpi": 96}
 UNREAD = "#F2F2F2"
-KINDS = {"ROUGE-1": QUIET, "ROUGE-2": GREY, "ROUGE-Lsum": "#c9d0db", "names and\nnumbers": WARM}
+NAMES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeLsum": "ROUGE-Lsum"}
+NAMES["facts"] = "names and\nnumbers"
+COLORS = dict(zip(NAMES.values(), (QUIET, GREY, "#c9d0db", WARM), strict=True))
 
 # Parameters of T5, as C. Raffel and others give them, JMLR 21, 2020 (arXiv:1910.10683).
 T5 = {"small": 60e6, "base": 220e6, "large": 770e6, "3B": 3e9, "11B": 11e9}
@@ -67,10 +78,8 @@ def baselines():
 
 def facts():
     """The numbers in the deck's text, computed here."""
-    example, swapped = (
-        rouge(REFERENCE, SUMMARY),
-        rouge("\n".join(TWO_LINES), "\n".join(TWO_LINES[::-1])),
-    )
+    example = rouge(REFERENCE, SUMMARY)
+    swapped = rouge("\n".join(TWO_LINES), "\n".join(TWO_LINES[::-1]))
     scores, moved = baselines(), printed("options")
     *_, before, ours = judged().values()
     every, ranks = sum(TOKENS), len(TOKENS)
@@ -104,8 +113,8 @@ def facts():
             "sizing_rows": "\n".join(sizing_row(name) for name in T5),
             "t5_11b": f"{costs.zero_total(T5['11B'], 1, 0) / 1e9:.0f}",
         }
-        | read_off()
-        | {"told": told()}
+        | little_training()
+        | {"told": wrong_name()}
     )
 
 
@@ -130,10 +139,8 @@ def story():
     return f"| {article} | {highlights.replace(chr(10), '<br>')} |"
 
 
-def read_off():
-    """What the notebook's training on texts of documentation gave; and how many summaries of news
-    have something invented.
-    """
+def little_training():
+    """Results of the notebook's training on documentation, and the share of invented names."""
     text = cell_output(NOTEBOOK_10, "little")
     first, ours = ast.literal_eval(re.search(r"\{.*?\}", text)[0]).values()
     asked, written = (
@@ -149,38 +156,26 @@ def read_off():
     }
 
 
-def told():
-    """A summary with a wrong name, of those that the notebook shows, as rows of a table: the deck's
-    own story, if it has one.
+def wrong_name():
+    """A summary with a wrong name, of those that the notebook shows, as rows of a table.
 
-    Bold: names and numbers that the story does not have.
+    It is of the deck's own story, if possible. Bold: names and numbers that the story lacks.
     """
-    shown = "".join(
-        tagged_cell(NOTEBOOK_10, "ten")["outputs"][0]["data"]["text/html"]
-    ).removesuffix("</table>")
-    rows = [
-        [
-            html.unescape(re.sub(r"<(?!br)[^>]+>", "", part)).replace("<br>", "\n")
-            for part in row.split("<td>")
-        ]
-        for row in shown.split("<tr><td>")[1:]
-    ]
+    page = "".join(tagged_cell(NOTEBOOK_10, "ten")["outputs"][0]["data"]["text/html"])
+
+    def plain(cell):
+        return html.unescape(re.sub(r"<(?!br)[^>]+>", "", cell)).replace("<br>", "\n")
+
+    lines = page.removesuffix("</table>").split("<tr><td>")[1:]
+    rows = [[plain(cell) for cell in line.split("<td>")] for line in lines]
     for article, *texts in [rows[1], *rows]:
         wrong = [names_and_numbers(text) - set(re.findall(r"[\w'-]+", article)) for text in texts]
         if wrong[-1]:
             texts = [bold(cut(text, 200), words) for text, words in zip(texts, wrong, strict=True)]
-            lines = [
-                f"| {way} | {text} |"
-                for way, text in zip(("asked&nbsp;for", "before", "after"), texts, strict=True)
-            ]
-            return "\n".join(
-                [
-                    "| | bold: a name that the story does not have |",
-                    "|:---|:---|",
-                    f"| the&nbsp;story | {article} |",
-                    *lines,
-                ]
-            )
+            names = ("the&nbsp;story", "asked&nbsp;for", "before", "after")
+            cells = zip(names, (article, *texts), strict=True)
+            head = ["| | bold: a name that the story does not have |", "|:---|:---|"]
+            return "\n".join([*head, *(f"| {name} | {text} |" for name, text in cells)])
     raise SlideError(
         f"{NOTEBOOK_10}: no summary of the cell 'ten' has a wrong name; the slide that shows "
         f"one can go."
@@ -189,26 +184,21 @@ def told():
 
 def cut(text, most=90, longest=24):
     """A model's text for a table: no Markdown in it, and not longer than fits."""
-    words = [
-        word if len(word) <= longest else word[:longest] + "…"
-        for word in re.sub(r"[|*`_<>\[\]\\]", " ", text).split()
-    ]
+    words = re.sub(r"[|*`_<>\[\]\\]", " ", text).split()
+    words = [word if len(word) <= longest else word[:longest] + "…" for word in words]
     return textwrap.shorten(" ".join(words), most, placeholder=" …")
 
 
 def sizing_row(name):
-    """States of a T5, and the smallest stage with which eight devices hold it, three quarters of
-    their memory at most.
-    """
+    """States of a T5, and the first stage that needs 3/4 of the memory of eight devices or less."""
     psi = T5[name]
+    sizes = [costs.zero_total(psi, 8, stage) for stage in range(4)]
     cells = []
     for memory in (24e9, 80e9):
-        fit = [stage for stage in range(4) if costs.zero_total(psi, 8, stage) <= 0.75 * memory]
-        cells.append(
-            "no" if not fit else f"stage {fit[0]}, {costs.zero_total(psi, 8, fit[0]) / 1e9:.1f} GB"
-        )
+        fit = [stage for stage in range(4) if sizes[stage] <= 0.75 * memory]
+        cells.append(f"stage {fit[0]}, {sizes[fit[0]] / 1e9:.1f} GB" if fit else "no")
     states = costs.zero_total(psi, 1, 0) / 1e9
-    return f"| T5-{name} | {states:,.1f} GB | " + " | ".join(cells) + " |"
+    return f"| T5-{name} | {states:,.1f} GB | {' | '.join(cells)} |"
 
 
 def way():
@@ -223,23 +213,15 @@ def way():
 
 
 def splits():
-    """The generated news: every split has sentences and names of its own; only the topics are
-    shared.
-    """
+    """The generated news: splits share only topics, neither sentences nor names."""
     figure, axes = canvas(1150, 178)
     for index, split in enumerate(SPLITS):
         one = news.stories(split, 1)[0]
         x = 20 + 380 * index
-        axes.bar(x, 170, 350, bottom=4, align="edge", color=UNREAD, edgecolor=QUIET, linewidth=3)
-        label(axes, x + 175, 148, split, weight="bold", color=INK, size=19)
-        name = next(
-            iter(
-                sorted(
-                    w for w in names_and_numbers(one["highlights"]) if w[0].isupper() and len(w) > 5
-                )
-            ),
-            "",
-        )
+        block(axes, x, 4, 350, 170, UNREAD, edgecolor=QUIET, linewidth=3)
+        label(axes, x + 175, 148, split, weight="bold", size=19)
+        words = names_and_numbers(one["highlights"])
+        name = min((w for w in words if w[0].isupper() and len(w) > 5), default="")
         for row, text in enumerate(textwrap.wrap(sentences(one["article"])[0], 29)):
             label(axes, x + 175, 114 - 25 * row, text, size=16)
         label(axes, x + 175, 24, f"a name: {name}", size=16, color=QUIET)
@@ -247,8 +229,8 @@ def splits():
 
 
 def by_hand():
-    """The worked example: words in common are dark, the longest common subsequence is joined, pairs
-    in common are underlined.
+    """The worked example: common words are dark, common pairs underlined, and lines join the
+    longest common subsequence.
     """
     figure, axes = canvas(1150, 260)
     texts = [text.rstrip(".").split() for text in (REFERENCE, SUMMARY)]
@@ -256,28 +238,15 @@ def by_hand():
     centres = []
     for row, (name, words) in enumerate(zip(("reference", "summary"), texts, strict=True)):
         y = 172 - 132 * row
-        label(axes, 160, y + 29, name, ha="right", weight="bold", size=19)
+        row_label(axes, 160, y + 29, name, size=19)
         centres.append([])
         for k, word in enumerate(words):
             x, shared = 180 + 160 * k, word.lower() in lower[1 - row]
-            box(
-                axes,
-                x,
-                y,
-                148,
-                58,
-                word,
-                QUIET if shared else PALE,
-                "white" if shared else INK,
-                size=19,
-            )
+            box(axes, x, y, 148, 58, word, *((QUIET, "white") if shared else ()), size=19)
             centres[row].append((x + 74, y))
-        for k in range(len(words) - 1):
-            if lower[row][k : k + 2] in [lower[1 - row][j : j + 2] for j in range(len(words) - 1)]:
+            if tuple(lower[row][k : k + 2]) in pairwise(lower[1 - row]):
                 edge = 242 if row == 0 else 26
-                axes.plot(
-                    [180 + 160 * k, 180 + 160 * k + 308], [edge, edge], color=WARM, linewidth=5
-                )
+                axes.plot([x, x + 308], [edge, edge], color=WARM, linewidth=5)
     for i, j in subsequence(*lower):
         axes.plot([centres[0][i][0], centres[1][j][0]], [172, 98], color=ACCENT, linewidth=4)
     return figure
@@ -295,10 +264,10 @@ def subsequence(a, b):
 
 
 def readable(axes):
-    """Each score in its colour, and the numbers at the bars as large as a slide needs them."""
+    """Each score in its colour, with numbers large enough for a slide."""
     for bars in axes.containers:
-        for one in getattr(bars, "patches", None) or []:
-            one.set_color(KINDS[bars.get_label()])
+        for bar in getattr(bars, "patches", None) or []:
+            bar.set_color(COLORS[bars.get_label()])
     for text in axes.texts:
         text.set_fontsize(15)
     axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
@@ -306,48 +275,25 @@ def readable(axes):
 
 
 def baseline_bars():
-    names = {
-        "rouge1": "ROUGE-1",
-        "rouge2": "ROUGE-2",
-        "rougeLsum": "ROUGE-Lsum",
-        "facts": "names and\nnumbers",
-    }
-    return readable(plots.scores(baselines(), names, figsize=(11.8, 4.4)))
+    return readable(plots.scores(baselines(), NAMES, figsize=(11.8, 4.4)))
 
 
 def result_bars():
-    return readable(
-        plots.scores(
-            judged(), {"rouge1": "ROUGE-1", "facts": "names and\nnumbers"}, figsize=(11.8, 4.4)
-        )
-    )
+    names = {name: NAMES[name] for name in ("rouge1", "facts")}
+    return readable(plots.scores(judged(), names, figsize=(11.8, 4.4)))
 
 
 def length_bars():
     """ROUGE-1 and facts of one model, by the length that generate may write."""
-    found = dict(
-        sorted(
-            printed("options").items(),
-            key=lambda each: ("beams" in each[0], int(re.match(r"\d+", each[0])[0])),
-        )
-    )
+    scores = printed("options")
+    names = sorted(scores, key=lambda name: ("beams" in name, int(re.match(r"\d+", name)[0])))
     figure, axes = plt.subplots(figsize=(6.6, 4.6))
     for k, (kind, words) in enumerate({"rouge1": "ROUGE-1", "facts": "names and numbers"}.items()):
-        y = [place + 0.38 * k for place in range(len(found))]
-        bars = axes.barh(
-            y,
-            [scores[kind] for scores in found.values()],
-            0.36,
-            color=(QUIET, WARM)[k],
-            label=words,
-        )
+        y, values = np.arange(len(names)) + 0.38 * k, [scores[name][kind] for name in names]
+        bars = axes.barh(y, values, 0.36, color=(QUIET, WARM)[k], label=words)
         axes.bar_label(bars, fmt="%.0f", padding=5)
-    axes.set(
-        yticks=[place + 0.19 for place in range(len(found))],
-        yticklabels=list(found),
-        xlim=(0, 105),
-        xlabel="percent",
-    )
+    axes.set_yticks(np.arange(len(names)) + 0.19, names)
+    axes.set(xlim=(0, 105), xlabel="percent")
     axes.invert_yaxis()
     figure.legend(loc="outside upper center", ncols=2)
     return figure
@@ -357,29 +303,19 @@ def length_bars():
 
 
 def cut_away():
-    """An article of CNN/DailyMail and its highlights, on average, in pieces; what T5 does not read
-    is grey.
-    """
+    """The mean article of CNN/DailyMail and its highlights in tokens; T5 does not read the grey."""
     figure, axes = canvas(1150, 230)
     left, scale = 170, 0.83  # px; px a piece
     for y, name, words in ((140, "article", ARTICLE_WORDS), (40, "highlights", HIGHLIGHT_WORDS)):
         whole, read = float(f"{words * PIECES_A_WORD:.2g}"), min(words * PIECES_A_WORD, READ)
         box(axes, left, y, whole * scale, 70, color=UNREAD, edge=QUIET if whole > READ else "none")
         box(axes, left, y, read * scale, 70, color=ACCENT)
-        label(axes, left - 20, y + 35, name, ha="right", weight="bold", size=19)
-        label(
-            axes,
-            left + whole * scale + 15,
-            y + 35,
-            f"about {whole:,.0f}",
-            ha="left",
-            size=18,
-            color=QUIET,
-        )
+        row_label(axes, left - 20, y + 35, name, size=19)
+        x = left + whole * scale + 15
+        label(axes, x, y + 35, f"about {whole:,.0f}", color=QUIET, ha="left")
     label(axes, left + READ * scale / 2, 175, f"the first {READ}: read", color="white", size=19)
-    label(
-        axes, left + (READ + ARTICLE_WORDS * PIECES_A_WORD) * scale / 2, 175, "never seen", size=19
-    )
+    middle = (READ + ARTICLE_WORDS * PIECES_A_WORD) / 2
+    label(axes, left + middle * scale, 175, "never seen", size=19)
     return figure
 
 
@@ -388,18 +324,8 @@ def means():
     figure, axes = canvas(1150, 190)
     for rank, (tokens, loss) in enumerate(zip(TOKENS, LOSSES, strict=True)):
         y = 108 - 90 * rank
-        label(axes, 120, y + 32, f"rank {rank}", ha="right", weight="bold", size=19)
+        row_label(axes, 120, y + 32, f"rank {rank}", size=19)
         for k in range(tokens):
-            box(
-                axes,
-                140 + 62 * k,
-                y,
-                56,
-                64,
-                f"{loss:g}",
-                plots.rank_color(rank),
-                "white" if rank == 0 else INK,
-                size=19,
-            )
+            rank_box(axes, 140 + 62 * k, y, 56, 64, f"{loss:g}", rank, size=19)
         label(axes, 152 + 62 * tokens, y + 32, f"mean {loss:g}", ha="left", size=18)
     return figure

@@ -1,43 +1,24 @@
-"""Figures and numbers of the deck "Clusters".
-
-What was measured comes from notebook 12, by its pictures and its printed lines.
-"""
-
-import re
+"""Figures and numbers of the deck "Clusters", from what notebook 12 printed."""
 
 from covers import hosts as cover  # noqa: F401
-from diagrams import ACCENT, INK, PALE, QUIET, WARM, arrow, bar, box, canvas, label
-from diagrams_training import ink_on
-from extract import SlideError, cell_output
+from diagrams import ACCENT, INK, PALE, QUIET, WARM, arrow, bar, box, canvas, label, rank_box
+from extract import printed
 
-from pi2zero import plots
-
-STYLE = {"font.size": 18, "figure.dpi": 96}
 NOTEBOOK_12 = "notebooks/12_clusters.ipynb"
 GIGABIT = 1e9 / 8 * 1448 / 1514  # bytes a second of payload, TCP over Ethernet
 
 
-def printed(tag, pattern):
-    """The numbers that a pattern finds in what a cell of the notebook printed."""
-    found = re.search(pattern, cell_output(NOTEBOOK_12, tag))
-    if not found:
-        raise SlideError(f"{NOTEBOOK_12}: the cell {tag!r} prints nothing like {pattern!r}.")
-    return found.groups()
-
-
 def facts():
     """The numbers in the deck's text."""
-    times, between = printed(
-        "limit-check", r"same host (\d+) times as fast as between hosts: ([\d.]+) MB/s"
-    )
+    limit = r"same host (\d+) times as fast as between hosts: ([\d.]+) MB/s"
+    times, between = printed(NOTEBOOK_12, "limit-check", limit)[0]
     race = r"two levels are ([\d.]+) times as fast as the ring, {} \(predicted ([\d.]+);"
-    flat, flat_said = printed("race-check", race.format("in the hosts' order"))
-    dealt, dealt_said = printed("race-check", race.format("dealt out by node"))
-    late, meanwhile, half = printed(
-        "ddp-check",
-        r"waiting left: (\S+) s with one bucket, (\S+) s with small ones, (\S+) s in fp16",
-    )
-    (stage3,) = printed("zero-check", r"stage 3: .*, ([\d.]+) times stage 1's seconds")
+    flat, flat_said = printed(NOTEBOOK_12, "race-check", race.format("in the hosts' order"))[0]
+    dealt, dealt_said = printed(NOTEBOOK_12, "race-check", race.format("dealt out by node"))[0]
+    waiting = r"waiting left: (\S+) s with one bucket, (\S+) s with small ones, (\S+) s in fp16"
+    late, meanwhile, half = printed(NOTEBOOK_12, "ddp-check", waiting)[0]
+    slower = r"stage 3: .*, ([\d.]+) times stage 1's seconds"
+    (stage3,) = printed(NOTEBOOK_12, "zero-check", slower)
     return {
         "times": times,
         "between": between,
@@ -59,11 +40,8 @@ def places():
     """One cell, and the three places where its ranks may be."""
     figure, axes = canvas(1150, 330)
     box(axes, 400, 220, 350, 84, "pi2zero.start(n=4)", ACCENT, "white", size=20, family="monospace")
-    names = [
-        "this machine\nno site file, no job",
-        "a Slurm job\nits nodes, one world",
-        "hosts by ssh\na list or a hostfile",
-    ]
+    names = ["this machine\nno site file, no job", "a Slurm job\nits nodes, one world"]
+    names += ["hosts by ssh\na list or a hostfile"]
     for i, name in enumerate(names):
         x = 30 + 375 * i
         box(axes, x, 30, 340, 100, name, PALE, INK, size=18)
@@ -76,22 +54,12 @@ def host(axes, x, y, name, ranks):
     box(axes, x, y + 45, 330, 130, "", "white", INK, edge=QUIET)
     label(axes, x + 165, y + 22, name, color=QUIET)
     for left, rank in zip((x + 30, x + 180), ranks, strict=True):
-        box(
-            axes,
-            left,
-            y + 78,
-            120,
-            64,
-            f"rank {rank}",
-            plots.rank_color(rank),
-            ink_on(rank),
-            size=17,
-        )
+        rank_box(axes, left, y + 78, 120, 64, f"rank {rank}", rank, size=17)
     return {ranks[0]: x + 90, ranks[1]: x + 240}
 
 
 def rings():
-    """The same ring twice: ranks in the hosts' order, and dealt out by node."""
+    """The same ring twice: ranks in the hosts' order, and placed by node in turn."""
     figure, axes = canvas(1150, 470)
     orders = {
         240: ((0, 1), (2, 3), "in order: two links are wires"),
@@ -126,7 +94,7 @@ def two_levels():
 
 
 def goes_on():
-    """A training cut into jobs: warned, put back into the queue, going on from the checkpoint."""
+    """A training run in several jobs: warned, requeued, continued from the checkpoint."""
     figure, axes = canvas(1150, 210)
     for start in range(3):
         x = 20 + 390 * start

@@ -1,6 +1,4 @@
-"""What the pages and notebooks point to is there, and the README names every notebook, lab and make
-target that it promises.
-"""
+"""What the pages and notebooks point to exists, and stored outputs show the code of today."""
 
 import ast
 import difflib
@@ -22,11 +20,8 @@ sys.path.insert(0, str(ROOT / "tools"))
 TRACKED = subprocess.run(
     ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
 ).stdout.split("\n")
-NOT_PAGES = (
-    "slides/",
-    "site/pages/",
-    "benchmarks/pi_explained",
-)  # decks and site have tests of their own; the last is part of a page
+# Decks and site have tests of their own; pi_explained is a part of a page.
+NOT_PAGES = ("slides/", "site/pages/", "benchmarks/pi_explained")
 PAGES = [
     name for name in TRACKED if name.endswith((".md", ".ipynb")) and not name.startswith(NOT_PAGES)
 ]
@@ -51,14 +46,6 @@ def test_links_lead_somewhere(name):
     assert not missing
 
 
-def test_the_readme_names_every_notebook_lab_and_deck():
-    readme = (ROOT / "README.md").read_text()
-    names = [p.name for folder in ("notebooks", "labs") for p in (ROOT / folder).glob("*.ipynb")]
-    decks = [p.parent.name for p in (ROOT / "slides").glob("*/deck.md")]
-    assert names and decks
-    assert not [name for name in names + decks if name not in readme]
-
-
 def test_every_make_target_that_a_page_names_is_there():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     pages = [ROOT / name for name in PAGES if name.endswith(".md")]
@@ -71,15 +58,15 @@ BOOKS = {
     for name in PAGES
     if name.endswith(".ipynb")
 }
-# a path from the root; not what follows http:/ or a name; behind file:// it is one, too
-TELLING = [
+# A path from the root: not what follows http:/ or a name, but what follows file://. And a token.
+PRIVATE = [
     re.compile(r"(?:(?<![\w.:/~<-])|(?<=file://))/(?!dev/null)(?:[\w.~@-]+/)+[\w.~@-]*"),
     re.compile(r"\btoken=\w{8,}"),
 ]
 
 
-def said(cells):
-    """The text of all outputs, without a terminal's colours; pictures are none."""
+def output_text(cells):
+    """The text of all outputs, without a terminal's colours and without pictures."""
     outputs = [output for cell in cells for output in cell.get("outputs", [])]
     texts = [output.get("text", "") + "\n".join(output.get("traceback", [])) for output in outputs]
     texts += [
@@ -92,46 +79,36 @@ def said(cells):
 
 
 @pytest.mark.parametrize("name", BOOKS)
-def test_no_output_tells_a_path_a_token_or_whose_machine_it_was(name):
-    text, sources = (
-        said(BOOKS[name]),
-        "\n".join(cell.source for cells in BOOKS.values() for cell in cells),
-    )
-    found = [hit for telling in TELLING for hit in telling.findall(text)]
+def test_no_output_has_a_path_a_token_or_the_name_of_a_machine(name):
+    text = output_text(BOOKS[name])
+    sources = "\n".join(cell.source for cells in BOOKS.values() for cell in cells)
+    leaks = [leak for pattern in PRIVATE for leak in pattern.findall(text)]
     for own in {socket.gethostname(), getpass.getuser(), Path.home().name}:
         word = re.compile(rf"(?<![\w.-]){re.escape(own)}(?![\w-])")
-        if not word.search(sources):  # a word of the notebooks' own, such as root, tells nothing
-            found += word.findall(text)
-    assert not found, "`make notebooks` writes them so that nobody's machine is named"
+        if not word.search(sources):  # A word of the notebooks themselves, such as root, is none.
+            leaks += word.findall(text)
+    assert not leaks, "`make notebooks` removes the names of machines"
 
 
-FRAMES = (
-    r"cell line \d+:  (.+)$",
-    r"this cell, line \d+\n(?:.*\n)*?-+> \d+ (.+)$",
-)  # where ranks waited, and where one raised
+# Where ranks waited, and where one raised
+FRAMES = (r"cell line \d+:  (.+)$", r"this cell, line \d+\n(?:.*\n)*?-+> \d+ (.+)$")
 
 
 def test_a_stored_error_quotes_the_cell_above_it():
-    """Where the output is not compared, a cell that was changed later keeps the error of the former
-    one.
-    """
-    told = {}
-    for name, cells in BOOKS.items():
-        for number, cell in enumerate(cells):
-            lines = [
-                line.strip() for frame in FRAMES for line in re.findall(frame, said([cell]), re.M)
-            ]
-            told |= (
-                {(name, number): [line for line in lines if line not in cell.source]}
-                if lines
-                else {}
-            )
-    assert len(told) >= 15 and not {where: lines for where, lines in told.items() if lines}
+    """Some outputs are not compared; there, a changed cell would keep its former error."""
+    quoted = [
+        (name, number, line.strip(), cell.source)
+        for name, cells in BOOKS.items()
+        for number, cell in enumerate(cells)
+        for frame in FRAMES
+        for line in re.findall(frame, output_text([cell]), re.M)
+    ]
+    assert len(quoted) >= 15
+    assert not [(name, number, line) for name, number, line, source in quoted if line not in source]
 
 
-SHOWS = re.compile(
-    r'Path\(f?"\.\./scripts/[^"]+"\)\.read_text\(\)'
-)  # cells that show a program of the kit
+# Cells that show a program of the kit
+SHOWS = re.compile(r'Path\(f?"\.\./scripts/[^"]+"\)\.read_text\(\)')
 SHOWN = [
     pytest.param(cell, id=f"{name}, cell {number}")
     for name, cells in BOOKS.items()
@@ -142,7 +119,7 @@ SHOWN = [
 
 @pytest.mark.parametrize("cell", SHOWN)
 def test_a_program_is_shown_as_it_is(cell, monkeypatch, capsys):
-    """A change to a program changes the notebooks that quote it: told here, not after an hour."""
+    """A change to a program changes the notebooks that quote it."""
     monkeypatch.chdir(ROOT / "notebooks")
     lines = ast.parse(cell.source).body
     known = {"Path": Path, "difflib": difflib, "Code": Code}
@@ -152,10 +129,6 @@ def test_a_program_is_shown_as_it_is(cell, monkeypatch, capsys):
     pages = [
         output.data["text/html"] for output in cell.outputs if "text/html" in output.get("data", {})
     ]
-    again = (
-        f"`.venv/bin/python tools/notebooks.py` with that notebook writes what "
-        f"{SHOWS.search(cell.source).group()} is now"
-    )
-    assert capsys.readouterr().out == printed and pages == ([last._repr_html_()] if last else []), (
-        again
-    )
+    remedy = "run `.venv/bin/python tools/notebooks.py` with that notebook"
+    assert capsys.readouterr().out == printed, remedy
+    assert pages == ([last._repr_html_()] if last else []), remedy

@@ -2,10 +2,8 @@
 pictures, quizzes, lists.
 """
 
-import ast
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -18,10 +16,9 @@ sys.path[:0] = [str(SITE), str(ROOT / "slides")]
 # isort: off
 import bibliography  # noqa: E402
 import content  # noqa: E402
-import functions  # noqa: E402
 import quiz  # noqa: E402
 import stage  # noqa: E402
-from content import PARTS, all_pages, code_of, notebook, path_of, text_of  # noqa: E402
+from content import PARTS, all_pages, notebook, path_of, text_of  # noqa: E402
 
 # isort: on
 
@@ -56,23 +53,17 @@ def test_every_picture_has_an_alternative_text(path):
     described = stage.ALT.get(path.removesuffix(".ipynb"), {})
     assert not pictures(path) - described.keys(), "say in site/alt.toml what these pictures show"
     assert not described.keys() - pictures(path), "site/alt.toml describes pictures that are gone"
-    assert all(len(text) > 40 and text.endswith(".") for text in described.values())
 
 
 # --- quizzes
 
 
 @pytest.mark.parametrize("number", range(1, len(PARTS) + 1))
-def test_a_quiz_has_eight_questions_and_every_answer_says_why(number):
-    asked = quiz.questions(number)
-    assert len(asked) >= 8 and len({question["ask"] for question in asked}) == len(asked)
-    for question in asked:
+def test_every_question_has_one_right_answer(number):
+    for question in quiz.questions(number):
         assert path_of(question["about"]) in content.pages_of(PARTS[number - 1]), question["about"]
         marks = [mark for mark, _, _ in question["answers"]]
         assert marks.count("+") == 1 and marks.count("-") >= 2, question["ask"]
-        assert all(len(why) > 10 and why.endswith(".") for _, _, why in question["answers"]), (
-            question["ask"]
-        )
 
 
 # --- lists
@@ -94,61 +85,6 @@ def test_the_bibliography_has_what_the_pages_cite():
     assert not [url for url in known if not any(url in text for text in texts.values())], (
         "works that nobody cites"
     )
-
-
-def names_in(path):
-    """{class: its methods, and "": the module's names} of a stub file."""
-    found = {"": set()}
-    for node in ast.parse(path.read_text()).body:
-        if isinstance(node, ast.ClassDef):
-            found[node.name] = {
-                each.name for each in node.body if isinstance(each, ast.FunctionDef)
-            }
-            found[""].add(node.name)
-        elif isinstance(node, ast.AnnAssign):
-            found[""].add(node.target.id)
-        elif isinstance(node, ast.FunctionDef):
-            found[""].add(node.name)
-    return found
-
-
-def test_the_functions_of_the_table_exist():
-    import importlib.util
-
-    stub = names_in(Path(importlib.util.find_spec("mpi4py").origin).with_name("MPI.pyi"))
-    missing, asked = [], []
-    for library in functions.LIBRARIES:
-        where = library["object"]
-        if where.startswith("mpi4py"):
-            known = stub[where.removeprefix("mpi4py.MPI").lstrip(".")]
-            missing += [f"{where}.{name}" for name in library["names"] if name not in known]
-        elif where.startswith(("torch", "numpy")):
-            asked += [f"{where}.{name}" for name in library["names"]]
-    look = "import pkgutil, sys; [pkgutil.resolve_name(name) for name in sys.argv[1:]]"
-    resolved = subprocess.run([sys.executable, "-c", look, *asked], capture_output=True, text=True)
-    assert not missing and resolved.returncode == 0, resolved.stderr[-300:]
-
-
-OBJECTS = re.compile(r"(?:comm|dist|hvd|deepspeed|MPI)\.[\w.]+")
-LIBRARIES = re.compile(
-    r"(?:mpi4py|torch|horovod|deepspeed|transformers|accelerate|datasets|sklearn|rouge_score)\..*"
-)
-# Tensors' own words, as NumPy's, are what attendees bring; and what is private.
-LEFT_OUT = re.compile(r"torch\.\w+|.*\._.*|transformers\.utils\..*|hvd\.Compression\..*")
-
-
-@pytest.mark.parametrize("path", all_pages())
-def test_every_call_of_a_library_has_its_documentation(path):
-    """Methods of `comm` and its like, and what cells import from a library and call."""
-    code, missing = code_of(path), set()
-    names = functions.imported(code)
-    for name in re.findall(r"(?<![\w.\"'])([A-Za-z_][\w.]*\w)\(", code):
-        head, dot, rest = name.partition(".")
-        whole = names.get(head, head) + dot + rest
-        asked = LIBRARIES.fullmatch(whole) or OBJECTS.fullmatch(name)
-        if asked and not LEFT_OUT.fullmatch(whole) and not LEFT_OUT.fullmatch(name):
-            missing |= {name} - {name for each in (whole, name) if functions.url_of(each)}
-    assert not missing, "add them to site/functions.toml"
 
 
 # --- staging

@@ -81,7 +81,6 @@ NOTES = "::: notes 1 min\n**Say.** a **Ask.** b **Watch for.** c\n:::\n"
 GOOD = f"## A title\n\nText, $x^2$.\n\n{NOTES}"
 FIGURES = """
 from matplotlib import pyplot
-STYLE = {}
 def facts():
     return {'three': 3}
 def tiny():
@@ -276,7 +275,7 @@ def test_nothing_overflows_and_all_is_legible(decks, name):
 
 @pytest.fixture(scope="module")
 def printed(decks, tmp_path_factory):
-    """The PDFs of one deck: slides, slides two per page, notes."""
+    """The PDFs of one deck: slides and notes."""
     folder = tmp_path_factory.mktemp("printed")
     names = (f"{PRINTED}.html", f"{PRINTED}_notes.html")
     pages = [Path(shutil.copy(decks / name, folder)) for name in names]
@@ -285,10 +284,10 @@ def printed(decks, tmp_path_factory):
 
 @needs_browser
 def test_pdf_has_a_page_for_every_slide(printed, decks):
-    slides, handout, notes = printed
+    slides, notes = printed
     text = (decks / f"{PRINTED}.html").read_text(encoding="utf-8")
     count = text.count("<section id=")
-    assert len(slides.pages) == count and len(handout.pages) == -(-count // 2)
+    assert len(slides.pages) == count
     first = slides.pages[0].mediabox
     assert abs(first.width / first.height - 16 / 9) < 0.01
     spoken = "".join("".join(page.extract_text().split()) for page in notes.pages)
