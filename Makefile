@@ -95,7 +95,7 @@ links: set-up   ## ask for every address that the site leads to; says so where t
 browser: set-up ## open and run notebooks in a headless Chromium; pictures in build/screens/
 	@$(PY) -m pytest -q tests/browser
 
-bench: set-up   ## measure (40 minutes, idle machine), write the pages in benchmarks/, name what got worse
+bench: set-up   ## measure (35 minutes, idle machine), write the pages in benchmarks/, name what got worse
 	@$(PY) benchmarks/pages.py --save
 	@$(PY) benchmarks/bench_start.py --rounds 2
 	@$(PY) benchmarks/bench.py

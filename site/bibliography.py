@@ -1,6 +1,4 @@
-"""The bibliography: bibliography.toml, and for each work the notebooks that cite it, found by its
-address.
-"""
+"""The bibliography: bibliography.toml, and for each work the notebooks that have its address."""
 
 import tomllib
 

@@ -6,7 +6,7 @@ Opens with any browser: site/build/html/index.html
     python site/build.py --deck 5_clusters        with this deck only; several times: these decks;
                                                   --deck none: no slides
 
-Sphinx and its kin live in .venv-site, on top of the kit's own environment, with the pins of
+Sphinx and its extensions are in .venv-site, on top of the kit's own environment, with the pins of
 site/requirements.lock. Notebooks are shown with their stored outputs; nothing is executed but the
 slides' own figures.
 """
@@ -30,20 +30,17 @@ DECKS = [part["deck"] for part in PARTS if "deck" in part]
 
 
 def environment(venv=VENV):
-    """The Python of the site's environment, made or brought up to date if need be.
-
-    Ends with a sentence if that cannot be.
-    """
+    """The Python of the site's environment, which is made or updated if necessary."""
     python, done = venv / "bin" / "python", venv / "pi2zero-site"
     kit = sysconfig.get_paths()["purelib"]
-    wanted = f"{LOCK.read_text()}{kit}"
-    if done.exists() and done.read_text() == wanted and python.exists():
+    contents = f"{LOCK.read_text()}{kit}"
+    if done.exists() and done.read_text() == contents and python.exists():
         return python
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
     (site,) = venv.glob("lib/python3*/site-packages")
     (site / "kit.pth").write_text(f"import site; site.addsitedir({kit!r})\n")
     uv_install(["--no-deps", "--require-hashes", "--quiet", "-r", str(LOCK)], str(python))
-    done.write_text(wanted)
+    done.write_text(contents)
     return python
 
 
@@ -58,8 +55,9 @@ def slides(folder, decks):
 
 
 def link_to_pages(deck, anchors):
-    """In a deck, links to the clone's notebooks become links to the site's pages. anchors: {page:
-    {JupyterLab's: the page's}}.
+    """Replace a deck's links to notebooks by links to the site's pages.
+
+    anchors: {page: {JupyterLab's anchor: the page's}}.
     """
 
     def page(match):
@@ -67,51 +65,26 @@ def link_to_pages(deck, anchors):
         place = anchors.get(name, {}).get(words.removeprefix("#"))
         return f'href="../{name}.html{f"#{place}" if place else ""}" target="_top"'
 
-    text = deck.read_text()
-    deck.write_text(
-        re.sub(
-            r'href="\.\./\.\./((?:notebooks|labs)/\w+)\.ipynb(#[^"]*)?" data-notebook="[^"]*"',
-            page,
-            text,
-        )
-    )
+    link = r'href="\.\./\.\./((?:notebooks|labs)/\w+)\.ipynb(#[^"]*)?" data-notebook="[^"]*"'
+    deck.write_text(re.sub(link, page, deck.read_text()))
 
 
 def anchors(html):
     """{page: {a heading's words joined by hyphens: its id}} of the built pages."""
-    found = {}
+    heading = r'<section id="([^"]+)">\s*(?:<span[^>]*></span>)*<h\d>(.*?)<a class="headerlink"'
+    anchors_of = {}
     for page in (*html.glob("notebooks/*.html"), *html.glob("labs/*.html")):
-        headings = re.findall(
-            r'<section id="([^"]+)">\s*(?:<span[^>]*></span>)*<h\d>(.*?)<a class="headerlink"',
-            page.read_text(),
-            re.DOTALL,
-        )
-        plain = {
+        anchors_of[page.relative_to(html).with_suffix("").as_posix()] = {
             re.sub(r"<[^>]+>", "", words).strip().replace(" ", "-"): place
-            for place, words in headings
+            for place, words in re.findall(heading, page.read_text(), re.DOTALL)
         }
-        found[page.relative_to(html).with_suffix("").as_posix()] = plain
-    return found
+    return anchors_of
 
 
 def sphinx(python, builder, source, out):
-    command = [
-        python,
-        "-m",
-        "sphinx",
-        "-q",
-        "-W",
-        "--keep-going",
-        "-j",
-        "2",
-        "-b",
-        builder,
-        "-c",
-        HERE,
-        "-d",
-        out.parent / "doctrees",
-    ]
-    return subprocess.run([*command, source, out]).returncode
+    options = ["-q", "-W", "--keep-going", "-j", "2", "-b", builder, "-c", HERE]
+    command = [python, "-m", "sphinx", *options, "-d", out.parent / "doctrees", source, out]
+    return subprocess.run(command).returncode
 
 
 def main():
@@ -134,7 +107,7 @@ def main():
 
     stage.stage(out / "source")
     if sphinx(python, "html", out / "source", out / "html"):
-        sys.exit("The site was not built, or not well: Sphinx's words are above.")
+        sys.exit("The site was not built, or not well: the messages of Sphinx are above.")
     decks = [deck for deck in options.deck or DECKS if deck != "none"]
     slides(out / "html" / "slides", decks)
     headings = anchors(out / "html")

@@ -1,6 +1,4 @@
-"""Sphinx's settings for the site. build.py stages the sources and runs Sphinx on them; no page
-loads anything from a network.
-"""
+"""Sphinx's settings for the site. build.py stages the sources and runs Sphinx on them."""
 
 import importlib.util
 import sys
@@ -21,23 +19,21 @@ nb_render_error_lexer = "text"  # a report of four ranks is no traceback of Pyth
 nb_ipywidgets_js = {}
 nb_code_prompt_show = "Guess first. Then show the {type}"
 nb_code_prompt_hide = "Hide the {type}"
-# Of pictures the PNG, which looks the same everywhere; beside some there is an SVG, for the decks.
+# A PNG looks the same everywhere. The SVG that some cells also have is for the decks.
 nb_mime_priority_overrides = [("html", "text/markdown", 5), ("html", "image/svg+xml", None)]
 myst_enable_extensions = ["dollarmath", "deflist"]
 myst_dmath_allow_digits = False
 myst_heading_anchors = 3
 myst_heading_slug_func = "words.slug"
 
-# Formats that a page has besides what the site shows; links to folders of the kit that are not here
-# are plain text already.
-# `!ls` in a cell is no Python.
+# Some outputs have further formats, and `!ls` in a cell is no Python.
 suppress_warnings = ["mystnb.unknown_mime_type", "myst.header", "misc.highlighting_failure"]
 
 # MathJax from its package, as files of the site
 MATHJAX = Path(importlib.util.find_spec("sphinx-mathjax-offline").origin).parent / "static"
 mathjax_path = "mathjax/tex-chtml.js"
 
-# For `make links` (links.py): what a site says to programs is not what it says to people.
+# For `make links` (links.py)
 linkcheck_timeout = 20
 linkcheck_retries = 2
 linkcheck_anchors = False

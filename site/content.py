@@ -1,6 +1,4 @@
-"""What the workshop consists of, read from where it stands: parts.toml, and the first cell of each
-notebook and lab.
-"""
+"""What the workshop consists of: parts.toml, and the first cell of each notebook and lab."""
 
 import functools
 import json

@@ -1,6 +1,4 @@
-"""Sphinx extension: Mermaid diagrams are drawn while the site is built, by Mermaid's own
-JavaScript, as SVG in the page.
-"""
+"""Sphinx extension: Mermaid diagrams become SVG while the site is built."""
 
 import re
 import tomllib

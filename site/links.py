@@ -1,8 +1,6 @@
-"""`make links`: asks for every address outside that the site leads to, and lists those that do not
-answer well.
+"""`make links`: requests every external address of the site, and lists the broken ones.
 
-Where there is no network it says so, and that is no failure. A site that refuses programs (401,
-403, 429) is told apart from one that is gone.
+No network is not a failure. Neither is a site that refuses programs (401, 403, 429).
 """
 
 import argparse
@@ -17,9 +15,8 @@ import build
 from content import HERE
 
 PROBES = ["https://www.python.org", "https://arxiv.org"]
-REFUSED = re.compile(
-    r"(401|403|429)\b|Unauthorized|Forbidden|Too Many Requests"
-)  # how the words on an address begin
+# How Sphinx's message on an address begins
+REFUSED = re.compile(r"(401|403|429)\b|Unauthorized|Forbidden|Too Many Requests")
 
 
 def answers(address):
@@ -32,13 +29,11 @@ def answers(address):
     return True
 
 
-def asked(source, out):
-    """What came of each address, as Sphinx's linkcheck tells it: dicts with `uri`, `status`,
-    `info`, `filename`, `lineno`.
-    """
+def check(source, out):
+    """Sphinx's report on each address: dicts with `uri`, `status`, `info`, `filename`, `lineno`."""
     build.sphinx(build.environment(), "linkcheck", source, out)
     lines = (out / "output.json").read_text().splitlines()
-    return [found for found in map(json.loads, lines) if found["uri"].startswith("http")]
+    return [result for result in map(json.loads, lines) if result["uri"].startswith("http")]
 
 
 def main():
@@ -64,15 +59,15 @@ def main():
 
         source = out / "source"
         stage.stage(source)
-    found = asked(source, out / "links")
-    broken = [one for one in found if one["status"] in ("broken", "timeout")]
-    refused = [one for one in broken if REFUSED.match(one["info"])]
-    for one in broken:
-        word = "refuses programs" if one in refused else "does not answer well"
-        print(f"{one['filename']}: {one['uri']} {word}: {one['info']}")
+    results = check(source, out / "links")
+    broken = [result for result in results if result["status"] in ("broken", "timeout")]
+    refused = [result for result in broken if REFUSED.match(result["info"])]
+    for result in broken:
+        problem = "refuses programs" if result in refused else "does not answer well"
+        print(f"{result['filename']}: {result['uri']} {problem}: {result['info']}")
     wrong = len(broken) - len(refused)
     print(
-        f"{len(found)} addresses: {len(found) - len(broken)} answer, {len(refused)} refuse "
+        f"{len(results)} addresses: {len(results) - len(broken)} answer, {len(refused)} refuse "
         f"programs, {wrong} are broken"
     )
     sys.exit(wrong > 0)

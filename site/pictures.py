@@ -27,12 +27,12 @@ def cell_of(path, name):
 
 
 def report():
-    """A cell and what its failing rank left under it, as lines of (text, colour)."""
+    """A cell and the report of its failing rank, as lines of (text, colour)."""
     cell = cell_of(*REPORT)
     (error,) = (output for output in cell["outputs"] if output["output_type"] == "error")
-    told = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error["traceback"])).splitlines()
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error["traceback"])).splitlines()
     lines = [(line, BLUE) for line in "".join(cell["source"]).splitlines()] + [("", INK)]
-    for line in told:
+    for line in shown:
         if set(line) != {"-"}:
             lines.append((line, RED if "IndexError" in line or "---->" in line else INK))
     return lines

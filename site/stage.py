@@ -1,9 +1,8 @@
-"""The site's source tree: the kit's own notebooks, labs and pages as they are, and what a page
-needs beside them.
+"""The site's source tree: the kit's own notebooks, labs and pages, and what their pages need.
 
-A notebook gets alternative texts for its pictures (alt.toml), a fold over outputs that are to be
-guessed first and over answers, and the documentation of what it calls. Nothing is executed: outputs
-are those that are stored in the kit.
+A notebook gets alternative texts for its pictures (alt.toml), folds over answers and over outputs
+that are to be guessed first, and links to the documentation of what it calls. Nothing is executed:
+the outputs are those that the kit has stored.
 """
 
 import copy
@@ -50,16 +49,11 @@ OWN_TREE = ["slides", "glossary", "measured", "behind", "bibliography"]
 OWN = sorted(path.name for path in (HERE / "pages").glob("*.md"))
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
 WIDGET = "application/vnd.jupyter.widget-view+json"
-NO_WIDGET = (
-    "*An explorer with sliders: they move where the notebook runs. What it shows at the "
-    "start stands below.*"
-)
+NO_WIDGET = "*An explorer: its sliders need the running notebook. This is what it shows at first.*"
 
 
 def stage(folder):
-    """Write the tree into `folder`; what has not changed keeps its time, and what is gone is
-    removed.
-    """
+    """Write the tree into `folder`. Unchanged files keep their time; files that are gone go."""
     wanted = {}
     for path in all_pages():
         wanted[path] = json.dumps(staged(path), ensure_ascii=False)
@@ -90,10 +84,7 @@ def _write(path, content):
 
 
 def with_targets(page, text, pages, wanted):
-    """The page's text, and in `wanted` the files that it links to.
-
-    A link to a folder of the kit becomes plain text.
-    """
+    """The page's text. Adds the files it links to to `wanted`; links to folders become text."""
 
     def keep(match):
         target = os.path.normpath(Path(page).parent / match[1])
@@ -118,14 +109,8 @@ def staged(path):
             _stage_cell(cell, ALT.get(path.removesuffix(".ipynb"), {}))
     called = functions.called(code_of(path))
     if called:
-        book["cells"].append(
-            {
-                "cell_type": "markdown",
-                "id": "site-functions",
-                "metadata": {},
-                "source": _documented(called),
-            }
-        )
+        cell = {"cell_type": "markdown", "id": "site-functions", "metadata": {}}
+        book["cells"].append({**cell, "source": _documented(called)})
     return book
 
 
@@ -141,12 +126,9 @@ def _stage_cell(cell, alt):
     for output in list(cell.get("outputs", [])):
         data = output.get("data", {})
         if data.pop(WIDGET, None):  # its picture stays
-            said = {
-                "output_type": "display_data",
-                "metadata": {},
-                "data": {"text/markdown": NO_WIDGET},
-            }
-            cell["outputs"].insert(cell["outputs"].index(output), said)
+            note = {"output_type": "display_data", "metadata": {}}
+            note["data"] = {"text/markdown": NO_WIDGET}
+            cell["outputs"].insert(cell["outputs"].index(output), note)
             if "image/png" not in data:
                 cell["outputs"].remove(output)
         # IPython's Code: its colours are for white paper only
@@ -156,11 +138,10 @@ def _stage_cell(cell, alt):
 
 
 def _documented(called):
-    lines = ["## Functions on this page\n", "In the words of those who wrote them:\n"]
-    for library, names in called.items():
-        lines.append(
-            f"- {library}: " + ", ".join(f"[`{name}`]({url})" for name, url in names.items())
-        )
+    lines = ["## Functions on this page\n", "In the libraries' own documentation:\n"]
+    for library, urls in called.items():
+        links = ", ".join(f"[`{name}`]({url})" for name, url in urls.items())
+        lines.append(f"- {library}: {links}")
     return "\n".join(lines) + "\n"
 
 
@@ -168,12 +149,15 @@ def _documented(called):
 
 
 def part_page(number, part):
-    """What one will be able to do, and the way through a part."""
+    """What one will be able to do after a part, and its pages."""
     paths = pages_of(part)
     lines = [f"# Part {number} · {part['title']}", ""]
     time = f"{hours(sum(map(minutes_of, paths)))} alone"
     if deck := part.get("deck"):
-        lines += [f"{time}; with an instructor {minutes_of_deck(deck)} min of slides besides.", ""]
+        lines += [
+            f"{time}; with an instructor {minutes_of_deck(deck)} min of slides in addition.",
+            "",
+        ]
         lines += [
             f'<p><a href="../slides/{deck}.html">Page through the slides</a>; '
             "S opens the notes, O shows all.</p>",
@@ -194,7 +178,7 @@ def _toctree(pages, options=":hidden:\n"):
 
 
 def filled(text):
-    """A page of pages/ with its lists in place of `<!-- name -->`."""
+    """A page of pages/ with a list instead of each `<!-- name -->`."""
     lists = {
         "parts": _parts,
         "ways": _ways,
@@ -224,12 +208,8 @@ def _parts():
 
 def _ways():
     rows = ["| way | for whom | time |", "|---|---|---|"]
-    return "\n".join(
-        [
-            *rows,
-            *(f"| {way['name']} | {way['why']} | {hours(minutes_of_way(way))} |" for way in WAYS),
-        ]
-    )
+    rows += [f"| {way['name']} | {way['why']} | {hours(minutes_of_way(way))} |" for way in WAYS]
+    return "\n".join(rows)
 
 
 def _decks():
@@ -238,20 +218,13 @@ def _decks():
         if "deck" not in part:
             continue
         page, minutes = f"slides/{part['deck']}", minutes_of_deck(part["deck"])
-        slides, notes = (
-            f'<a href="{page}.html">{number} · {part["title"]}</a>',
-            f'<a href="{page}_notes.html">with what to say</a>',
-        )
+        slides = f'<a href="{page}.html">{number} · {part["title"]}</a>'
+        notes = f'<a href="{page}_notes.html">with what to say</a>'
         items.append(f"<li>{slides}, {minutes} min of talking ({notes})</li>")
     return "\n".join(items)
 
 
 def _listed(paths):
-    titles = {
-        path: re.search(r"^# (.+)$", (ROOT / path).read_text(), re.MULTILINE)[1] for path in paths
-    }
-    return (
-        "\n".join(f"- [{title}]({path})" for path, title in titles.items())
-        + "\n\n"
-        + _toctree(paths)
-    )
+    titles = (re.search(r"(?m)^# (.+)$", (ROOT / path).read_text())[1] for path in paths)
+    items = [f"- [{title}]({path})" for path, title in zip(paths, titles, strict=True)]
+    return "\n".join(items) + "\n\n" + _toctree(paths)

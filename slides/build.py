@@ -1,5 +1,4 @@
-"""Build the slides: one HTML file a deck that needs no network, speaker notes beside it, and PDFs
-of both.
+"""Build the slides: per deck one HTML file that needs no network, speaker notes, and PDFs of both.
 
     python slides/build.py                  all decks, into slides/build/
     python slides/build.py 1_pi_and_mpi     one deck
@@ -32,9 +31,7 @@ def decks():
 
 
 def assets():
-    """Style sheets, scripts and fonts as text to put into the page, so that it loads nothing from
-    anywhere.
-    """
+    """Style sheets, scripts and fonts as text in the page, so that it loads nothing."""
     dejavu = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSansMono.ttf"
     faces = [
         ("Source Sans Pro", "normal", 400, REVEAL / "fonts" / "source-sans-pro-regular.woff"),
@@ -47,12 +44,10 @@ def assets():
         f"src:url({data_uri(file.read_bytes(), 'font/' + file.suffix[1:])})}}"
         for family, style, weight, file in faces
     ]
+    names = [REVEAL / "reveal.js", REVEAL / "reveal.css", REVEAL / "notes.js"]
+    names += [HERE / "theme.css", HERE / "notes.css"]
     return {
-        "reveal_js": (REVEAL / "reveal.js").read_text(encoding="utf-8"),
-        "reveal_css": (REVEAL / "reveal.css").read_text(encoding="utf-8"),
-        "notes_js": (REVEAL / "notes.js").read_text(encoding="utf-8"),
-        "theme_css": (HERE / "theme.css").read_text(encoding="utf-8"),
-        "notes_css": (HERE / "notes.css").read_text(encoding="utf-8"),
+        **{path.name.replace(".", "_"): path.read_text(encoding="utf-8") for path in names},
         "code_css": HtmlFormatter(style="xcode").get_style_defs(".slide pre"),
         "fonts_css": "\n".join(fonts),
     }

@@ -22,9 +22,9 @@ def darts():
     figure, axes = ground()
     points = 250 * np.random.default_rng(3).random((260, 2))
     for rank in range(4):
-        mine = points[rank::4]
-        inside = np.hypot(*mine.T) <= 250
-        for part, color in ((mine[inside], RANK_COLORS[rank]), (mine[~inside], FAINT)):
+        own = points[rank::4]
+        inside = np.hypot(*own.T) <= 250
+        for part, color in ((own[inside], RANK_COLORS[rank]), (own[~inside], FAINT)):
             axes.scatter(140 + part[:, 0], 5 + part[:, 1], s=26, color=color)
     angle = np.linspace(0, np.pi / 2, 100)
     axes.plot(140 + 250 * np.cos(angle), 5 + 250 * np.sin(angle), color=LIGHT, linewidth=3)
@@ -33,7 +33,7 @@ def darts():
 
 
 def one_network():
-    """Part 2: four ranks' ways become one."""
+    """Part 2: four ranks' curves become one."""
     figure, axes = ground()
     x = np.linspace(0, 1, 200)
     for rank in range(4):
@@ -52,13 +52,10 @@ def shards():
     figure, axes = ground()
     for rank in range(4):
         for piece in range(4):
-            kept = rank == piece
             spot = (20 + 96 * rank, 200 - 62 * piece)
-            style = (
-                {"facecolor": RANK_COLORS[rank]}
-                if kept
-                else {"facecolor": "none", "edgecolor": FAINT, "linestyle": (0, (4, 3))}
-            )
+            style = {"facecolor": "none", "edgecolor": FAINT, "linestyle": (0, (4, 3))}
+            if rank == piece:
+                style = {"facecolor": RANK_COLORS[rank]}
             axes.add_patch(Rectangle(spot, 78, 48, linewidth=3, **style))
     return figure
 
@@ -79,7 +76,7 @@ def highlights():
 
 
 def hosts():
-    """Part 5: ranks on two hosts, and one wire."""
+    """Part 5: ranks on two hosts, and one link."""
     figure, axes = ground()
     for host in range(2):
         axes.add_patch(
@@ -98,8 +95,7 @@ def pipeline():
     figure, axes = ground()
     for stage in range(4):
         for micro in range(4):
-            for back in range(2):
-                slot = stage + micro if not back else 7 + (3 - stage) + micro
-                color = RANK_COLORS[stage] if not back else FAINT
+            slots = {stage + micro: RANK_COLORS[stage], 7 + (3 - stage) + micro: FAINT}
+            for slot, color in slots.items():
                 axes.add_patch(Rectangle((8 + 27.5 * slot, 195 - 56 * stage), 23, 42, color=color))
     return figure

@@ -1,5 +1,4 @@
-"""A deck: one Markdown file, its slides separated by `---`, each with its title, its notes and its
-minutes.
+"""A deck: a Markdown file whose slides, separated by `---`, have a title, notes and minutes.
 
 README.md in this folder shows what a slide is made of.
 """
@@ -18,9 +17,7 @@ from typeface import use_typeface
 
 @dataclass
 class Slide:
-    """One slide: `html` is its content, `notes` the speaker's text as HTML, `minutes` the time
-    planned for it.
-    """
+    """html: its content; notes: the speaker's text as HTML; minutes: the time planned for it."""
 
     title: str
     html: str
@@ -43,12 +40,9 @@ class Deck:
 
 
 def load_figures(folder):
-    """The deck's figures.py as a module: one function a figure, and `facts()` for the numbers in
-    the text.
-    """
-    spec = importlib.util.spec_from_file_location(
-        f"figures_of_{folder.name}", folder / "figures.py"
-    )
+    """The deck's figures.py: a function per figure, and `facts()` for the numbers in the text."""
+    name = f"figures_of_{folder.name}"
+    spec = importlib.util.spec_from_file_location(name, folder / "figures.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -129,21 +123,12 @@ def make_slide(md, tokens, number):
             f"min`."
         )
     classes = tokens[heading].attrs.pop("class", "")
-    head, body = (
-        tokens[heading : heading + 3],
-        tokens[:heading] + tokens[heading + 3 : opens[0]] + tokens[close + 1 :],
-    )
+    head = tokens[heading : heading + 3]
+    body = tokens[:heading] + tokens[heading + 3 : opens[0]] + tokens[close + 1 :]
     body, source = without_container(body, "source")
     try:
-        html = "".join(
-            [
-                render(md, head),
-                '<div class="body">\n',
-                render(md, body),
-                "</div>\n",
-                render(md, source),
-            ]
-        )
+        content = f'<div class="body">\n{render(md, body)}</div>\n'
+        html = render(md, head) + content + render(md, source)
         notes = render(md, tokens[opens[0] + 1 : close])
     except SlideError as error:
         raise SlideError(f"{where}: {error}") from None
@@ -163,9 +148,7 @@ def render(md, tokens):
 
 
 def without_container(tokens, name):
-    """The tokens outside and inside of the first container of that name; the second list may be
-    empty.
-    """
+    """The tokens outside and inside of the first container of that name."""
     for i, token in enumerate(tokens):
         if token.type == f"container_{name}_open":
             for j in range(i, len(tokens)):

@@ -136,5 +136,5 @@ def checkpoint():
         shard(axes, 890, y + 26, 220, 22, COLORS["parameters"], rank)
         shard(axes, 890, y, 220, 22, COLORS["moments"], rank)
         arrow(axes, (742, 180), (884, y + 24), color=QUIET)
-    label(axes, 575, 28, "written beside the former, then named in latest", size=17, color=QUIET)
+    label(axes, 575, 28, "written next to the former, then named in latest", size=17, color=QUIET)
     return figure

@@ -110,7 +110,7 @@ def stage2_backward():
 
 
 def passes():
-    """What a rank sends in a step at each stage: each bar is one pass over all parameters."""
+    """What a rank sends per step at each stage: each bar is Ψ values."""
     figure, axes = canvas(1150, 360)
     scatter, gather = ("reduce-scatter", "gradients"), ("all-gather", "parameters")
     rows = {"stage 0": [scatter, ("all-gather", "gradients")], "stages 1, 2": [scatter, gather]}

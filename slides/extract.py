@@ -1,6 +1,4 @@
-"""Code and output for the slides, taken from where they live, so that a slide cannot drift from its
-notebook.
-"""
+"""Code and output for the slides from scripts and notebooks, so that the slides stay true."""
 
 import ast
 import base64
@@ -45,9 +43,7 @@ def tagged_cell(path, tag):
 
 
 def cell_code(path, tag):
-    """The code of one tagged cell; of a blank's solution, the function without the decorator that
-    only the notebook needs.
-    """
+    """The code of one tagged cell, without the decorator that a blank's solution has there."""
     return "".join(tagged_cell(path, tag)["source"]).strip("\n").replace("@solution\n", "")
 
 
@@ -76,9 +72,7 @@ def cell_output(path, tag):
 
 
 def cell_picture(path, tag):
-    """(the picture that the cell left in the notebook: an SVG's text or a PNG's bytes; its width,
-    its height in pixels).
-    """
+    """(the cell's picture in the notebook: SVG text or PNG bytes; width and height in pixels)."""
     for output in tagged_cell(path, tag)["outputs"]:
         if "image/png" in output.get("data", {}):
             png = base64.b64decode("".join(output["data"]["image/png"]))
@@ -99,10 +93,9 @@ def printed(path, tag, pattern):
 
 
 def printed_table(path, tag, first_column):
-    """A table that a cell printed, as {column: list of floats}; per cents are returned as 0..100.
+    """A table that a cell printed, as {column: list of floats}; per cents are 0 to 100.
 
-    It begins with the line whose first word is `first_column`, and ends with the first line that is
-    not all numbers.
+    Its header begins with `first_column`; it ends before the first line that is not all numbers.
     """
     lines = cell_output(path, tag).splitlines()
     header = next((i for i, line in enumerate(lines) if line.split()[:1] == [first_column]), None)
@@ -132,9 +125,7 @@ def function_source(path, name):
 
 
 def between(text, first, last, where):
-    """The lines from the first that contains `first` to the next that contains `last`, both
-    included, dedented.
-    """
+    """The lines from the one that contains `first` to the one that contains `last`, dedented."""
     lines = text.splitlines()
     starts = [i for i, line in enumerate(lines) if first in line]
     if not starts:
@@ -151,16 +142,13 @@ def between(text, first, last, where):
 
 
 def picked(text, parts, where, width=86):
-    """The lines that contain each of `parts` (separated by |), dedented, without `# NEW` comments,
-    broken at commas.
-    """
-    lines = text.splitlines()
+    """The lines that contain `parts` (separated by |), dedented, without `# NEW` comments."""
     chosen = []
     for part in parts.split("|"):
-        found = next((line for line in lines if part in line), None)
-        if found is None:
+        match = next((line for line in text.splitlines() if part in line), None)
+        if match is None:
             raise SlideError(f"{where}: no line contains {part!r}.")
-        chosen += broken(found.split("  # NEW")[0].strip(), width)
+        chosen += broken(match.split("  # NEW")[0].strip(), width)
     return "\n".join(chosen)
 
 

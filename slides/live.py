@@ -1,6 +1,4 @@
-"""Figures by the notebooks' own code, run while the slides are built: numbers that were only drawn
-cannot be read back.
-"""
+"""Figures by the notebooks' own code, which runs while the slides are built."""
 
 import threading
 from queue import Queue
@@ -13,25 +11,17 @@ from pi2zero import costs, plots
 
 
 def _silent(*words):
-    """In place of what prints."""
+    """Replaces what prints."""
 
 
 def run_cells(path, ids, **names):
-    """Run code cells of a notebook, in the order of `ids`, and return the names they leave.
+    """Run code cells of a notebook that need no ranks, and return the names they define.
 
-    Raises SlideError.
-
-    ids: cell ids or tags, separated by commas; a first line such as `%%px --local` is left out, so
-    give only cells that need no ranks. names: what earlier cells would have defined; np, plt, costs
-    and plots are there.
+    ids: cell ids or tags, separated by commas. names: what earlier cells would have defined; np,
+    plt, costs and plots are there. Raises SlideError.
     """
-    space = {
-        "np": np,
-        "plt": plt,
-        "costs": costs,
-        "plots": plots,
-        **dict.fromkeys(["print", "guessed"], _silent),
-    } | names
+    space = {"np": np, "plt": plt, "costs": costs, "plots": plots}
+    space |= {"print": _silent, "guessed": _silent} | names
     for cell in ids.split(","):
         lines = cell_code(path, cell).splitlines()
         code = "\n".join(lines[1:] if lines[0].startswith("%%") else lines)
@@ -46,9 +36,7 @@ DRAWN = {}  # tests draw a deck several times
 
 
 def drawn_by_cells(path, ids, figsize, **names):
-    """The figure that the last of these cells draws, made `figsize` inches large; drawn once in a
-    process.
-    """
+    """The figure that the last of these cells draws, `figsize` inches large; cached."""
     if (path, ids) in DRAWN:
         return DRAWN[path, ids]
     plt.close("all")
@@ -73,10 +61,7 @@ class ThreadRank:
 
 
 def on_threads(path, ids, size):
-    """Run cells once for each of `size` ranks, on threads, each with its `comm`.
-
-    Returns a list of their names.
-    """
+    """Run cells on `size` threads, each with its `comm` as a rank; returns the names of each."""
     mail = [[Queue() for _ in range(size)] for _ in range(size)]
     done, failed = [None] * size, []
 

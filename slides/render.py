@@ -37,16 +37,14 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 from vectors import in_our_typeface, svg_width, text_sizes
 
-LEAST_PT = 15  # of text in a figure: 20 px on the slide
-# The notebooks' pictures have 12 pt text at 110 dots per inch, which is 18 px: made larger, but not
-# larger than a slide's body.
-PICTURE_ZOOM, PICTURE_ZOOM_LEAST, PICTURE_ROOM = 1.1, 1.04, (1150, 520)
+MIN_PT = 15  # of text in a figure: 20 px on the slide
+# The notebooks' pictures have 12 pt text at 110 dots per inch, which is 18 px. They are enlarged,
+# but not beyond a slide's body.
+PICTURE_ZOOM, MIN_PICTURE_ZOOM, PICTURE_ROOM = 1.1, 1.04, (1150, 520)
 
 
 def make_markdown(figures):
-    """A markdown-it parser whose images `figure:name` are drawn by the function `name` of the
-    module `figures`.
-    """
+    """A markdown-it parser; the function `name` of the module `figures` draws `figure:name`."""
     md = MarkdownIt("commonmark", {"html": True, "typographer": False}).enable("table")
     md.use(front_matter_plugin).use(attrs_block_plugin)
     md.use(
@@ -63,9 +61,7 @@ def make_markdown(figures):
 
 
 def container(self, tokens, i, options, env):
-    """`::: cols wide-left` becomes a div with both words as its classes; an answer comes with the
-    next key.
-    """
+    """`::: cols wide-left` becomes a div with both classes; the next key shows an answer."""
     words = tokens[i].info.strip() + " fragment" * tokens[i].info.strip().startswith("answer")
     return f'<div class="{html.escape(words)}">\n' if tokens[i].nesting == 1 else "</div>\n"
 
@@ -75,9 +71,7 @@ def data_uri(content, mime):
 
 
 def math(tex, display):
-    """TeX drawn by Matplotlib, as the figures' labels are; sized in em so that it follows the text
-    around it.
-    """
+    """TeX drawn by Matplotlib, like the figures' labels; sized in em, relative to the text."""
     size = 20.0
     buffer = io.BytesIO()
     try:
@@ -90,25 +84,19 @@ def math(tex, display):
             f"the formula ${tex}$ cannot be drawn: {str(error).strip().splitlines()[-1]}"
         ) from None
     svg = buffer.getvalue()
-    width, height = (
-        float(x) for x in re.search(rb'width="([\d.]+)pt" height="([\d.]+)pt"', svg).groups()
-    )
-    style = (
-        f"width:{width / size:.3f}em;height:{height / size:.3f}em;"
-        f"vertical-align:{-depth / size:.3f}em"
-    )
+    width, height = map(float, re.search(rb'width="([\d.]+)pt" height="([\d.]+)pt"', svg).groups())
+    style = f"width:{width / size:.3f}em;height:{height / size:.3f}em;"
+    style += f"vertical-align:{-depth / size:.3f}em"
     source = data_uri(svg, "image/svg+xml")
     picture = f'<img class="math" style="{style}" alt="{html.escape(tex)}" src="{source}">'
     return f'<p class="display">{picture}</p>' if display else picture
 
 
 def image(token, figures):
-    """`![alt](figure:name)`: draw it, check that it has an alternative text, embed it at its true
-    size.
+    """`![alt](figure:name)`: the figure at its true size.
 
-    `![alt](steps:name)`: the function returns several of one size; each covers the one before, with
-    the next key. `![alt](picture:notebooks/x.ipynb#tag)` is the picture that a cell left in a
-    notebook, made larger.
+    `![alt](steps:name)`: several of one size; the next key covers one with the next.
+    `![alt](picture:notebooks/x.ipynb#tag)`: the picture that a cell left in a notebook, enlarged.
     """
     source = token.attrs["src"]
     if not source.startswith(("figure:", "steps:", "picture:")):
@@ -135,9 +123,8 @@ def image(token, figures):
 def embedded(figure, name, alt, classes="figure"):
     width, height = figure.get_size_inches() * PX_PER_INCH
     buffer = io.BytesIO()
-    figure.savefig(
-        buffer, format="svg", dpi=200, metadata={"Date": None}
-    )  # dots: for what is rasterized
+    # The dots per inch are for rasterized parts.
+    figure.savefig(buffer, format="svg", dpi=200, metadata={"Date": None})
     return (
         f'<img class="{classes}" data-figure="{name}" width="{width:.0f}" height="{height:.0f}" '
         f'alt="{html.escape(alt)}" src="{data_uri(buffer.getvalue(), "image/svg+xml")}">'
@@ -147,24 +134,20 @@ def embedded(figure, name, alt, classes="figure"):
 def picture(source, alt):
     path, _, tag = source.partition("#")
     drawn, *size = cell_picture(path, tag)
-    zoom = min(
-        PICTURE_ZOOM, *(room / pixels for room, pixels in zip(PICTURE_ROOM, size, strict=True))
-    )
-    if zoom < PICTURE_ZOOM_LEAST:
+    fits = (room / pixels for room, pixels in zip(PICTURE_ROOM, size, strict=True))
+    zoom = min(PICTURE_ZOOM, *fits)
+    if zoom < MIN_PICTURE_ZOOM:
         raise SlideError(
             f"{path}: the picture of {tag!r}, {size[0]} x {size[1]} px, is too large to be "
             f"legible on a slide."
         )
     width, height = (round(zoom * pixels) for pixels in size)
     where = f'data-figure="{html.escape(source)}" width="{width}" height="{height}"'
-    vectors = isinstance(drawn, str)
-    if vectors:
+    if isinstance(drawn, str):
         check_vectors(source, drawn, width)
-    uri = (
-        data_uri(in_our_typeface(drawn).encode(), "image/svg+xml")
-        if vectors
-        else data_uri(drawn, "image/png")
-    )
+        uri = data_uri(in_our_typeface(drawn).encode(), "image/svg+xml")
+    else:
+        uri = data_uri(drawn, "image/png")
     return f'<img class="figure" {where} alt="{alt}" src="{uri}">'
 
 
@@ -172,7 +155,7 @@ def check_vectors(source, svg, pixels):
     """The text of a notebook's picture must be legible, too. R's is outlines, without sizes."""
     scale = pixels / svg_width(svg)
     for words, size in text_sizes(svg).items():
-        if size * scale < LEAST_PT * 4 / 3 - 0.1:
+        if size * scale < MIN_PT * 4 / 3 - 0.1:
             raise SlideError(f"{source}: {words!r} has {size * scale:.1f} px on the slide.")
 
 
@@ -183,7 +166,7 @@ def draw(figures, name):
     with matplotlib.rc_context(STYLE):
         drawn = function()
     for figure in drawn if isinstance(drawn, list) else [drawn]:
-        pyplot.close(figure)  # it stays drawable; pyplot need not keep it
+        pyplot.close(figure)
         check_legible(name, figure)
     return drawn
 
@@ -192,8 +175,8 @@ def check_legible(name, figure):
     """Figures are embedded at their true size: their text must be legible from the last row."""
     for text in figure.findobj(Text):
         size, words = text.get_fontsize(), text.get_text().strip()
-        if words and text.get_visible() and size < LEAST_PT - 0.1:
-            raise SlideError(f"the figure {name!r}: {words!r} has {size:g} pt, below {LEAST_PT}.")
+        if words and text.get_visible() and size < MIN_PT - 0.1:
+            raise SlideError(f"the figure {name!r}: {words!r} has {size:g} pt, below {MIN_PT}.")
 
 
 def fence(token):
@@ -224,18 +207,17 @@ def fence(token):
 
 
 def revealed(markup, code, parts):
-    """The lines of highlighted code, from each line that contains one of `parts` (separated by |)
-    on as a fragment.
-    """
+    """Highlighted code, with a fragment from each line on that has one of `parts` (a|b|c)."""
     if not parts:
         return markup
     lines, plain = markup.rstrip("\n").split("\n"), code.split("\n")
     starts = []
     for part in parts.split("|"):
-        found = [i for i, line in enumerate(plain) if part in line and i > max(starts, default=0)]
-        if not found:
+        lowest = max(starts, default=0)
+        matches = [i for i, line in enumerate(plain) if part in line and i > lowest]
+        if not matches:
             raise SlideError(f"reveal: no line after the one before contains {part!r}.")
-        starts.append(found[0])
+        starts.append(matches[0])
     blocks = [lines[a:b] for a, b in zip([0, *starts], [*starts, len(lines)], strict=True)]
     first, *others = ["\n".join(block) for block in blocks]
     return first + "\n" + "".join(f'<span class="fragment">{block}\n</span>' for block in others)
@@ -263,9 +245,7 @@ def included(language, options):
 
 
 def link(self, tokens, i, options, env):
-    """`notebook:02_x.ipynb#Heading` becomes a link to the notebook; a missing notebook or heading
-    is an error.
-    """
+    """`notebook:02_x.ipynb#Heading` becomes a link to the notebook, which must have the heading."""
     href = str(tokens[i].attrs.get("href", ""))
     if href.startswith("notebook:"):
         path, _, anchor = href.removeprefix("notebook:").partition("#")

@@ -15,8 +15,7 @@ from matplotlib import font_manager
 
 FONTS = Path(__file__).resolve().parent / "vendor" / "reveal.js" / "fonts"
 FAMILY = "Source Sans Pro"
-# For figures and for formulas; a letter that the first family lacks (most Greek ones) is taken from
-# the next.
+# For figures and formulas. The next family has the letters that the first one lacks (Greek).
 STYLE = {
     "font.family": [FAMILY, "DejaVu Sans"],
     "mathtext.fontset": "custom",
@@ -29,21 +28,16 @@ STYLE = {
 
 @cache
 def register():
-    """Tell Matplotlib of the fonts: it reads no .woff, so they are unpacked into a folder that goes
-    when Python ends.
-    """
+    """Register the fonts with Matplotlib, which needs them unpacked: it reads no .woff."""
     folder = Path(tempfile.mkdtemp(prefix="pi2zero-fonts-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for source in FONTS.glob("*.woff"):
         font = TTFont(source)
         font.flavor = None
-        if "semibold" in source.name:  # the family's bold one here, as in the style sheet
+        if "semibold" in source.name:  # It is the family's bold font, as in the style sheet.
+            names = {1: FAMILY, 2: "Bold", 4: f"{FAMILY} Bold", 16: FAMILY, 17: "Bold"}
             for record in font["name"].names:
-                text = {1: FAMILY, 2: "Bold", 4: f"{FAMILY} Bold", 16: FAMILY, 17: "Bold"}.get(
-                    record.nameID
-                )
-                if text:
-                    record.string = text
+                record.string = names.get(record.nameID, record.string)
             font["OS/2"].usWeightClass = 700
         target = folder / f"{source.stem}.ttf"
         font.save(target)
@@ -51,6 +45,6 @@ def register():
 
 
 def use_typeface():
-    """Draw with it from here on."""
+    """Draw with this typeface from here on."""
     register()
     matplotlib.rcParams.update(STYLE)

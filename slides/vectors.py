@@ -1,6 +1,6 @@
-"""A notebook's picture as lines and text, in the slides' typeface.
+"""A notebook's picture in the slides' typeface.
 
-It carries that along: a picture cannot use its page's.
+The picture contains the font, because it cannot use its page's.
 """
 
 import base64
@@ -23,36 +23,27 @@ def in_our_typeface(svg: str) -> str:
     """The SVG that Matplotlib wrote with svg.fonttype "none", its text set in Source Sans."""
     if OWN not in svg:  # R's: outlines
         return svg
-    svg = re.sub(r"<text>.*?</text>", lambda found: closed_up(found[0]), svg, flags=re.DOTALL)
+    svg = re.sub(r"<text>.*?</text>", lambda text: closed_up(text[0]), svg, flags=re.DOTALL)
     svg = re.sub(rf"{OWN}[^;\"]*", f"'{FAMILY}', {OWN}, sans-serif", svg)
     letters = "".join(re.findall(r"<text.*?</text>", svg, re.DOTALL))
     letters = "".join(sorted(set(re.sub(r"<[^>]*>|\s", "", letters)))) + " "
-    bold, italic = (
-        re.search(r"font(-weight)?:[^;\"]*\b(bold|700)\b", svg),
-        re.search(r"font(-style)?:[^;\"]*\bitalic\b", svg),
-    )
-    used = [
-        face
-        for face in FACES
-        if face == ("400", "normal")
-        or (face[0] == "700" and bold)
-        or (face[1] == "italic" and italic)
-    ]
-    return svg.replace(
-        "<defs>", f"<style>{''.join(rule(*face, letters) for face in used)}</style><defs>", 1
-    )
+    used = [("400", "normal")]
+    if re.search(r"font(-weight)?:[^;\"]*\b(bold|700)\b", svg):
+        used.append(("700", "normal"))
+    if re.search(r"font(-style)?:[^;\"]*\bitalic\b", svg):
+        used.append(("400", "italic"))
+    rules = "".join(rule(*face, letters) for face in used)
+    return svg.replace("<defs>", f"<style>{rules}</style><defs>", 1)
 
 
 def closed_up(text: str) -> str:
-    """A formula: Matplotlib places each letter for its own, wider font; now each one that goes on
-    follows the one before it.
-    """
+    """A formula in which each letter follows the one before: Matplotlib's font is wider."""
     last = float("-inf")
 
-    def place(found):
+    def place(match):
         nonlocal last
-        before, last = last, float(found[1])
-        return f"<tspan{found[2]}" if last > before > float("-inf") else found[0]
+        before, last = last, float(match[1])
+        return f"<tspan{match[2]}" if last > before > float("-inf") else match[0]
 
     return re.sub(r"(?<=</tspan>)\s+(?=<tspan)", "", TSPAN.sub(place, text))
 
@@ -74,14 +65,12 @@ def rule(weight: str, style: str, letters: str) -> str:
 
 
 def text_sizes(svg: str) -> dict[str, float]:
-    """{words: size in the picture's own units}, of each text; in a formula that of its largest
-    letters.
-    """
-    found = {}
+    """{text: size of its largest letters in the picture's own units}."""
+    largest = {}
     for text in re.findall(r"<text.*?</text>", svg, re.DOTALL):
         sizes = [float(size) for size in re.findall(r"font(?:-size)?:[^;\"]*?\b([\d.]+)px", text)]
-        found[re.sub(r"<[^>]*>|\s+", " ", text).strip()] = max(sizes)
-    return found
+        largest[re.sub(r"<[^>]*>|\s+", " ", text).strip()] = max(sizes)
+    return largest
 
 
 def svg_width(svg: str) -> float:

@@ -23,7 +23,7 @@ from diagrams import (
     stairs,
 )
 from diagrams_summaries import checkpoint, pieces, same_batch, t5, untaught  # noqa: F401, drawn by their names in deck.md
-from extract import SlideError, cell_output, tagged_cell
+from extract import SlideError, cell_output, printed, tagged_cell
 
 from pi2zero import costs, plots
 from pi2zero_course.summarization.data import SPLITS, news
@@ -52,23 +52,20 @@ def rouge(reference, summary):
     """F-measures in percent of the four kinds of ROUGE."""
     from rouge_score.rouge_scorer import RougeScorer
 
-    found = RougeScorer(["rouge1", "rouge2", "rougeL", "rougeLsum"], use_stemmer=True).score(
-        reference, summary
-    )
-    return {kind: 100 * score.fmeasure for kind, score in found.items()}
+    scorer = RougeScorer(["rouge1", "rouge2", "rougeL", "rougeLsum"], use_stemmer=True)
+    scores = scorer.score(reference, summary)
+    return {kind: 100 * score.fmeasure for kind, score in scores.items()}
 
 
-def printed(tag):
+def printed_scores(tag):
     """{label: scores} of the lines `label {'rouge1': ...}` that a cell of the notebook printed."""
-    found = re.findall(r"^(.*?) *(\{'rouge1'[^}]*\})", cell_output(NOTEBOOK_10, tag), re.MULTILINE)
-    if not found:
-        raise SlideError(f"{NOTEBOOK_10}: the cell {tag!r} prints no scores.")
-    return {name: ast.literal_eval(scores) for name, scores in found}
+    lines = printed(NOTEBOOK_10, tag, r"(?m)^(.*?) *(\{'rouge1'[^}]*\})")
+    return {name: ast.literal_eval(scores) for name, scores in lines}
 
 
 def judged():
     """{summarizer: its scores}, baselines and models, as notebook 10 printed them."""
-    return printed("results")
+    return printed_scores("results")
 
 
 def baselines():
@@ -80,7 +77,7 @@ def facts():
     """The numbers in the deck's text, computed here."""
     example = rouge(REFERENCE, SUMMARY)
     swapped = rouge("\n".join(TWO_LINES), "\n".join(TWO_LINES[::-1]))
-    scores, moved = baselines(), printed("options")
+    scores, moved = baselines(), printed_scores("options")
     *_, before, ours = judged().values()
     every, ranks = sum(TOKENS), len(TOKENS)
     scaled = [loss * tokens * ranks / every for loss, tokens in zip(LOSSES, TOKENS, strict=True)]
@@ -114,7 +111,7 @@ def facts():
             "t5_11b": f"{costs.zero_total(T5['11B'], 1, 0) / 1e9:.0f}",
         }
         | little_training()
-        | {"told": wrong_name()}
+        | {"wrong_name": wrong_name()}
     )
 
 
@@ -285,7 +282,7 @@ def result_bars():
 
 def length_bars():
     """ROUGE-1 and facts of one model, by the length that generate may write."""
-    scores = printed("options")
+    scores = printed_scores("options")
     names = sorted(scores, key=lambda name: ("beams" in name, int(re.match(r"\d+", name)[0])))
     figure, axes = plt.subplots(figsize=(6.6, 4.6))
     for k, (kind, words) in enumerate({"rouge1": "ROUGE-1", "facts": "names and numbers"}.items()):

@@ -13,8 +13,12 @@ def facts():
     limit = r"same host (\d+) times as fast as between hosts: ([\d.]+) MB/s"
     times, between = printed(NOTEBOOK_12, "limit-check", limit)[0]
     race = r"two levels are ([\d.]+) times as fast as the ring, {} \(predicted ([\d.]+);"
-    flat, flat_said = printed(NOTEBOOK_12, "race-check", race.format("in the hosts' order"))[0]
-    dealt, dealt_said = printed(NOTEBOOK_12, "race-check", race.format("dealt out by node"))[0]
+    in_order, in_order_predicted = printed(
+        NOTEBOOK_12, "race-check", race.format("in the hosts' order")
+    )[0]
+    in_turn, in_turn_predicted = printed(
+        NOTEBOOK_12, "race-check", race.format("dealt out by node")
+    )[0]
     waiting = r"waiting left: (\S+) s with one bucket, (\S+) s with small ones, (\S+) s in fp16"
     late, meanwhile, half = printed(NOTEBOOK_12, "ddp-check", waiting)[0]
     slower = r"stage 3: .*, ([\d.]+) times stage 1's seconds"
@@ -23,10 +27,10 @@ def facts():
         "times": times,
         "between": between,
         "known": f"{GIGABIT / 1e6:.1f}",
-        "flat": flat,
-        "flat_said": flat_said,
-        "dealt": dealt,
-        "dealt_said": dealt_said,
+        "in_order": in_order,
+        "in_order_predicted": in_order_predicted,
+        "in_turn": in_turn,
+        "in_turn_predicted": in_turn_predicted,
         "late": late,
         "meanwhile": meanwhile,
         "half": half,
@@ -63,7 +67,7 @@ def rings():
     figure, axes = canvas(1150, 470)
     orders = {
         240: ((0, 1), (2, 3), "in order: two links are wires"),
-        5: ((0, 2), (1, 3), "dealt out: all four are wires"),
+        5: ((0, 2), (1, 3), "placed in turn: all four links are wires"),
     }
     for y, (first, second, words) in orders.items():
         place = host(axes, 130, y, "node1", first) | host(axes, 690, y, "node2", second)

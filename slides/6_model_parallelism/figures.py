@@ -65,7 +65,7 @@ def facts():
             (name, f"{ideal} ms", f"{got} ms", resident[name])
             for name, ideal, got, _ in torch_times
         ),
-        "held_1f1b": resident["1F1B"],
+        "resident_1f1b": resident["1F1B"],
         "real_one": one,
         "real_two": two,
         "real_times": times,
@@ -192,7 +192,7 @@ def bubble_curve():
     return figure
 
 
-def held_bars():
+def activation_bars():
     """Activations in each rank's memory, kB, as counted: GPipe and 1F1B."""
     rows = printed(PIPELINES, "held-check", r"(GPipe|1F1B) *: kB held by rank ([\d ]+)")
     figure, ax = plt.subplots(figsize=inches(620, 400), layout="constrained")

@@ -1,6 +1,4 @@
-"""The site, built and opened in a browser: it loads nothing, leads nowhere wrong, and can be read
-and used by everybody.
-"""
+"""The site, built and opened in a browser: it loads nothing, and its links and pages work."""
 
 import contextlib
 import functools
@@ -298,7 +296,7 @@ def test_a_phone_shows_every_page_without_scrolling_sideways(site, browser):
 
 @needs_browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_to_mend(site, browser, scheme):
+def test_axe_finds_no_problem(site, browser, scheme):
     """Contrast, names, roles, order of headings: by axe-core, in both schemes."""
     browser.emulate_media(color_scheme=scheme, reduced_motion="reduce")
     for name in ("index", "quiz/1", "notebooks/00_start_here", "benchmarks/zero"):
@@ -330,7 +328,7 @@ def test_slides_and_the_room_s_page_have_contrast(site, browser, tmp_path):
 
 @pytest.fixture
 def elsewhere():
-    """A server on loopback that knows one page, and one that is not for everybody."""
+    """A server on loopback with two pages and one that is forbidden."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):

@@ -1,6 +1,4 @@
-"""What the site has beside notebooks, labs and slides is complete and agrees with them: parts,
-pictures, quizzes, lists.
-"""
+"""The site's own parts, pictures, quizzes and lists agree with notebooks, labs and slides."""
 
 import json
 import re
@@ -26,12 +24,12 @@ PAPERS = r"https://(?:arxiv\.org|doi\.org|aclanthology\.org|www\.usenix\.org|pap
 
 
 def test_every_notebook_lab_and_deck_is_in_one_part():
-    there = [
+    books = [
         path.relative_to(ROOT).as_posix()
         for folder in ("notebooks", "labs")
         for path in (ROOT / folder).glob("*.ipynb")
     ]
-    assert sorted(all_pages()) == sorted(there)
+    assert sorted(all_pages()) == sorted(books)
     assert sorted(part["deck"] for part in PARTS if "deck" in part) == sorted(
         path.parent.name for path in (ROOT / "slides").glob("*/deck.md")
     )
@@ -83,7 +81,7 @@ def test_the_bibliography_has_what_the_pages_cite():
     }
     assert not missing
     assert not [url for url in known if not any(url in text for text in texts.values())], (
-        "works that nobody cites"
+        "works that no page cites"
     )
 
 
