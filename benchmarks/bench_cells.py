@@ -4,6 +4,7 @@ Writes benchmarks/cells.md. Both run in turn in the same process on the same ran
 work on the machine slows down both.
 """
 
+import argparse
 import os
 import statistics
 import time
@@ -66,6 +67,7 @@ def growth(few, many, times):
 
 
 def main():
+    argparse.ArgumentParser(description=__doc__).parse_args()
     shell, rows, times, load = InteractiveShell.instance(), [], {}, os.getloadavg()[0]
     for n in RANKS:
         start, execute, px = measure(n, shell)

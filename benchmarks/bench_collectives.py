@@ -5,6 +5,7 @@ turns call by call, and Horovod and gloo follow. A ratio is the median of the ro
 because the speed of a machine drifts from minute to minute.
 """
 
+import argparse
 import json
 import os
 import statistics
@@ -162,6 +163,7 @@ def warn_if_busy(load):
 
 
 def main():
+    argparse.ArgumentParser(description=__doc__).parse_args()
     load = os.getloadavg()[0]
     warn_if_busy(load)
     mpi_env()

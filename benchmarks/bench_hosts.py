@@ -3,6 +3,7 @@
 Writes benchmarks/hosts.md: python tools/hosts.py -- python benchmarks/bench_hosts.py
 """
 
+import argparse
 import os
 import statistics
 import subprocess
@@ -107,6 +108,7 @@ def extrapolated(measured) -> list[list[str]]:
 
 
 def main():
+    argparse.ArgumentParser(description=__doc__).parse_args()
     shell, measured, load = InteractiveShell.instance(), {}, os.getloadavg()[0]
     measure(2, shell)  # Loads what every start needs.
     for n in RANKS:

@@ -6,6 +6,7 @@ another order: a machine that slows down slows all of them. Ratios are taken wit
 environments are those of tools/mpi_libraries.py.
 """
 
+import argparse
 import os
 import statistics
 import subprocess
@@ -138,6 +139,7 @@ def draw(rounds, found):
 
 
 def main():
+    argparse.ArgumentParser(description=__doc__).parse_args()
     load, found = os.getloadavg()[0], pythons()
     warn_if_busy(load)
     rounds = measure(found)
