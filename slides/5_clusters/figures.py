@@ -66,8 +66,8 @@ def rings():
     """The same ring twice: ranks in the hosts' order, and placed by node in turn."""
     figure, axes = canvas(1150, 470)
     orders = {
-        240: ((0, 1), (2, 3), "in order: two links are wires"),
-        5: ((0, 2), (1, 3), "placed in turn: all four links are wires"),
+        240: ((0, 1), (2, 3), "in order: two messages cross the network"),
+        5: ((0, 2), (1, 3), "placed in turn: all four cross the network"),
     }
     for y, (first, second, words) in orders.items():
         place = host(axes, 130, y, "node1", first) | host(axes, 690, y, "node2", second)
