@@ -539,10 +539,9 @@ def test_waiting_for_several_requests(cluster, capsys, check):
 def test_a_partial_function_is_an_answer_on_ranks(cluster, capsys, check):
     """Its code is that of another object; the check looked for it on itself."""
     cluster.run(
-        "from pi2zero_course.checks.blanks import collectives_on_ranks\n"
-        "def by_rank_0(op, comm, x):\n"
-        "    everything = comm.gather(x)\n"
-        "    x[:] = comm.bcast(None if comm.rank else op(everything, axis=0))\n"
-        "collectives_on_ranks.naive_allreduce(functools.partial(by_rank_0, np.sum))"
+        "from pi2zero_course.checks.blanks import collectives_on_ranks\ndef by_rank_0(op, comm, "
+        "x):\n    everything = comm.gather(x)\n    x[:] = comm.bcast(None if comm.rank else "
+        "op(everything, "
+        "axis=0))\ncollectives_on_ranks.naive_allreduce(functools.partial(by_rank_0, np.sum))"
     )
     assert "naive_allreduce is right." in capsys.readouterr().out

@@ -165,9 +165,8 @@ def test_ranks_left_inside_mpi_are_ended(prepared):
     can reach them."""
     cluster = prepared("pi")
     cluster.run(
-        "def leaves_the_call(comm, inside, total):\n"
-        "    mine = np.array([inside if comm.rank else None])  # of objects: MPI takes none\n"
-        "    comm.Allreduce(mine, np.empty(1, int))"
+        "def leaves_the_call(comm, inside, total):\n    mine = np.array([inside if comm.rank else "
+        "None])  # of objects: MPI takes none\n    comm.Allreduce(mine, np.empty(1, int))"
     )
     with pytest.raises(RankError, match=r"waited forever"):
         cluster.run("check.pi_from_counts(leaves_the_call)", timeout=3)

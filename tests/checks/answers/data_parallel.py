@@ -520,11 +520,9 @@ lab.right_variants(
     ),
     (
         '    look("start", model)\n',
-        "    def reduce(p):\n"
-        "        comm.Allreduce(MPI.IN_PLACE, p.grad.numpy())\n"
-        "        p.grad /= comm.size\n"
-        "    for p in model.parameters():\n"
-        "        p.register_post_accumulate_grad_hook(reduce)\n",
+        "    def reduce(p):\n        comm.Allreduce(MPI.IN_PLACE, p.grad.numpy())\n        p.grad "
+        "/= comm.size\n    for p in model.parameters():\n        "
+        "p.register_post_accumulate_grad_hook(reduce)\n",
         "            for parameter in model.parameters():\n                "
         "comm.Allreduce(MPI.IN_PLACE, parameter.grad.numpy())\n                parameter.grad /= "
         "comm.size\n",

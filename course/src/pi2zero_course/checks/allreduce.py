@@ -1,14 +1,13 @@
 """The checks of lab 2, the ring all-reduce. Each is called on all ranks:
 `check.reduce_scatter(reduce_scatter)`.
 
-The arrays that are summed tell who is in a sum: rank r puts in 16**r times a pattern, so a sum is
-a number whose hexadecimal
-digits say how often each rank was added. float32 holds such sums exactly for up to 6 ranks,
-float64 for up to 12.
+The arrays that are summed tell who is in a sum: rank r puts in 16**r times a pattern, so a sum is a
+number whose hexadecimal digits say how often each rank was added. float32 holds such sums exactly
+for up to 6 ranks, float64 for up to 12.
 
-A real network is busy or quiet as it likes. So the checks of time slow the ranks' own network
-down, with an alpha and a beta
-that they know and that are much larger than any disturbance, and ask whether the answer finds them.
+A real network is busy or quiet as it likes. So the checks of time slow the ranks' own network down,
+with an alpha and a beta that they know and that are much larger than any disturbance, and ask
+whether the answer finds them.
 """
 
 import itertools
@@ -86,9 +85,8 @@ def _judge_traffic(case, reports, length, itemsize, phases, rows=None):
         if report["sent"] > most:
             raise CheckError(
                 f"{case}, rank {rank} sent {report['sent']:,} bytes; the target is {steps}/{size} "
-                f"of the array: {most:,} "
-                f"bytes, {plural(steps, 'chunk')}.\n"
-                "Do you send the whole array where one chunk is due, or go on for too many steps?"
+                f"of the array: {most:,} bytes, {plural(steps, 'chunk')}.\nDo you send the whole "
+                "array where one chunk is due, or go on for too many steps?"
             )
         if report["messages"] > steps:
             raise CheckError(
@@ -117,8 +115,7 @@ def _judge_chunk(case, rank, chunk, x, total, chunks):
         where = "\nx is as it was before: add to it in place, chunk += received."
     raise CheckError(
         f"{case}, chunk {chunk} of rank {rank} holds {_contents(values, start)}; it has to be the "
-        "sum over all "
-        f"{len(chunks)} ranks.{where}"
+        f"sum over all {len(chunks)} ranks.{where}"
     )
 
 
@@ -231,8 +228,7 @@ def _explain_sum(case, rank, result, parts, total):
     at = wrong[0]
     raise CheckError(
         f"{case}{wrong.size} of {total.size} numbers of rank {rank} are wrong: number {at} is "
-        f"{as_text(result[at])}, "
-        f"not {as_text(total[at])}."
+        f"{as_text(result[at])}, not {as_text(total[at])}."
     )
 
 
@@ -371,8 +367,7 @@ def ring_seconds(function):
         text = ", ".join(f"{ratio:.2f} for {n:,} bytes" for n, ratio in ratios.items())
         raise CheckError(
             f"Predicted / measured time is {text}; the target is 0.5 to 2. The formula is right: "
-            "is this machine very busy?\n"
-            "Run the check again."
+            "is this machine very busy?\nRun the check again."
         )
     return (
         "The formula is right for 1 to 2,048 ranks, and on a slow network it predicts the "

@@ -77,8 +77,7 @@ def count_inside(function):
             )
             raise CheckError(
                 f"With n = {n:,} your count gives π ≈ {estimate:.4f}. That is {distance:,.0f} "
-                "standard errors of "
-                f"1.642/sqrt(n) away from π; 5 are allowed.\n{hint}"
+                f"standard errors of 1.642/sqrt(n) away from π; 5 are allowed.\n{hint}"
             )
     _judge_number_of_darts(function)
     return (
@@ -139,8 +138,7 @@ def make_rng(function):
     _judge_overlap([_numbers(function, 7, rank, size) for rank in range(size)])
     return (
         "40 streams (10 seeds on 4 ranks) all differ, also from those of other seeds and higher "
-        "ranks; a seed repeats its "
-        "darts, and 100,000 numbers of each rank do not overlap."
+        "ranks; a seed repeats its darts, and 100,000 numbers of each rank do not overlap."
     )
 
 
@@ -178,9 +176,8 @@ def _explain_same_stream(one, two):
         )
     return (
         f"Rank {rank1} with seed {seed1} throws the same darts as rank {rank2} with seed {seed2}: "
-        "two runs with neighbouring "
-        "seeds\nshare most of their darts. Let NumPy mix seed and rank; do not add or multiply "
-        "them."
+        "two runs with neighbouring seeds\nshare most of their darts. Let NumPy mix seed and rank; "
+        "do not add or multiply them."
     )
 
 
@@ -192,9 +189,8 @@ def _judge_overlap(streams):
             shift = abs(int(at_first[0]) - int(at_second[0]))
             raise CheckError(
                 f"The streams of ranks {a} and {b} are one stream, {shift:,} numbers apart: of "
-                "100,000 numbers they share "
-                f"{common.size:,}.\nAs soon as a rank throws more darts, it throws the other's "
-                "again."
+                f"100,000 numbers they share {common.size:,}.\nAs soon as a rank throws more "
+                "darts, it throws the other's again."
             )
 
 
@@ -418,8 +414,7 @@ def _judge_stop(result, target, size, batch):
         ]
         raise CheckError(
             f"{stopped}.\nThe error of these darts is 4 * sqrt(p * (1 - p) / darts) = "
-            f"{true_error:.3g}, "
-            f"not {as_text(error)}.\n{pick_hint(error, mistakes)}"
+            f"{true_error:.3g}, not {as_text(error)}.\n{pick_hint(error, mistakes)}"
         )
     if not close(pi, true_pi):
         raise CheckError(

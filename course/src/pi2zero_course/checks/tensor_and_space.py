@@ -2,8 +2,7 @@
 `check.column(column)`.
 
 Right means: the values and the gradients of one process, in float64, on 4, 3, 2 and 1 ranks, where
-parts are uneven, too; and no
-more calls or messages than the task's target.
+parts are uneven, too; and no more calls or messages than the task's target.
 """
 
 from contextlib import contextmanager
@@ -114,10 +113,8 @@ class Layer:
     """How an answer layer(comm, ...) -> (y, back), with back(g) -> gradients, is tried.
 
     inputs(rank, size, *case): what follows comm. gradient(rank, size, *case): g. expected(rank,
-    size, *case): what is due,
-    {"y" or the name of an input: (array, [(wrong array, hint)])}. reduces: the all-reduces that
-    are due, forward and backward;
-    None: any calls.
+    size, *case): what is due, {"y" or the name of an input: (array, [(wrong array, hint)])}.
+    reduces: the all-reduces that are due, forward and backward; None: any calls.
     """
 
     inputs: object

@@ -2,9 +2,8 @@
 next cell.
 
 A blank that still has its `raise NotImplementedError` is left: its check says so, and `@solution`,
-above the kit's function in
-the cell after that, puts the kit's in its place. So a notebook runs from top to bottom, whatever
-was filled.
+above the kit's function in the cell after that, puts the kit's in its place. So a notebook runs
+from top to bottom, whatever was filled.
 """
 
 import ast

@@ -103,6 +103,5 @@ def _judge_chunks(rank, x, total, chunks, length):
         )
     raise CheckError(
         f"{say}, not {show(due[:3])}. After the first half, rank r has finished chunk r + 1: that "
-        "one is sent on first, and "
-        "each step sends on what the last one brought."
+        "one is sent on first, and each step sends on what the last one brought."
     )

@@ -89,15 +89,13 @@ def _in_turn(called, row, stage, stages, micro):
     if first > most:
         raise CheckError(
             f"{called} does {first} forwards before its first backward, so it holds {first}; "
-            f"{most} are enough: "
-            f"{ahead} to fill the stages behind it, and one."
+            f"{most} are enough: {ahead} to fill the stages behind it, and one."
         )
     if first < most:
         raise CheckError(
             f"{called} does {first} forward{'s' * (first != 1)} before its first backward; the "
-            "gradient of that is not there "
-            f"before the {stages - 1 - stage} stages behind it have worked, and meanwhile it "
-            f"waits: {most} are due."
+            f"gradient of that is not there before the {stages - 1 - stage} stages behind it have "
+            f"worked, and meanwhile it waits: {most} are due."
         )
     if kinds != "F" * ahead + "FB" * (micro - ahead) + "B" * ahead:
         raise CheckError(

@@ -22,8 +22,7 @@ def partial_pi(function):
         if size > 1 and len(set(map(as_number, shares))) == 1:
             raise CheckError(
                 f"Every rank computes all slices: all {size} return {as_number(shares[0]):.8f}. "
-                "Rank r's slices are r, r + size, "
-                "r + 2 size, ..."
+                "Rank r's slices are r, r + size, r + 2 size, ..."
             )
         total, due = sum(map(as_number, shares)), midpoint(n)
         if close(total, due):

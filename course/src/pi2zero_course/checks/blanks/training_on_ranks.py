@@ -235,8 +235,7 @@ def _judge_step(losses, began, ended, due_losses, due):
     if not torch.allclose(ended, due, rtol=0, atol=1e-5):
         raise CheckError(
             f"after three steps the parameters are {(ended - due).abs().max():.2g} away from the "
-            "serial program's. "
-            "Are the gradients set to zero in each step, before backward?"
+            "serial program's. Are the gradients set to zero in each step, before backward?"
         )
     if not is_same([as_number(loss) or np.nan for loss in losses], due_losses, 1e-4):
         raise CheckError(
@@ -296,8 +295,7 @@ def _judge_accumulated(calls, seen, gradient, whole):
     if calls > 1:
         raise CheckError(
             f"{calls} all-reduces were made; one is enough: `with ddp.no_sync():` around forward "
-            "and backward, "
-            "of all micro-batches but the last."
+            "and backward, of all micro-batches but the last."
         )
     if not np.allclose(gradient, whole, rtol=0, atol=1e-6):
         known = [

@@ -164,9 +164,8 @@ def first_fit(function):
         if not np.array_equal(memory, due):
             raise CheckError(
                 f"{size} cells in {cells}: memory is {memory.tolist()} afterwards; it has to be "
-                f"{due.tolist()}.\n"
-                "The first place where all `size` cells are FREE counts, also the last place in "
-                "memory."
+                f"{due.tolist()}.\nThe first place where all `size` cells are FREE counts, also "
+                "the last place in memory."
             )
         if not isinstance(place, slice) or (place.start, place.stop) != (at, at + size):
             raise CheckError(

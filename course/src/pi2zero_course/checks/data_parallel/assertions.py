@@ -19,12 +19,11 @@ IMAGES, BATCH, EPOCHS = 48, 12, 2  # of the script's check: 12 is divisible by 1
 
 
 def _try_assertion(function, cases):
-    """Call assertion(comm, ...) in each case: it has to raise an AssertionError on all ranks, or
-    on none.
+    """Call assertion(comm, ...) in each case: it has to raise an AssertionError on all ranks, or on
+    none.
 
     cases: (what is the case, "" if that is right, else what to think of, arguments(rank, size));
-    the right ones first.
-    Returns the numbers of ranks.
+    the right ones first. Returns the numbers of ranks.
     """
     tries = [
         OnRanks(
@@ -62,9 +61,8 @@ def _judge_verdicts(raised, text, hint, arguments):
     if those and others:
         raise CheckError(
             f"{text}: {name_ranks(those)} raised AssertionError, {name_ranks(others)} did not. "
-            "Those go on, and wait in "
-            "their next call forever.\nLet all ranks come to one verdict (an allreduce of it), "
-            "then assert that."
+            "Those go on, and wait in their next call forever.\nLet all ranks come to one verdict "
+            "(an allreduce of it), then assert that."
         )
     if those and not hint:
         raise CheckError(f"{text}, and your assertion raised: that is right, and has to pass.")

@@ -90,8 +90,7 @@ def _judge(size, reports):
         if size > 1 and min(seen) == BATCH:
             raise CheckError(
                 f"rank {rank} computed all {BATCH} images of a batch: that is the serial program, "
-                f"{size} times. "
-                f"Its share is {share}: images[rank::size]."
+                f"{size} times. Its share is {share}: images[rank::size]."
             )
         if seen != [share] * STEPS:
             raise CheckError(
@@ -135,8 +134,7 @@ def judge_seen(rank, seen):
     if not seen:
         raise CheckError(
             f"on rank {rank}, the model that you were given saw no image. Did you train a copy? "
-            "comm.bcast(model) returns a new "
-            "one;\nwrite rank 0's parameters into this one."
+            "comm.bcast(model) returns a new one;\nwrite rank 0's parameters into this one."
         )
 
 
@@ -152,8 +150,7 @@ def judge_weights(size, reports, data):
         differences = [np.abs(reports[rank]["weights"] - reports[0]["weights"]) for rank in apart]
         raise CheckError(
             f"after {len(data)} steps, the parameters of {name_ranks(apart)} differ from rank 0's, "
-            "by up to "
-            f"{np.max(differences):.2g}; not one bit may.\n"
+            f"by up to {np.max(differences):.2g}; not one bit may.\n"
             + _why_apart(reports, np.max(differences, axis=0))
         )
     model = Seen(seed=100)

@@ -33,8 +33,7 @@ class TaskNotDoneError(NotImplementedError):
 
 
 def call_answer(function: Callable, *args):
-    """What the learner's function returns. If it raises or takes too long, that is a
-    CheckError."""
+    """What the learner's function returns. If it raises or takes too long, that is a CheckError."""
     name = name_of(function)
     try:
         return clock.run(function, args)

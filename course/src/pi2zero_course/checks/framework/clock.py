@@ -122,10 +122,8 @@ class Clock:
         if self._alarms == 1:
             raise time_up
         # A bare `except:` in a loop has swallowed it. Ring again at the next step, behind that
-        # except, and so on until the answer
-        # is left. Python looks for signals after each call that it makes itself, so `map` makes
-        # this one: none is between it
-        # and the raise.
+        # except, and so on until the answer is left. Python looks for signals after each call that
+        # it makes itself, so `map` makes this one: none is between it and the raise.
         for _ in map(interrupt_main, (signal.SIGALRM,)):
             raise time_up
 

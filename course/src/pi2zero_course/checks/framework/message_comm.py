@@ -21,9 +21,8 @@ class MessageComm(Messages):
     """A communicator for messages from rank to rank; collective calls are refused, except Barrier.
 
     Every send is synchronous. So a ring that hangs for long arrays only, hangs here for all. only:
-    names of the calls that are
-    allowed, None for all. alpha (s), beta (s per byte): what each message takes at least; late: s
-    more, by message number.
+    names of the calls that are allowed, None for all. alpha (s), beta (s per byte): what each
+    message takes at least; late: s more, by message number.
     """
 
     synchronous = True

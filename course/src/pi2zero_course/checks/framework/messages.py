@@ -1,6 +1,5 @@
 """Messages from rank to rank that cannot hang: every blocking call is made of MPI's non-blocking
-ones, and waited for as long as
-some rank gets on.
+ones, and waited for as long as some rank gets on.
 """
 
 import time

@@ -24,10 +24,9 @@ class OnRanks:
     """How an answer function(comm, ...) is tried.
 
     arguments(rank, size, *case): what follows comm. judge(results, *case): raises CheckError;
-    results: by rank, what the
-    answer returned, or a MessageComm's reports. call(function, comm, *arguments): how the answer
-    is called, if otherwise.
-    comm: makes the communicator that the answer gets. fewest: the smallest number of ranks to try.
+    results: by rank, what the answer returned, or a MessageComm's reports. call(function, comm,
+    *arguments): how the answer is called, if otherwise. comm: makes the communicator that the
+    answer gets. fewest: the smallest number of ranks to try.
     """
 
     arguments: Callable
@@ -56,9 +55,8 @@ def on_ranks(function, arguments, judge, fewest: int = 1, watch=WatchedComm) -> 
     """Let all ranks, then only the first 3, 2 and 1 of them, call the answer. Returns those
     numbers.
 
-    arguments(rank, size): what follows `comm`. judge(size, results): raises CheckError; results
-    by rank. The outcome is
-    the same exception on all ranks, or none.
+    arguments(rank, size): what follows `comm`. judge(size, results): raises CheckError; results by
+    rank. The outcome is the same exception on all ranks, or none.
     """
     require_ranks(3)
     world = MPI.COMM_WORLD.size
@@ -108,8 +106,7 @@ def _outcome(comm, function, arguments, judge, watch) -> Exception | None:
         if comm.size > 1 and not watched.used:
             return CheckError(
                 "Your function made no call on the comm that it was given. Use that one, not "
-                "MPI.COMM_WORLD. "
-                "(Messages and collectives are seen, one-sided windows are not.)"
+                "MPI.COMM_WORLD. (Messages and collectives are seen, one-sided windows are not.)"
             )
     except TaskNotDoneError as missing:
         return missing

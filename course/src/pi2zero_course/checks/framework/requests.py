@@ -49,8 +49,7 @@ class Request(MPI.Request):
             if error.Get_error_class() == MPI.ERR_TRUNCATE:
                 raise CheckError(
                     "a message is longer than the array that should receive it: the sender sends "
-                    "one chunk, the receiver expects "
-                    "another."
+                    "one chunk, the receiver expects another."
                 ) from None
             raise
         if flag and obj is not None:  # once: a request that is complete says None

@@ -1,8 +1,7 @@
 """A task: a function that the learner writes, and how an answer to it is judged.
 
 A lab's task and a notebook's blank differ in what is said around the verdict only. Modules of
-checks are tables of them;
-a notebook calls `check.NAME(NAME)`.
+checks are tables of them; a notebook calls `check.NAME(NAME)`.
 """
 
 import copy
@@ -131,8 +130,7 @@ class LabTask(Task):
     def _no_function(self, value) -> str:
         return (
             f"Task {self.number}: give the check your function itself, not its result; it got "
-            f"{value!r}.\n"
-            "Write the function's name without brackets behind it."
+            f"{value!r}.\nWrite the function's name without brackets behind it."
         )
 
     def _still_to_do(self, missing: TaskNotDoneError) -> TaskNotDoneError:
@@ -171,8 +169,7 @@ class Blank(Task):
         if any(function is kits for kits in self.kits):
             say(
                 f"{self.name} is the kit's now. To check your own, run its cell first; if that "
-                "shows an error, "
-                "fix it there."
+                "shows an error, fix it there."
             )
             return False
         if is_left(function):

@@ -2,10 +2,8 @@
 will ever get on.
 
 While a rank waits, it takes part in rounds in which the ranks tell each other how often they have
-got on. A round ends only if
-all ranks wait, so one that computes, for however long, holds it up. If several rounds say the
-same, all have waited all the
-time: what they wait for will never come.
+got on. A round ends only if all ranks wait, so one that computes, for however long, holds it up. If
+several rounds say the same, all have waited all the time: what they wait for will never come.
 """
 
 import time

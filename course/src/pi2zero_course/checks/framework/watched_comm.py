@@ -1,9 +1,8 @@
 """Run an answer that communicates, on real ranks, without a chance to hang.
 
 Before each collective call the ranks tell each other which call they are about to make. If all say
-the same, the real
-call is made. If not, it would never end: then nobody makes it, and every rank knows who would have
-waited for whom.
+the same, the real call is made. If not, it would never end: then nobody makes it, and every rank
+knows who would have waited for whom.
 """
 
 from mpi4py import MPI

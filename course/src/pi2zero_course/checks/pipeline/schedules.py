@@ -66,8 +66,7 @@ def _judge_cut(function, seconds, stages):
             )
         raise CheckError(
             f"{called} gives {parts}: the slowest stage takes {as_text(max(times))} s, and all "
-            "wait for it; "
-            f"{as_text(best)} s is possible.\n{why}"
+            f"wait for it; {as_text(best)} s is possible.\n{why}"
         )
 
 

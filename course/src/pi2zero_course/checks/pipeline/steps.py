@@ -65,8 +65,7 @@ class Step:
     """How a step of a pipeline is tried, with (images, micro-batches) as the cases.
 
     run(function, comm, stage, images, labels, micro) -> the loss; by default the answer itself is
-    the step. most_idle(size,
-    micro) and most_held(rank, size, micro) are the targets.
+    the step. most_idle(size, micro) and most_held(rank, size, micro) are the targets.
     """
 
     run: Callable | None = None

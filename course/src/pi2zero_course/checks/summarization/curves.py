@@ -39,9 +39,8 @@ def scaled_loss(function, my_rows=None):
     if not off <= TOLERANCE:
         raise CheckError(
             f"after {STEPS} steps, the curve of {me.world_size} ranks is up to {off:.2g} away from "
-            "that of 1 rank; "
-            f"{TOLERANCE:g} is allowed.\nThe first loss is right. Is its gradient, too? Nothing "
-            "but a factor may change it."
+            f"that of 1 rank; {TOLERANCE:g} is allowed.\nThe first loss is right. Is its gradient, "
+            "too? Nothing but a factor may change it."
         )
     return (
         f"{STEPS} steps on {me.world_size} ranks and on 1: the losses differ by {off:.1g} at most."
@@ -187,8 +186,7 @@ def _judge_first_loss(first, world_size):
         (
             own,
             "That is your rank's own mean, unchanged. The mean over the ranks is then a mean of "
-            "means: a rank with few tokens "
-            "counts as much as one with many.",
+            "means: a rank with few tokens counts as much as one with many.",
         ),
         (
             right / world_size,
@@ -214,14 +212,12 @@ def _judge_first_loss(first, world_size):
         (
             np.full(len(own), right.mean()),
             "That is the mean over all tokens on each rank. Its value is right, but your rank's "
-            "part is due: is its gradient "
-            "your rank's?",
+            "part is due: is its gradient your rank's?",
         ),
     ]
     why = pick_hint(mine, known, same=partial(np.allclose, rtol=1e-5))
     rank = int(np.argmax(np.abs(mine - right)))
     raise CheckError(
         f"step 0, rank {rank}: its own mean loss is {own[rank]:.4f}, over {tokens[rank]} of "
-        f"{tokens.sum()} tokens. "
-        f"You make {mine[rank]:.4f} of it; {right[rank]:.4f} is due.\n{why}"
+        f"{tokens.sum()} tokens. You make {mine[rank]:.4f} of it; {right[rank]:.4f} is due.\n{why}"
     )

@@ -164,8 +164,7 @@ def _judge_leaks(function, train, test, kinds):
         if missed := sorted(index for index in right - mine if kinds[index] == kind):
             raise CheckError(
                 f"{len(missed)} of {len(right)} leaked test stories are missed, e.g. number "
-                f"{missed[0]}.\n"
-                f"It is in the training set {words}."
+                f"{missed[0]}.\nIt is in the training set {words}."
             )
     if wrong := sorted(mine - right, key=lambda index: kinds[index] == CLEAN):
         first = wrong[0]

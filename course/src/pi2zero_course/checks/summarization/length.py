@@ -38,15 +38,13 @@ def settings(function):
     if mine["cut off"] > CUT * JUDGED:
         raise CheckError(
             f"{mine['cut off']} of {JUDGED} summaries are cut off before their end; {CUT:.0%} may "
-            "be.\n"
-            "Names that are new to the tokenizer take more tokens than those of training: leave a "
-            "reserve."
+            "be.\nNames that are new to the tokenizer take more tokens than those of training: "
+            "leave a reserve."
         )
     if mine["rouge1"] < free["rouge1"] - BELOW:
         raise CheckError(
             f"ROUGE-1 is {mine['rouge1']:.1f}; with as many tokens as the model wants it is "
-            f"{free['rouge1']:.1f}. "
-            f"At most {BELOW:g} point below is right."
+            f"{free['rouge1']:.1f}. At most {BELOW:g} point below is right."
         )
     return (
         f"ROUGE-1 {mine['rouge1']:.1f} (without a limit {free['rouge1']:.1f}); {mine['cut off']} "
@@ -94,9 +92,8 @@ def _judge_settings(function, references, where):
     if limit > 2 * max(lengths):
         raise CheckError(
             f"{where}, {limit:,} tokens are allowed; the longest reference has {max(lengths)}. A "
-            "summary that finds no end "
-            "costs all of them, and every story of its batch waits. At most twice the longest is "
-            "right."
+            "summary that finds no end costs all of them, and every story of its batch waits. At "
+            "most twice the longest is right."
         )
     most = np.quantile(lengths, 0.95)
     if limit < most:

@@ -48,19 +48,16 @@ def train(function):
     if not now < was:
         raise CheckError(
             f"on {FRESH} stories like those of training, the loss was {was:.3f} and is {now:.3f} "
-            "now: it has to fall.\n"
-            "Does the learning rate suit a model that has learnt already?"
+            "now: it has to fall.\nDoes the learning rate suit a model that has learnt already?"
         )
     found = lab.scored(net, SCORED, me, max_new_tokens=100, do_sample=False)
     lead, share = lab.lead_3(SCORED)["rouge1"], found["facts"]
     if found["rouge1"] < lead + POINTS or share < FACTS:
         raise CheckError(
             f"on {SCORED} validation stories, ROUGE-1 is {found['rouge1']:.1f} (target: {POINTS} "
-            "points above lead-3, "
-            f"{lead + POINTS:.1f}), and {share:.0f} % of the names and numbers are right (target: "
-            f"{FACTS} %).\n"
-            "The model that you were given meets both. Does the learning rate suit a model that "
-            "has learnt already?"
+            f"points above lead-3, {lead + POINTS:.1f}), and {share:.0f} % of the names and "
+            f"numbers are right (target: {FACTS} %).\nThe model that you were given meets both. "
+            "Does the learning rate suit a model that has learnt already?"
         )
     _judge_losses([losses for _, losses in ended])
     return (
@@ -168,10 +165,8 @@ def _judge_training(net, before, seen, seconds, me):
         if longest > BUDGET / FEWEST:
             raise CheckError(
                 f"there was time for {seen.steps} steps in {BUDGET:g} s: one took {longest:.1f} s. "
-                "Either other work keeps this "
-                "machine busy, and that says nothing of your answer: run the check again when it "
-                "is calmer. "
-                "Or a batch is very large."
+                "Either other work keeps this machine busy, and that says nothing of your answer: "
+                "run the check again when it is calmer. Or a batch is very large."
             )
         raise CheckError(
             f"the model was called for {seen.steps} steps on rank {me.rank}; {FEWEST} at least "
@@ -222,6 +217,5 @@ def _judge_ranks(net, seen, me):
     if apart > 0:
         raise CheckError(
             f"after training, the parameters of the ranks differ by up to {apart:.2g}: each has "
-            "learnt for itself. "
-            "Every step needs the mean of the ranks' gradients."
+            "learnt for itself. Every step needs the mean of the ranks' gradients."
         )

@@ -191,9 +191,8 @@ def _judge_config(function):
 
 def _train_mended(mended):
     """(losses, bytes in flight at the peak). A second time where a rank has too much: on a busy
-    machine gloo may let go of what
-    it has sent long after, once 16 layers; that is not the configuration's, and does not come
-    twice."""
+    machine gloo may let go of what it has sent long after, once 16 layers; that is not the
+    configuration's, and does not come twice."""
     try:
         for _ in range(2):
             losses, samples = trained(mended)
