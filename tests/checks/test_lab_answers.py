@@ -77,23 +77,27 @@ def test_answer(prepared, capsys, name, answer):
 
 
 @pytest.mark.parametrize("name", LABS)
-def test_each_task_has_four_right_and_three_wrong_answers(name):
+def test_each_task_has_three_right_and_three_wrong_answers(name):
     answers = lab_of(name).with_solutions()
     right = Counter(answer.task for answer in answers if not answer.words)
     wrong = Counter(answer.task for answer in answers if answer.words)
-    few = [task for task in lab_of(name).numbers if right[task] < 4 or wrong[task] < 3]
+    few = [task for task in lab_of(name).numbers if right[task] < 3 or wrong[task] < 3]
     assert not few
 
 
-def test_averaged_parameters_are_right_for_sgd_only(prepared, capsys):
+def answer_of(name, label):
+    return next(answer for answer in lab_of(name).answers if answer.label == label)
+
+
+def test_averaged_parameters_are_right_for_sgd_only(prepared):
     cluster = prepared("data_parallel")
     for label, says in (
         ("parameters_averaged_after_each_step", True),
         ("one_message_for_all_gradients", False),
     ):
-        answer = next(one for one in lab_of("data_parallel").answers if one.label == label)
-        cluster.run(f"{answer.source}\n{answer.call}", timeout=60)
-        assert ("wrong with Adam" in capsys.readouterr().out) == says
+        answer = answer_of("data_parallel", label)
+        said = f"'wrong with Adam' in check.by_hand.verify({label})"
+        cluster.run(f"{answer.source}\nassert ({said}) == {says}", timeout=60)
 
 
 def test_without_horovod_task_2_says_so_and_goes_on(prepared, capsys):
@@ -109,11 +113,14 @@ def test_without_horovod_task_2_says_so_and_goes_on(prepared, capsys):
     assert "Task 2 needs Horovod, which is not here" in printed and "Go on with task 3." in printed
 
 
-def test_an_all_reduce_sends_more_than_stage_1_needs(prepared, capsys):
-    cluster, answers = prepared("zero_memory"), lab_of("zero_memory").answers
-    answer = next(one for one in answers if one.label == "with_all_reduce_and_a_list")
-    cluster.run(f"{answer.source}\n{answer.call}", timeout=60)
-    assert "twice the bytes" in capsys.readouterr().out
+def test_an_all_reduce_sends_more_than_stage_1_needs(prepared):
+    """Asked on the ranks: what they print can come late on a busy machine."""
+    cluster, answer = (
+        prepared("zero_memory"),
+        answer_of("zero_memory", "with_all_reduce_and_a_list"),
+    )
+    said = f"'twice the bytes' in check.zero1_step.verify({answer.label})"
+    cluster.run(f"{answer.source}\nassert {said}", timeout=60)
 
 
 def test_the_colleagues_configuration_is_the_one_that_the_check_hands_over():

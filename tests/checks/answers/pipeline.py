@@ -3,7 +3,7 @@ message."""
 
 from collections import deque
 from functools import lru_cache
-from itertools import combinations, pairwise
+from itertools import combinations
 
 import numpy as np
 import torch
@@ -14,21 +14,10 @@ from mpi4py import MPI
 SETUP = """
 from collections import deque
 from functools import lru_cache
-from itertools import combinations, pairwise
+from itertools import combinations
 """
 lab = LabAnswers("06_pipeline", cells=["forward", "at-once", "colleague"], setup=SETUP)
 backward = forward = one_f_one_b = None  # the notebook's, on the ranks
-
-
-@lab.right("cut")
-def all_cuts(seconds, stages):
-    layers, best = list(range(len(seconds))), None
-    for inner in combinations(range(1, len(seconds)), stages - 1):
-        parts = [layers[a:b] for a, b in pairwise([0, *inner, len(seconds)])]
-        slowest = max(sum(seconds[layer] for layer in part) for part in parts)
-        if best is None or slowest < best[0]:
-            best = slowest, parts
-    return best[1]
 
 
 @lab.right("cut")
@@ -44,22 +33,6 @@ def by_recursion(seconds, stages):
         return min(found, key=lambda one: one[0])
 
     return best(0, stages)[1]
-
-
-@lab.right("cut")
-def the_limit_first(seconds, stages):
-    n = len(seconds)
-    for limit in sorted({sum(seconds[a:b]) for a in range(n) for b in range(a + 1, n + 1)}):
-        parts, now = [], []
-        for layer in range(n):
-            must = now and n - layer == stages - len(parts) - 1
-            if must or (now and sum(seconds[i] for i in now) + seconds[layer] > limit):
-                parts.append(now)
-                now = []
-            now = [*now, layer]
-        parts.append(now)
-        if len(parts) == stages and max(sum(seconds[i] for i in part) for part in parts) <= limit:
-            return parts
 
 
 @lab.right("cut")
@@ -140,18 +113,6 @@ def by_autograd(comm, x, y, labels, n, sent):
     return loss.item() if last else 0
 
 
-@lab.right("backward")
-def a_product_as_the_loss(comm, x, y, labels, n, sent):
-    if comm.rank == comm.size - 1:
-        loss = F.cross_entropy(y, labels, reduction="none").sum() / n
-    else:
-        loss = (y * comm.recv(source=comm.rank + 1)).sum()
-    loss.backward()
-    if comm.rank > 0:
-        comm.send(x.grad, comm.rank - 1)
-    return loss.item() * (comm.rank == comm.size - 1)
-
-
 lab.wrong_variants(
     "backward",
     ("/ n", "/ len(labels)", "5 times too large, about"),
@@ -200,27 +161,6 @@ def with_1f1b_already(comm, stage, images, labels, micro):
     return total
 
 
-@lab.right("gpipe")
-def by_blocking_sends(comm, stage, images, labels, micro):
-    first, last, held, total = comm.rank == 0, comm.rank == comm.size - 1, [], 0.0
-    for x in images.tensor_split(micro):
-        x = x if first else comm.recv(source=comm.rank - 1).requires_grad_()
-        held.append((x, stage(x)))
-        if not last:
-            comm.send(held[-1][1].detach(), comm.rank + 1)
-    for (x, y), its in zip(held, labels.tensor_split(micro), strict=True):
-        loss = (
-            F.cross_entropy(y, its, reduction="sum") / len(labels)
-            if last
-            else (y * comm.recv(source=comm.rank + 1)).sum()
-        )
-        loss.backward()
-        total += loss.item() * last
-        if not first:
-            comm.send(x.grad, comm.rank - 1)
-    return total
-
-
 lab.wrong_variants(
     "gpipe",
     (
@@ -235,8 +175,6 @@ lab.wrong_variants(
         "    held = held[::-1] if comm.rank == 0 else held\n    total =",
         "the gradient of one went into the activations of another",
     ),
-    ("return total", "return sent", "or has them in what it returned: return values"),
-    ("    sent = []", "    sent, micro = [], 1", "1 forwards; 5 are due"),
     ("return total", "total", "the last rank returned None"),
     (
         "total = sum(backward(comm, *one, y, len(images), sent) for one, y in zip(held, "
@@ -245,18 +183,7 @@ lab.wrong_variants(
         "*one, y, len(images), sent)",
         "That is the last micro-batch's alone: add them up.",
     ),
-    (
-        "sent) for one",
-        "sent) * len(images) / len(y) / micro for one",
-        "That is the mean of the micro-batches' means.",
-    ),
     ("sum(backward(", "sum(stage.zero_grad() or backward(", "Only the last micro-batch is in it"),
-    (
-        "    return total",
-        "    for parameter in stage.parameters():\n        parameter.grad /= micro\n    return "
-        "total",
-        "divided by 5 once more",
-    ),
     (
         "in images.tensor_split(micro)]",
         "in images.tensor_split(micro)[comm.rank == 0 :]]",
@@ -281,42 +208,6 @@ def in_the_order_of_a_text(comm, stage, images, labels, micro):
         else:
             total += backward(comm, *held.pop(0), len(images), sent)
     MPI.Request.waitall(sent)
-    return total
-
-
-@lab.right("one_f_one_b")
-def with_sendrecv(
-    comm, stage, images, labels, micro
-):  # as Megatron-LM does it: each swap with a neighbour is one call
-    rank, last = comm.rank, comm.size - 1
-    parts = list(zip(images.tensor_split(micro), labels.tensor_split(micro), strict=True))
-    ahead, held, total = min(last - rank, micro), [], 0.0
-    take = lambda: comm.recv(source=rank - 1) if rank else None  # noqa: E731
-    x = take()
-    for i in range(micro + ahead):
-        if i < micro:
-            x = parts[i][0] if rank == 0 else x.requires_grad_()
-            held.append((x, stage(x), parts[i][1]))
-            out = held[-1][1].detach()
-            if i < ahead:
-                comm.send(out, rank + 1) if rank < last else None
-                x = take() if i + 1 < micro else None
-                continue
-            gradient = comm.sendrecv(out, rank + 1, source=rank + 1) if rank < last else None
-        else:
-            gradient = comm.recv(source=rank + 1) if rank < last else None
-        old, y, its = held.pop(0)
-        loss = (
-            (y * gradient).sum()
-            if rank < last
-            else F.cross_entropy(y, its, reduction="sum") / len(labels)
-        )
-        loss.backward()
-        total += loss.item() * (rank == last)
-        if rank and i + 1 < micro:
-            x = comm.sendrecv(old.grad, rank - 1, source=rank - 1)
-        elif rank:
-            comm.send(old.grad, rank - 1)
     return total
 
 
@@ -358,13 +249,6 @@ def by_log_softmax(y, labels, n):
     return -y.log_softmax(1)[torch.arange(len(y)), labels].sum() / n
 
 
-@lab.right("loss_of")
-def image_by_image(y, labels, n):
-    return sum(
-        F.cross_entropy(one[None], label[None]) / n for one, label in zip(y, labels, strict=True)
-    )
-
-
 lab.wrong_cell("loss_of", "colleagues_loss", "5 times too large, about")
 
 lab.wrong_variants(
@@ -387,25 +271,10 @@ def a_copy_of_the_buffer(comm, buffer, rows):
 
 
 @lab.right("receive")
-def like_the_buffer(comm, buffer, rows):
-    x = torch.zeros_like(buffer)[:rows]
-    comm.Irecv(x.numpy(), source=comm.rank - 1).Wait()
-    x.requires_grad = True
-    return x
-
-
-@lab.right("receive")
 def torch_copies(comm, buffer, rows):
     into = buffer.numpy()[:rows].copy()
     comm.Recv(into, source=comm.rank - 1)
     return torch.tensor(into, requires_grad=True)
-
-
-@lab.right("receive")
-def as_wide_as_the_notebooks_images(comm, buffer, rows):
-    x = torch.empty(rows, 8, dtype=torch.double)  # its WIDTH
-    comm.Recv(x.numpy(), source=comm.rank - 1)
-    return x.requires_grad_()
 
 
 lab.wrong_cell(
@@ -429,16 +298,6 @@ def by_what_is_held(rank, size, micro, most):
         if held == min(size - rank, most):
             kinds, held = [*kinds, "B"], held - 1
     return "".join(kinds) + "B" * held
-
-
-@lab.right("row")
-def whatever_may_go(rank, size, micro, most):
-    text = ""
-    while len(text) < 2 * micro:
-        forwards, backwards = text.count("F"), text.count("B")
-        full = forwards - backwards == min(most, size - rank) or forwards == micro
-        text += "B" if full else "F"
-    return text
 
 
 @lab.right("row")

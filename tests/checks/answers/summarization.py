@@ -77,32 +77,11 @@ def by_the_formula(limit, world_size, parameters, bytes_per_story):
 
 
 @lab.right("choose")
-def all_stages_then_the_first(limit, world_size, parameters, bytes_per_story):
-    stories = [
-        int((limit - costs.zero_total(parameters, world_size, stage)) // bytes_per_story)
-        for stage in range(4)
-    ]
-    good = [stage for stage in range(4) if stories[stage] >= 8]
-    return (good[0], stories[good[0]]) if good else None
-
-
-@lab.right("choose")
 def as_the_double_slash_gives_it(limit, world_size, parameters, bytes_per_story):
     for stage in range(4):
         left = limit - costs.zero_total(parameters, world_size, stage)
         if left >= 8 * bytes_per_story:
             return stage, left // bytes_per_story  # 9.0: the limit is a float
-
-
-@lab.right("choose")
-def from_the_highest_stage_down(limit, world_size, parameters, bytes_per_story):
-    best = None
-    for stage, held in reversed(
-        list(enumerate(costs.zero_total(parameters, world_size, s) for s in range(4)))
-    ):
-        stories = (limit - held) // bytes_per_story
-        best = (stage, round(stories)) if stories >= 8 else best
-    return best
 
 
 lab.wrong_variants(
@@ -125,11 +104,6 @@ lab.wrong_variants(
     (">= 8", "> 8", "To the byte: what fits exactly, fits"),
     ("int(room // bytes_per_story)", "room / bytes_per_story", "two whole numbers are due"),
 )
-
-
-@lab.right("my_rows")
-def every_nth(order, step, batch_size, rank, world_size):
-    return order[step * batch_size + rank : (step + 1) * batch_size : world_size]
 
 
 @lab.right("my_rows")
@@ -186,13 +160,6 @@ def summed_with_gather(loss, labels, world_size):
 
 
 @lab.right("scaled_loss")
-def the_share_of_all_tokens(loss, labels, world_size):
-    tokens = torch.count_nonzero(labels != -100)
-    dist.all_reduce(total := tokens.clone())
-    return loss * (tokens / (total / world_size))
-
-
-@lab.right("scaled_loss")
 def tokens_of_all_in_a_list(loss, labels, world_size):
     mine = (labels >= 0).sum().reshape(1)
     every = [torch.empty_like(mine) for _ in range(world_size)]
@@ -227,30 +194,6 @@ def joined_to_texts(train, test):
         if own and max(len(own & one) / len(own) for one in known) >= 0.5:
             places.add(place)
     return places
-
-
-@lab.right("leaked")
-def by_an_index_of_runs(train, test):
-    where = {}
-    for number, article in enumerate(train):
-        for run in runs_of(article):
-            where.setdefault(run, set()).add(number)
-    found = set()
-    for place, own in enumerate(map(runs_of, test)):
-        hits = [number for run in own for number in where.get(run, ())]
-        if hits and 2 * max(hits.count(number) for number in set(hits)) >= len(own):
-            found.add(place)
-    return found
-
-
-@lab.right("leaked")
-def what_is_new_in_it(train, test):
-    known = [runs_of(article) for article in train]
-
-    def is_leaked(own):
-        return bool(own) and min(len(own - one) for one in known) <= len(own) / 2
-
-    return np.flatnonzero([is_leaked(runs_of(article)) for article in test]).tolist()
 
 
 @lab.right("leaked")
@@ -315,21 +258,6 @@ def nearly_twice_the_longest(references, tokenizer):
     }
 
 
-@lab.right("settings")
-def the_longest_and_beams_of_one(references, tokenizer):
-    return {
-        "max_new_tokens": math.ceil(1.6 * max(map(len, tokenizer(references)["input_ids"]))),
-        "num_beams": 1,
-        "do_sample": False,
-    }
-
-
-@lab.right("settings")
-def a_half_more_in_numpy(references, tokenizer):
-    longest = np.max([len(tokenizer(text).input_ids) for text in references])
-    return dict(max_new_tokens=int(longest + longest // 2), do_sample=False)
-
-
 lab.wrong_variants(
     "settings",
     ('"max_new_tokens": longest * 3 // 2, ', "", "no length is set, so generate() ends after 20"),
@@ -354,7 +282,6 @@ lab.wrong_variants(
     ("False", "True", "if chance chooses the words, two runs give two ROUGEs"),
     ("longest * 3 // 2", "longest + 0.5", "a whole number of tokens is due"),
     ("False", 'False, "beams": 4', "generate() does not take"),
-    ("False", 'False, "num_beams": 0', "ZeroDivisionError"),
     ("longest * 3 // 2", "longest + rank", "the ranks have different settings"),
     (
         "longest * 3 // 2",
@@ -376,39 +303,6 @@ lab.wrong_variants(
 @lab.right("train")
 def by_hand(model, rows, seconds):
     return trained_by_hand(model, rows, 0.7 * seconds)
-
-
-@lab.right("train")
-def one_message_a_parameter(model, rows, seconds):
-    start, losses, size = time.monotonic(), [], dist.get_world_size()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    while go_on(0.7 * seconds, start):
-        first = 16 * len(losses) % (len(rows) - 16)
-        loss = model(**padded(rows[first : first + 16][dist.get_rank() :: size])).loss
-        optimizer.zero_grad()
-        (loss / size).backward()
-        for parameter in model.parameters():
-            dist.all_reduce(parameter.grad)
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
-
-
-@lab.right("train")
-def parameters_averaged_after_each_step(model, rows, seconds):
-    start, losses, size = time.monotonic(), [], dist.get_world_size()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
-    while go_on(0.7 * seconds, start):
-        first = 16 * len(losses) % (len(rows) - 16)
-        optimizer.zero_grad()
-        loss = model(**padded(rows[first : first + 16][dist.get_rank() :: size])).loss
-        loss.backward()
-        optimizer.step()
-        for parameter in model.parameters():
-            dist.all_reduce(parameter.data)
-            parameter.data /= size
-        losses.append(loss.item())
-    return losses
 
 
 @lab.right("train")
@@ -459,11 +353,6 @@ def a_minute_is_60_seconds(model, rows, seconds):
 @lab.wrong("train", "A score on what it has learnt from says nothing")
 def on_test_stories(model, rows, seconds):
     trained_by_hand(model, rows_of("test", 100), 0.4 * seconds)
-
-
-@lab.wrong("train", "3 at least count as training")
-def untouched(model, rows, seconds):
-    return model
 
 
 @lab.wrong("train", "3 at least count as training")

@@ -18,17 +18,6 @@ def from_a_table(parameters, ranks, stage):
 
 
 @lab.right("predict")
-def component_by_component(parameters, ranks, stage):
-    divided_from = {"moments": (8, 1), "master": (4, 1), "gradients": (2, 2), "parameters": (2, 3)}
-    held = {
-        name: each * parameters / (ranks if stage >= first else 1)
-        for name, (each, first) in divided_from.items()
-    }
-    peak = sum(held.values())
-    return peak - held["moments"] - (held["gradients"] if stage < 3 else 0), peak
-
-
-@lab.right("predict")
 def in_whole_bytes_rounded_up(parameters, ranks, stage):
     n = ranks
     start = (
@@ -44,18 +33,6 @@ def in_whole_bytes_rounded_up(parameters, ranks, stage):
         16 * parameters // n,
     )
     return start[stage], peak[stage]
-
-
-@lab.right("predict")
-def with_a_branch_for_each_stage(parameters, ranks, stage):
-    part = parameters / ranks
-    if stage == 0:
-        return 6 * parameters, 16 * parameters
-    if stage == 3:
-        return 8 * part, 16 * part
-    return 2 * parameters + 4 * part, (
-        4 * parameters if stage == 1 else 2 * parameters + 2 * part
-    ) + 12 * part
 
 
 lab.wrong_variants(
@@ -93,22 +70,6 @@ def sorted_rows(results):
 
 
 @lab.right("table")
-def two_helpers(results):
-    def held(one, moment):
-        return sum(bytes_ for name, bytes_ in one["samples"][moment].items() if name in HELD)
-
-    def row(one):
-        columns = {"initialize": held(one, "initialize"), "training": held(one, "backward")}
-        return (
-            {name: one[name] for name in ("ranks", "stage", "parameters")}
-            | columns
-            | {"batch": one["ranks"] * 4}
-        )
-
-    return [row(one) for one in results if not one["rank"]]
-
-
-@lab.right("table")
 def one_for_each_run(results):
     runs = {(one["ranks"], one["stage"]): one for one in results if one["rank"] == 0}
     rows = []
@@ -120,25 +81,6 @@ def one_for_each_run(results):
         rows.append(
             dict(ranks=ranks, stage=stage, batch=4 * ranks, parameters=one["parameters"], **values)
         )
-    return rows
-
-
-@lab.right("table")
-def from_the_last_run_to_the_first(results):
-    rows = []
-    for one in reversed(results):
-        if one["rank"] == 0:
-            rows.append(
-                {
-                    "ranks": one["ranks"],
-                    "stage": one["stage"],
-                    "parameters": one["parameters"],
-                    "batch": 4 * one["ranks"],
-                }
-            )
-            for name in HELD:
-                for column, moment in (("initialize", "initialize"), ("training", "backward")):
-                    rows[-1][column] = rows[-1].get(column, 0) + one["samples"][moment][name]
     return rows
 
 
@@ -170,23 +112,6 @@ def first_of_a_list(parameters, ranks, memory):
 
 
 @lab.right("choose")
-def from_the_top_down(parameters, ranks, memory):
-    best = None
-    for stage in (3, 2, 1, 0):
-        if predict(parameters, ranks, stage)[1] <= memory:
-            best = stage
-    return best
-
-
-@lab.right("choose")
-def least_of_those_that_fit(parameters, ranks, memory):
-    return min(
-        (stage for stage in range(4) if predict(parameters, ranks, stage)[1] <= memory),
-        default=None,
-    )
-
-
-@lab.right("choose")
 def count_those_that_do_not(parameters, ranks, memory):
     too_large = sum(predict(parameters, ranks, stage)[1] > memory for stage in range(4))
     return None if too_large == 4 else too_large
@@ -194,19 +119,13 @@ def count_those_that_do_not(parameters, ranks, memory):
 
 lab.wrong_variants(
     "choose",
-    ("range(4)", "(3, 2, 1, 0)", "you say 3. It fits, but so does stage 1 (31.41 GB): the lowest"),
-    (
-        "stage)[1] <= memory",
-        "stage)[1] * (15 / 16 if stage == 0 else 1) <= memory",
-        "you say 0, but that holds 134.2 MB on a rank: too much",
-    ),
-    ("return None", "return 3", "you say 3, which holds 1.875 GB. No stage fits, so None is due"),
+    ("range(4)", "(3, 2, 1, 0)", "you say 3; stage 1 is the lowest that fits: 31.41 GB on a rank."),
+    ("return None", "return 3", "you say 3; no stage fits (1.875 GB at stage 3), so None is due"),
     ("<= memory", "< memory", "To the byte: what fits exactly, fits"),
-    ("[1] <= memory", "[0] / 10 <= memory", "but that holds 120 GB on a rank: too much. Count the"),
     (
-        "    for stage",
-        "    if memory >= 32e9:\n        return None\n    for stage",
-        "but stage 1 holds 31.41 GB on a rank, and that fits",
+        "[1] <= memory",
+        "[0] / 10 <= memory",
+        "you say 0; stage 1 is the lowest that fits: 31.41 GB on a rank. Count the peak",
     ),
     (
         "            return stage\n    return None",
@@ -230,22 +149,6 @@ def two_layers_one_after_another(config):
 @lab.right("mend")
 def one_layer_in_place(config):
     config["zero_optimization"]["reduce_bucket_size"] = 65_536
-    return config
-
-
-@lab.right("mend")
-def a_little_more_than_a_layer(config):
-    return {
-        **config,
-        "zero_optimization": {**config["zero_optimization"], "reduce_bucket_size": 70_000},
-    }
-
-
-@lab.right("mend")
-def two_layers_without_overlap_and_in_parts(config):
-    config["zero_optimization"].update(
-        overlap_comm=False, reduce_bucket_size=131_072, allgather_partitions=True
-    )
     return config
 
 
@@ -290,29 +193,6 @@ def with_all_reduce_and_a_list(flat, gradient, adam):
 
 
 @lab.right("zero1_step")
-def with_lists_of_parts(flat, gradient, adam):
-    size, rank = dist.get_world_size(), dist.get_rank()
-    part, mine = flat.chunk(size)[rank], torch.empty(len(flat) // size)
-    dist.reduce_scatter(mine, [one.clone() for one in gradient.chunk(size)])
-    adam(part, mine.div_(size))
-    parts = [torch.empty_like(part) for _ in range(size)]
-    dist.all_gather(parts, part.clone())
-    for place, one in zip(flat.chunk(size), parts, strict=True):
-        place.copy_(one)
-
-
-@lab.right("zero1_step")
-def divided_before_it_is_sent(flat, gradient, adam):
-    size, rank = dist.get_world_size(), dist.get_rank()
-    length = len(flat) // size
-    mine = torch.zeros(length)
-    dist.reduce_scatter_tensor(mine, gradient / size)
-    new = flat[rank * length : (rank + 1) * length].clone()
-    adam(new, mine)
-    dist.all_gather_into_tensor(flat, new)
-
-
-@lab.right("zero1_step")
 def each_owner_broadcasts(flat, gradient, adam):
     size, rank = dist.get_world_size(), dist.get_rank()
     mine = torch.empty(len(flat) // size)
@@ -340,13 +220,6 @@ lab.wrong_variants(
         "Every rank has all moments: that is stage 0",
     ),
     ("    dist.all_gather_into_tensor(flat, part.clone())\n", "", "Each rank has changed its own"),
-    (
-        "dist.reduce_scatter_tensor(mine, gradient)",
-        "dist.broadcast(gradient, 0)\n    mine = gradient.chunk(size)[rank]",
-        "mine / size",
-        "mine",
-        "rank 3's gradient in step 1: that is rank 0's gradient",
-    ),
     (
         "dist.reduce_scatter_tensor(mine, gradient)",
         "mine = gradient.chunk(size)[rank]",

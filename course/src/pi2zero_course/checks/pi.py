@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from pi2zero.costs import monte_carlo_pi_error
+from pi2zero_course.checks.blanks.pi import explain_estimate
 from pi2zero_course.checks.framework.answers import CheckError, call_answer
 from pi2zero_course.checks.framework.on_ranks import OnRanks
 from pi2zero_course.checks.framework.task import LabTask, lab_task
@@ -22,19 +23,6 @@ from pi2zero_course.checks.framework.values import (
 )
 
 Task = partial(LabTask, lab=1)
-
-# What 4 * count / n tends to for mistakes that are often made.
-_MISTAKES = [
-    (2.0, "2 is what x + y < 1 gives, a triangle: the circle is x*x + y*y < 1."),
-    (4.0, "4 means that every dart counts as inside."),
-    (0.0, "0 means that no dart counts as inside."),
-    (4 - np.pi, "That is 4 - π: you count the darts outside."),
-    (
-        2 * np.sqrt(2),
-        "2.83 is what one coordinate, used twice, gives: each dart needs two numbers.",
-    ),
-    (np.pi / 4, "π/4: are darts lost, or are only some coordinates drawn from 0..1?"),
-]
 
 
 @lab_task(1, 1)
@@ -63,56 +51,19 @@ def count_inside(function):
             "20 generators with 20 seeds gave the same count: take all darts from the rng that is "
             "handed in."
         )
-    rng = np.random.default_rng(3)
-    if len({call_answer(function, 1000, rng) for _ in range(20)}) == 1:
-        raise CheckError(
-            "20 calls with one rng gave the same count: are these always the same darts?"
-        )
     for n in (1_000, 30_000, 1_000_000):
         estimate = 4 * count(n, n) / n
         distance = abs(estimate - np.pi) / monte_carlo_pi_error(n)
         if distance > 5:
-            hint = pick_hint(
-                estimate, _MISTAKES, same=lambda value, limit: abs(value - limit) < 0.15
-            )
             raise CheckError(
                 f"With n = {n:,} your count gives π ≈ {estimate:.4f}. That is {distance:,.0f} "
-                f"standard errors of 1.642/sqrt(n) away from π; 5 are allowed.\n{hint}"
+                "standard errors of 1.642/sqrt(n) away from π; 5 are allowed.\n"
+                f"{explain_estimate(estimate)}"
             )
-    _judge_number_of_darts(function)
     return (
         "Counts of 1,000, 30,000 and 1,000,000 darts give π within 5 standard errors, and all "
         "darts come from your rng."
     )
-
-
-class _MiddleGenerator(np.random.Generator):
-    """Its random and uniform numbers are all the middle of their range, so that all darts are
-    alike."""
-
-    def random(self, size=None, dtype=np.float64, out=None):
-        if out is None:
-            return 0.5 if size is None else np.full(size, 0.5, dtype)
-        out[...] = 0.5
-        return out
-
-    def uniform(self, low=0.0, high=1.0, size=None):
-        middle = (np.asarray(low) + high) / 2
-        return middle[()] if size is None else np.full(size, middle)
-
-
-def _judge_number_of_darts(function):
-    """Statistics do not show one dart too few in four thousand."""
-    rng, n = _MiddleGenerator(np.random.PCG64(4)), 10_000
-    before = rng.bit_generator.state
-    count = call_answer(function, n, rng)
-    # With 0, their one place is outside; with another state, the answer drew other numbers.
-    if count not in (0, n) and rng.bit_generator.state == before:
-        raise CheckError(
-            f"With an rng whose numbers are all the middle of their range, count_inside({n}, rng) "
-            f"gave {as_text(count)}: all "
-            f"{n:,} are inside. Are n darts thrown, and each counted once?"
-        )
 
 
 @lab_task(1, 2)
@@ -148,8 +99,7 @@ def _runs(size):
     near = [(seed, rank, size) for seed in range(1, 11) for rank in range(size)]
     far_seeds = [(seed, rank, size) for seed in (11, 101, 1001, 10_001) for rank in range(size)]
     far_ranks = [(1, rank, rank + 1) for rank in (10, 11, 100, 1000, 10_000)]
-    few_ranks = [(s, rank, ranks) for s in (12, 13) for ranks in (2, 3) for rank in range(ranks)]
-    return near + far_seeds + far_ranks + few_ranks
+    return near + far_seeds + far_ranks
 
 
 def _numbers(function, seed, rank, size, count=100_000):
@@ -227,8 +177,7 @@ share = Task(
     cases=list(itertools.product((103, 100, 1_000_003, 4, 3, 1, 0), (4, 3, 2, 1, 5, 8, 9))),
     judge_case=_judge_shares,
     verified="Tried with 7 numbers of darts, up to 1,000,003, on 1 to 9 ranks: every dart is "
-    "thrown once, and shares "
-    "differ by at most one.",
+    "thrown once, and shares differ by at most one.",
 )
 
 
@@ -316,10 +265,6 @@ def _judge_error(results, estimates):
             ),
             (spread / size, f"That is s / {size}: divide by sqrt({size})."),
             (np.std(estimates) / np.sqrt(size), own_mean),
-            (
-                np.std(estimates),
-                "Two things: ddof=1 for the spread, and then / sqrt(ranks) for the mean.",
-            ),
         ]
         hint = pick_hint(error, mistakes)
         raise CheckError(

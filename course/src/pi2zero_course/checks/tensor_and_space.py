@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from mpi4py import MPI
 
 from pi2zero_course.checks.framework.answers import CheckError, name_of
-from pi2zero_course.checks.framework.message_comm import MessageComm
+from pi2zero_course.checks.framework.message_comm import MessageComm, judge_traffic
 from pi2zero_course.checks.framework.on_ranks import OnRanks
 from pi2zero_course.checks.framework.task import LabTask
 from pi2zero_course.checks.framework.values import as_text, pick_hint, plural
@@ -57,10 +57,7 @@ class CountedComm(WatchedComm):
 
     @contextmanager
     def _shape_of(self, data):
-        shape = getattr(data, "shape", None)
-        self._shape = (
-            f" of a {type(data).__name__}" if shape is None else f" of shape {tuple(shape)}"
-        )
+        self._shape = f" of shape {np.shape(data)}"
         try:
             yield
         finally:
@@ -179,6 +176,7 @@ def _forward_and_backward(layer, comm, inputs, g):
 # Samples, inputs, hidden values, outputs: uneven on 4 and on 3 ranks.
 LAYER_CASES = [(5, 7, 10, 3), (2, 3, 5, 6)]
 MEAN = "the sum over the ranks is due, not their mean."
+OVER_SAMPLES = "That is the mean over the samples; the sum is due: g has the loss's mean in it."
 TIMES = "It counts once for each rank: "
 ADD_UP = "That is this rank's part of the sum: add up over the ranks."
 
@@ -191,14 +189,6 @@ def _column_data(n, inputs, hidden, outputs):
 def _column_inputs(rank, size, *case):
     x, w, b, _ = _column_data(*case)
     return x, shard(w, size, rank, -1), shard(b, size, rank, -1)
-
-
-def _summed(whole, size):
-    """What an all-reduce over the ranks' parts would give, where they are equally large."""
-    if size == 1 or whole.shape[-1] % size:
-        return []
-    hint = "Each rank's columns are its own: do not add them up over the ranks."
-    return [(sum(np.array_split(whole, size, -1)), hint)]
 
 
 def _column_expected(rank, size, *case):
@@ -217,27 +207,8 @@ def _column_expected(rank, size, *case):
                 (g @ w.T / size, f"For x {MEAN}"),
             ],
         ),
-        "w": (
-            part(of_w),
-            [
-                (
-                    part(of_w) / size,
-                    "No other rank has these columns: there is nothing to average.",
-                ),
-                *_summed(of_w, size),
-            ],
-        ),
-        "b": (
-            part(of_b),
-            [
-                (
-                    part(g.mean(0)),
-                    "That is the mean over the samples; the sum is due: g has the loss's mean in "
-                    "it.",
-                ),
-                *_summed(of_b, size),
-            ],
-        ),
+        "w": (part(of_w), [(part(of_w) / size, "No other rank has these columns.")]),
+        "b": (part(of_b), [(part(g.mean(0)), OVER_SAMPLES)]),
     }
 
 
@@ -283,13 +254,7 @@ def _row_expected(rank, size, *case):
             ],
         ),
         "x": (g @ own_w.T,),
-        "w": (
-            of_w,
-            [
-                (of_w * size, f"{TIMES}g is whole on all ranks already."),
-                (of_w / size, "Why divide by the ranks?"),
-            ],
-        ),
+        "w": (of_w, [(of_w * size, f"{TIMES}g is whole on all ranks already.")]),
         "b": (
             of_b,
             [
@@ -298,11 +263,7 @@ def _row_expected(rank, size, *case):
                     f"{TIMES}all ranks have the whole g and the same bias, so its gradient needs "
                     "no sum over them.",
                 ),
-                (
-                    of_b / size,
-                    "Each rank has the whole bias, and the whole g: why divide by the ranks?",
-                ),
-                (g.mean(0), "That is the mean over the samples; the sum is due."),
+                (g.mean(0), OVER_SAMPLES),
             ],
         ),
     }
@@ -363,13 +324,7 @@ def _mlp_expected(rank, size, *case):
                 (flat @ w1.T, slope),
             ],
         ),
-        "w1": (
-            part(x.T @ into, axis=1),
-            [
-                (part(x.T @ flat, axis=1), slope),
-                (part(x.T @ into, axis=1) * size, f"{TIMES}it was added up, or g was."),
-            ],
-        ),
+        "w1": (part(x.T @ into, axis=1), [(part(x.T @ flat, axis=1), slope)]),
         "b1": (part(into.sum(0), axis=0), [(part(flat.sum(0), axis=0), slope)]),
         "w2": (part(active.T @ g, axis=0),),
         "b2": (g.sum(0), [(size * g.sum(0), f"{TIMES}g is whole on all ranks already.")]),
@@ -411,20 +366,9 @@ def strip_of(image, rank, size):
     return image[begin:end].copy()
 
 
-def _judge_traffic(reports, k, columns):
+def _judge_messages(reports, k, columns):
     """A message to each neighbour, of k rows."""
-    most = 2 * k * columns * 8
-    for rank, report in enumerate(reports):
-        if report["messages"] > 2:
-            raise CheckError(
-                f"rank {rank} sends {report['messages']} messages; two are the target, one to each "
-                "neighbour."
-            )
-        if report["sent"] > most:
-            raise CheckError(
-                f"rank {rank} sends {report['sent']:,} bytes; {most:,} are the target: "
-                f"{plural(k, 'row')} to each neighbour."
-            )
+    judge_traffic("", reports, 2, 2 * k * columns * 8, f"{plural(k, 'row')} to each neighbour")
 
 
 def _judge_halo(reports, rows, columns, k):
@@ -442,7 +386,7 @@ def _judge_halo(reports, rows, columns, k):
                     f"rank {rank}: row {place} of what halo returned "
                     f"{_describe_row(y[place], image)}; {wanted}."
                 )
-    _judge_traffic(reports, k, columns)
+    _judge_messages(reports, k, columns)
 
 
 def _describe_row(row, image):
@@ -501,7 +445,7 @@ def _judge_halo_backward(reports, rows, columns, k):
             ),
         ]
         judge_array(what, result, due, mistakes)
-    _judge_traffic(reports, k, columns)
+    _judge_messages(reports, k, columns)
 
 
 # halo_backward(comm, g, k) -> the gradient of the strip, from that of what halo returned
@@ -546,7 +490,7 @@ def _conv_expected(rank, size, *case):
     x, w, g = _conv_data(*case)
     begin, end = strips(len(x), size)[rank]
     due_y, due_x, due_w = _convolve_and_back(x, w, g)
-    alone_y, _, alone_w = _convolve_and_back(x[begin:end].copy(), w, g[begin:end].copy())
+    alone_y, *_ = _convolve_and_back(x[begin:end].copy(), w, g[begin:end].copy())
     own = 0 * g
     own[begin:end] = g[begin:end]
     _, part_x, part_w = _convolve_and_back(x, w, own)
@@ -579,10 +523,6 @@ def _conv_expected(rank, size, *case):
                     "That is this strip's part: every position of the image is in the kernel's "
                     "gradient. Add up over the ranks.",
                 ),
-                (
-                    alone_w,
-                    "That is made of the strip without its halo, and of this rank's part only.",
-                ),
                 (due_w / size, "That is the mean over the ranks; the sum is due."),
             ],
         ),
@@ -606,12 +546,8 @@ conv = Task(
 
 
 def _two_data(rows, columns, first, second):
-    x, v, w = (
-        random(rows, columns, seed=1),
-        random(first, first, seed=2),
-        random(second, second, seed=3),
-    )
-    return x, v, w
+    shapes = (rows, columns), (first, first), (second, second)
+    return [random(*shape, seed=seed) for seed, shape in enumerate(shapes, start=1)]
 
 
 def _two_arguments(rank, size, *case):
@@ -638,7 +574,7 @@ def _judge_two(reports, *case):
             ),
         ]
         judge_array(f"rank {rank}: y", reports[rank]["result"], due[begin:end], mistakes)
-    _judge_traffic(reports, reach, image.shape[1])
+    _judge_messages(reports, reach, image.shape[1])
 
 
 # two(comm, x, v, w) -> the strip of the image after both convolutions, with one exchange

@@ -10,7 +10,11 @@ from pi2zero_course.checks.framework.values import as_number, pick_hint, show
 
 _ESTIMATES = [  # what a mistake tends to, and what to say
     (2.0, "2 is what x + y < 1 gives, a triangle: the circle is x * x + y * y < 1."),
-    (np.pi / 4, "That is π/4, the share that is inside: times 4."),
+    (
+        np.pi / 4,
+        "That is π/4: is the factor 4 missing, or are only some coordinates drawn from 0..1?",
+    ),
+    (0.0, "0 means that no dart counts as inside."),
     (4 - np.pi, "That is 4 - π: you count the darts outside."),
     (
         2 * np.sqrt(2),
@@ -18,6 +22,11 @@ _ESTIMATES = [  # what a mistake tends to, and what to say
     ),
     (4.0, "4 means that every dart counts as inside."),
 ]
+
+
+def explain_estimate(estimate: float) -> str:
+    """The mistake that gives about this estimate of π."""
+    return pick_hint(estimate, _ESTIMATES, same=lambda value, limit: abs(value - limit) < 0.15)
 
 
 @blank
@@ -30,10 +39,9 @@ def pi_array(function):
             raise CheckError(f"pi_array({n}, 3) gives {show(value)}; a number is due.{why}")
         distance = abs(estimate - np.pi) / monte_carlo_pi_error(n)
         if distance > 5:
-            hint = pick_hint(estimate, _ESTIMATES, same=lambda one, limit: abs(one - limit) < 0.15)
             raise CheckError(
                 f"pi_array({n:,}, 3) gives {estimate:.4f}: {distance:,.0f} standard errors away "
-                f"from π; 5 are allowed.\n{hint}"
+                f"from π; 5 are allowed.\n{explain_estimate(estimate)}"
             )
     if call_answer(function, 1_000, 3) != call_answer(function, 1_000, 3):
         raise CheckError(

@@ -3,6 +3,7 @@ rank sends."""
 
 import time
 
+from pi2zero.mpi import name_ranks
 from pi2zero_course.checks.framework.agree import divergence_error
 from pi2zero_course.checks.framework.answers import CheckError
 from pi2zero_course.checks.framework.clock import clock
@@ -29,7 +30,6 @@ class MessageComm(Messages):
 
     def __init__(self, comm, only=None, alpha=0.0, beta=0.0, late=None):
         super().__init__(comm)
-        self.used = True  # the judges themselves ask what was sent
         self.fastest = float("inf")  # s from the beginning of a receive to its end
         self.barriers = 0
         self._only, self._alpha, self._beta, self._late = only, alpha, beta, late or {}
@@ -57,11 +57,12 @@ class MessageComm(Messages):
                 "MPI may still send."
             )
         self.refuse_unsendable(result)
-        mine = {"sent": self.sent, "messages": self.messages, "targets": sorted(self.targets)}
+        mine = {"bytes": self.sent, "messages": self.messages, "targets": sorted(self.targets)}
         mine |= {"fastest": self.fastest, "barriers": self.barriers}
         return self.side.allgather({"result": result, "args": args, **mine})
 
     def Barrier(self):
+        self.used = True
         self.barriers += 1
         request = self.side.Ibarrier()
         with clock.paused():
@@ -72,6 +73,7 @@ class MessageComm(Messages):
 
     def allow(self, name):
         """Raises CheckError if the answer calls what its task does not allow."""
+        self.used = True
         if self._only is not None and name not in self._only:
             raise CheckError(f"you call {name}; here only {' and '.join(self._only)} are allowed.")
 
@@ -81,6 +83,23 @@ class MessageComm(Messages):
             pause = self._alpha + self._beta * nbytes + self._late.get(self.received, 0.0)
             time.sleep(pause) if pause else None
             self.fastest = min(self.fastest, time.perf_counter() - began)
+
+
+def judge_traffic(case, reports, messages, nbytes, target, neighbours=None) -> None:
+    """Raise CheckError if a rank sent more than `messages` messages, `nbytes` bytes, or to more
+    than so many neighbours. case: how the message begins; target: what is due, in words."""
+    for rank, report in enumerate(reports):
+        if neighbours and len(report["targets"]) > neighbours:
+            raise CheckError(
+                f"{case}rank {rank} sent to {name_ranks(report['targets'])}; in a ring a rank "
+                "sends to one neighbour only."
+            )
+        for what, most in (("messages", messages), ("bytes", nbytes)):
+            if report[what] > most:
+                raise CheckError(
+                    f"{case}rank {rank} sent {report[what]:,} {what}; the target is {most:,}: "
+                    f"{target}."
+                )
 
 
 def _refused(name, why):

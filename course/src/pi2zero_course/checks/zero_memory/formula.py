@@ -15,6 +15,7 @@ from pi2zero_course.checks.framework.values import (
     in_units,
     is_int,
     pick_hint,
+    plural,
 )
 from pi2zero_course.checks.zero_memory.ranks import HELD, PSI, bytes_on_ranks, parts_at
 
@@ -43,58 +44,35 @@ def _judge_prediction(function, parameters, ranks, stage):
             f"predict returned {given!r}; two numbers are due: bytes after initialize, bytes at "
             "the peak."
         )
-    moments = {"initialize": "after initialize", "backward": "at the peak of backward"}
-    for (moment, words), mine in reversed(
-        list(zip(moments.items(), map(as_number, pair), strict=True))
-    ):
+    start, peak = map(as_number, pair)
+    # Stage 0 makes its moments at once in some versions of DeepSpeed: not asked.
+    answers = [("backward", peak)] + [("initialize", start)] * (stage > 0)
+    for moment, answer in answers:
         parts = parts_at(moment, parameters, ranks, stage)
         right = sum(parts.values())
-        if (moment, stage) == ("initialize", 0) or close(mine, right, WITHIN):
-            continue  # stage 0 makes its moments at once in some versions of DeepSpeed: not asked
+        if close(answer, right, WITHIN):
+            continue
+        find = _mistakes_at_the_peak if moment == "backward" else _mistakes_at_initialize
+        words = "at the peak of backward" if moment == "backward" else "after initialize"
         raise CheckError(
-            f"{parameters:,} parameters on {ranks} rank{'s' * (ranks > 1)}, stage {stage}, "
-            f"{words}: you say {in_units(mine)}; "
-            f"a rank holds {in_units(right)}, {as_text(right / parameters)} bytes a parameter.\n"
-            + _why_bytes(mine, moment, parts, parameters, ranks, stage)
+            f"{parameters:,} parameters on {plural(ranks, 'rank')}, stage {stage}, {words}: you "
+            f"say {in_units(answer)}; a rank holds {in_units(right)}, "
+            f"{as_text(right / parameters)} bytes a parameter.\n"
+            f"{pick_hint(answer, find(parts, parameters, ranks, stage))}"
         )
-
-
-def _why_bytes(mine, moment, parts, parameters, ranks, stage):
-    """The mistake that gives just these bytes."""
-    if moment == "initialize":
-        known = _mistakes_at_initialize(parts, parameters, ranks, stage)
-        other = (
-            "After initialize: the parameters (2 bytes), the master copy (4), and at stage 3 its "
-            "part of the gradients (2)."
-        )
-    else:
-        known = _mistakes_at_the_peak(parts, parameters, ranks, stage)
-        other = "Which of the 16 bytes are divided?"
-    return pick_hint(mine, known, otherwise=other)
 
 
 def _mistakes_at_initialize(parts, parameters, ranks, stage):
     whole = costs.zero_bytes(parameters, ranks, stage)
     right, peak = sum(parts.values()), sum(whole.values())
-    known = [
-        (
-            parts["parameters"] + parts["master"],
-            "Stage 3 allocates its part of the gradients at initialize already.",
-        )
-    ]
-    known = known if stage == 3 else []
     return [
-        *known,
+        (right - parts["gradients"], "Stage 3 allocates its part of the gradients at initialize."),
         (
             peak,
             "That is the peak. After initialize Adam has no moments yet, and up to stage 2 no "
             "gradient is there.",
         ),
-        (
-            peak - whole["gradients"],
-            "Are the moments in it? Adam makes them in its first step; after initialize they are "
-            "not there yet.",
-        ),
+        (peak - whole["gradients"], "Are the moments in it? Adam makes them in its first step."),
         (
             right + 2 * parameters / (ranks if stage >= 2 else 1),
             "Are gradients in it? Up to stage 2 there is none before the first backward.",
@@ -103,8 +81,7 @@ def _mistakes_at_initialize(parts, parameters, ranks, stage):
 
 
 def _mistakes_at_the_peak(parts, parameters, ranks, stage):
-    right = sum(parts.values())
-    whole = costs.zero_bytes(parameters, 1, 0)
+    right, whole = sum(parts.values()), costs.zero_bytes(parameters, 1, 0)
     known = [
         (
             16 * parameters / ranks,
@@ -113,9 +90,8 @@ def _mistakes_at_the_peak(parts, parameters, ranks, stage):
         (right * ranks, "That is what all ranks hold together; asked is one rank."),
         (right / 1e6, "Are those bytes, or MB?"),
         *(
-            (costs.zero_total(parameters, ranks, k), f"That is what stage {k} holds.")
-            for k in range(4)
-            if k != stage
+            (costs.zero_total(parameters, ranks, other), f"That is what stage {other} holds.")
+            for other in range(4)
         ),
         (right - parts["moments"], "The two moments are missing: 8 bytes a parameter."),
         (
@@ -123,16 +99,15 @@ def _mistakes_at_the_peak(parts, parameters, ranks, stage):
             "4 bytes a parameter are missing: the master copy, or one of the two moments?",
         ),
         (right - parts["gradients"], "The gradients are missing, or the parameters."),
-        (right - parts["parameters"], "The parameters are missing."),
+        *(
+            (
+                right - parts[name] + whole[name],
+                f"From this stage on each rank keeps only its part of: {name}.",
+            )
+            for name in HELD
+        ),
     ]
-    divided = [
-        (
-            right - parts[one] + whole[one],
-            f"From this stage on each rank keeps only its part of: {one}.",
-        )
-        for one in HELD
-    ]
-    return [(value, text) for value, text in known + divided * (stage > 0) if value != right]
+    return [(value, hint) for value, hint in known if value != right]
 
 
 def _compare_with_ranks(function, samples):
@@ -170,38 +145,21 @@ MACHINES = [  # parameters, ranks, bytes of a device
 def _judge_choice(function, parameters, ranks, memory):
     held = [costs.zero_total(parameters, ranks, stage) for stage in range(4)]
     right = next((stage for stage in range(4) if held[stage] <= memory), None)
-    mine = call_answer(function, parameters, ranks, memory)
-    if mine == right and (mine is None or is_int(mine)):
+    answer = call_answer(function, parameters, ranks, memory)
+    if answer == right and (answer is None or is_int(answer)):
         return
-    case = (
-        f"{parameters:,} parameters on {ranks} rank{'s' * (ranks > 1)} of {in_units(memory)}: you "
-        f"say {mine!r}"
-    )
-    if mine is not None and (not is_int(mine) or not 0 <= mine <= 3):
-        if right is None:
-            raise CheckError(
-                f"{case}; no stage fits ({in_units(held[3])} at stage 3), so None is due."
-            )
-        raise CheckError(f"{case}; the stage is due, {right}, as a whole number from 0 to 3.")
+    why = f"stage {right} is the lowest that fits: {in_units(held[right or 0])} on a rank."
     if right is None:
-        raise CheckError(
-            f"{case}, which holds {in_units(held[mine])}. No stage fits, so None is due."
-        )
-    if mine is None:
-        exactly = " To the byte: what fits exactly, fits." if held[right] == memory else ""
-        raise CheckError(
-            f"{case}, but stage {right} holds {in_units(held[right])} on a rank, and that "
-            f"fits.{exactly}"
-        )
-    if mine < right:
-        raise CheckError(
-            f"{case}, but that holds {in_units(held[mine])} on a rank: too much. Count the peak of "
-            "backward, in bytes."
-        )
-    exactly = " To the byte: what fits exactly, fits." if held[right] == memory else ""
+        why = f"no stage fits ({in_units(held[3])} at stage 3), so None is due."
+    elif held[right] == memory:
+        why += " To the byte: what fits exactly, fits."
+    elif answer is not None and (not is_int(answer) or not 0 <= answer <= 3):
+        why += " The stage is due, as a whole number from 0 to 3."
+    elif answer is not None and answer < right:
+        why += " Count the peak of backward, in bytes."
     raise CheckError(
-        f"{case}. It fits, but so does stage {right} ({in_units(held[right])}): the lowest is "
-        f"due.{exactly}"
+        f"{parameters:,} parameters on {plural(ranks, 'rank')} of {in_units(memory)}: you say "
+        f"{answer!r}; {why}"
     )
 
 

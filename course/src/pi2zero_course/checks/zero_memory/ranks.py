@@ -14,14 +14,14 @@ from pi2zero.meters import Memory
 from pi2zero_course.checks.framework.agree import agree, agree_on
 from pi2zero_course.checks.framework.answers import CheckError, call_answer
 from pi2zero_course.checks.framework.task import lab_task
-from pi2zero_course.checks.framework.values import is_int
+from pi2zero_course.checks.framework.values import as_int
 
 WIDTH, LAYERS, SAMPLES = 256, 16, 4
 LAYER = WIDTH * WIDTH  # values
 PSI = LAYERS * LAYER
 IN_FLIGHT = 4 * 2 * LAYER  # bytes that may be in flight in task 4: four layers in bf16
 TOO_MUCH = IN_FLIGHT + LAYER  # half a layer more: gloo lets go of its last tensor a moment late
-HELD = ("parameters", "gradients", "master", "moments")  # the components that ZeRO deals out
+HELD = ("parameters", "gradients", "master", "moments")  # the components that ZeRO partitions
 
 
 # What DeepSpeed holds ----------------------------------------------------------------------------
@@ -29,13 +29,15 @@ HELD = ("parameters", "gradients", "master", "moments")  # the components that Z
 
 def config(**zero):
     """DeepSpeed's configuration, with small buckets unless zero says otherwise."""
-    small = {"overlap_comm": False, "reduce_bucket_size": LAYER, "allgather_bucket_size": LAYER}
-    small |= {
+    small = {
+        "overlap_comm": False,
+        "reduce_bucket_size": LAYER,
+        "allgather_bucket_size": LAYER,
         "stage3_prefetch_bucket_size": LAYER,
         "stage3_max_live_parameters": LAYER,
         "stage3_max_reuse_distance": 0,
+        "stage3_param_persistence_threshold": 0,
     }
-    small |= {"stage3_param_persistence_threshold": 0}
     return {
         "train_micro_batch_size_per_gpu": SAMPLES,
         "bf16": {"enabled": True},
@@ -178,7 +180,7 @@ def _judge_config(function):
             f"this check does not know {', '.join(unknown)}. It knows {', '.join(sorted(KNOWN))}."
         )
     values = zero.get("reduce_bucket_size", 500_000_000)
-    if not is_int(values) and not (isinstance(values, float) and values.is_integer()):
+    if as_int(values) is None:
         raise CheckError(f"reduce_bucket_size is {values!r}; a whole number of values is due.")
     if values < LAYER:
         raise CheckError(
@@ -200,9 +202,7 @@ def _train_mended(mended):
             if MPI.COMM_WORLD.allreduce(most, op=MPI.MAX) <= TOO_MUCH:
                 break
         return losses, most
-    except (
-        Exception
-    ) as error:  # DeepSpeed's own words about a value that it does not take; the same on all ranks
+    except Exception as error:  # what DeepSpeed says of a value; the same on all ranks
         raise CheckError(
             f"DeepSpeed does not start with it: {type(error).__name__}: {error}"
         ) from None
@@ -213,18 +213,12 @@ def _judge_training(most, losses, right, zero):
         values = zero.get("reduce_bucket_size", 500_000_000)
         why = f"The bucket has room for {values:,.0f} values of 2 bytes, all allocated at once"
         why += ", and overlap_comm makes two of them." if zero.get("overlap_comm") else "."
-        if zero.get("contiguous_gradients") is False:
-            why = (
-                "Without contiguous_gradients, gradients wait where backward left them, until a "
-                "bucket's worth is there."
-            )
         raise CheckError(
             f"{most / 1e6:,.2f} MB are in flight at the peak, {most / 2 / LAYER:,.1f} layers; "
             f"the target is {IN_FLIGHT / 1e6:.2f} MB.\n{why}"
         )
-    if not np.allclose(
-        losses, right, rtol=0.02
-    ):  # other buckets add in another order; bf16 moves in steps of 0.8 %
+    # Other buckets add in another order; bf16 moves in steps of 0.8 %.
+    if not np.allclose(losses, right, rtol=0.02):
         raise CheckError(
             f"the losses are {_few(losses)}; the colleague's are {_few(right)}. Only memory may "
             "change."

@@ -31,21 +31,16 @@ def _made_up():
     for ranks, stage in [(ranks, stage) for ranks in (1, 2, 4) for stage in range(4)]:
         predicted = costs.zero_bytes(2_097_152, ranks, stage)
         for rank in range(ranks):
+            others = {"activations": 65_536, "in flight": 262_144, "resident": 330_000_000}
             samples = {}
             for moment in ("initialize", "forward", "backward", "update", "step"):
-                held = parts_at(
-                    "initialize" if moment != "backward" else moment, 2_097_152, ranks, stage
-                )
-                sample = {
-                    name: round(value * draw.uniform(0.8, 1.2)) for name, value in held.items()
+                kind = moment if moment == "backward" else "initialize"
+                held = parts_at(kind, 2_097_152, ranks, stage).items()
+                samples[moment] = others | {
+                    name: round(value * draw.uniform(0.8, 1.2)) for name, value in held
                 }
-                samples[moment] = sample | {
-                    "activations": 65_536,
-                    "in flight": 262_144,
-                    "resident": 330_000_000,
-                }
-            one = {"ranks": ranks, "rank": rank, "stage": stage, "parameters": 2_097_152}
-            results.append(one | {"predicted": predicted, "samples": samples})
+            run = {"ranks": ranks, "rank": rank, "stage": stage, "parameters": 2_097_152}
+            results.append(run | {"predicted": predicted, "samples": samples})
     draw.shuffle(results)
     return results
 
@@ -117,54 +112,45 @@ def _held(one, moment):
     return sum(one["samples"][moment][name] for name in HELD)
 
 
-def _why_row(mine, one, moment, results):
-    sample = one["samples"][moment]
-    same = [
+def _why_row(bytes_said, run, moment, results):
+    sample, right = run["samples"][moment], _held(run, moment)
+    same_run = [
         other
         for other in results
-        if (other["ranks"], other["stage"]) == (one["ranks"], one["stage"])
+        if (other["ranks"], other["stage"]) == (run["ranks"], run["stage"])
     ]
     known = [
         *(
-            (_held(one, at), f"That is the moment {at!r}; asked is {moment!r}.")
-            for at in one["samples"]
-            if at != moment
+            (_held(run, other), f"That is the moment {other!r}; asked is {moment!r}.")
+            for other in run["samples"]
+            if other != moment
         ),
-        (sum(one["predicted"].values()), "That is predicted, not measured: look into 'samples'."),
+        (sum(run["predicted"].values()), "That is predicted, not measured: look into 'samples'."),
         (
             sample["resident"],
             "That is what the process holds, Python and libraries included ('resident').",
         ),
         (
-            sum(sample.values()),
-            "'resident' is in the sum: it is the whole process, and the tensors would count twice.",
-        ),
-        (
-            _held(one, moment) + sample["in flight"],
+            right + sample["in flight"],
             "What is in flight is in it. The formula leaves it out, so leave it out here, too.",
         ),
         (
             sum(sample.values()) - sample["resident"],
-            "Only the four components that ZeRO deals out belong to it.",
+            "Only the four components that ZeRO partitions belong to it.",
         ),
-        (_held(one, moment) / 1e6, "That is in MB; asked are bytes."),
+        (right / 1e6, "That is in MB; asked are bytes."),
         (
-            sum(_held(other, moment) for other in same),
+            sum(_held(other, moment) for other in same_run),
             "That is the sum over the ranks; asked is one rank.",
         ),
         *(
             (_held(other, moment), f"That is rank {other['rank']}'s; asked is rank 0's.")
-            for other in same
+            for other in same_run
             if other["rank"]
-        ),
-        *(
-            (_held(one, moment) - sample[name], f"The {name} are missing.")
-            for name in HELD
-            if sample[name]
         ),
     ]
     return pick_hint(
-        mine,
+        bytes_said,
         known,
         same=partial(close, relative=1e-6),
         otherwise=f"Add up {', '.join(HELD)} of {moment!r}.",
