@@ -203,34 +203,6 @@ def test_every_guess_comes_back(book):
         assert notebooks.PREDICT.search(cells[at - 1].source), "a guess is asked for by a Predict"
 
 
-def test_clean_keeps_folds(tmp_path):
-    """What `make notebooks` stores folds outputs under a Predict and the kit's answers, and
-    nothing else."""
-    cell = nbformat.v4.new_code_cell
-    output = nbformat.v4.new_output("stream", text="1\n")
-    asks = nbformat.v4.new_markdown_cell("**Predict**: what?")
-    cells = [
-        asks,
-        cell("x = None", metadata={"tags": ["guess"]}),
-        cell("1", outputs=[output]),
-        nbformat.v4.new_markdown_cell("So."),
-        cell("2", outputs=[output]),
-    ]
-    cells += [cell("3", metadata={"tags": ["blank-solution"], "collapsed": True}, outputs=[output])]
-    book = nbformat.v4.new_notebook(
-        cells=cells, metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    )
-    notebooks.clean(book)
-    assert [c.metadata.get("jupyter", {}) for c in cells] == [
-        {},
-        {},
-        {"outputs_hidden": True},
-        {},
-        {},
-        {"source_hidden": True},
-    ]
-
-
 @pytest.mark.long
 def test_left_right_wrong_and_misspelt_in_a_kernel():
     """Notebook 01's first blank in a real kernel, filled in four ways, and a guess."""

@@ -78,9 +78,6 @@ RIGHT = {
         ("* mine * me.world_size / total", "* (mine / total) * dist.get_world_size()"),
     ],
     "backward_once": [("dist.send(x.grad, dst=before)", "dist.send(x.grad.clone(), before)")],
-    "one_f_one_b": [
-        ("min(stages - 1 - stage, micro)", "sorted([0, stages - 1 - stage, micro])[1]")
-    ],
     "parallel_attention": [
         ("y = attention(Enter.apply(x),", "x = Enter.apply(x)\n    y = attention(x,")
     ],
@@ -311,12 +308,6 @@ WRONG = {
         ),
         ("dst=before", "dst=after", "goes to the rank before"),
         ("if before is not None", "if True", "there is nobody before it"),
-    ],
-    "one_f_one_b": [
-        ("stages - 1 - stage", "stages - stage", "4 are enough"),
-        ("stages - 1 - stage", "0 * stage", "meanwhile it waits"),
-        ("micro - ahead, micro", "ahead, micro", "8 backwards are due"),
-        ("return row", "row", "Is the `return` missing?"),
     ],
     "parallel_attention": [
         ("Enter.apply(x)", "x", "this rank's part of the gradient only"),

@@ -153,21 +153,6 @@ def both_halves_in_one_loop(comm, x):
     return total.reshape(x.shape)
 
 
-@lab.wrong("ring_allreduce", "rank 0 sent to ranks 1, 2 and 3; in a ring")
-def naive_by_rank_0(comm, x):
-    total, part = x.flatten(), np.empty(x.size, x.dtype)
-    if comm.rank == 0:
-        for other in range(1, comm.size):
-            comm.Recv(part, other)
-            total += part
-        for other in range(1, comm.size):
-            comm.Send(total, other)
-    else:
-        comm.Send(total, 0)
-        comm.Recv(total, 0)
-    return total.reshape(x.shape)
-
-
 lab.wrong_variants(
     "ring_allreduce",
     (

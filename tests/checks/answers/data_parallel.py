@@ -207,7 +207,7 @@ lab.wrong_variants(
     (
         "return losses",
         "return [torch.ones((), requires_grad=True) * mean for mean in losses]",
-        "hold on to their graph, and its memory: loss.item()",
+        "keep their graph, and its memory: loss.item()",
     ),
 )
 
@@ -259,11 +259,6 @@ lab.wrong_variants(
         "        parameter.data.mul_(1.5)\n        mine",
         "Look at it only; compute with copies.",
     ),
-    (
-        "    for parameter",
-        "    if comm.rank == 0:\n        return\n    for parameter",
-        "this would hang",
-    ),
 )
 
 
@@ -299,7 +294,6 @@ lab.wrong_variants(
     ("assert times.max() <= 1", "assert True", "(DistributedSampler's default), and your"),
     (", minlength=n", "", "No rank reads the second half, and your assertion passed.\nCount"),
     ("< comm.size", "<= comm.size", "No rank reads p of the images, and your assertion passed."),
-    ("< comm.size", "<= 1", "p - 1 images are left out, and your assertion raised: that is right,"),
 )
 
 

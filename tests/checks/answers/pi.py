@@ -4,8 +4,7 @@ message."""
 import numpy as np
 from lab_answers import LabAnswers
 
-SETUP = "from pi2zero_course.checks.framework import clock\nclock.SECONDS = 4"  # not 20
-lab = LabAnswers("01_pi", setup=SETUP)
+lab = LabAnswers("01_pi")
 
 
 @lab.right("count_inside")
@@ -90,11 +89,6 @@ lab.wrong_variants(
     ("(rank < total % size)", "0", "you hand out 25 + 25 + 25 + 25 = 100; it has to be 103"),
     ("(rank < total % size)", "total % size * (rank == size - 1)", "rank 3 gets 28; with fair"),
     ("return total // size", "return 0.0 + total // size", "Divide with //"),
-    (
-        "    return",
-        "    while total > -1:\n        total += 1\n    return",
-        "Does a loop in it never end?",
-    ),
 )
 
 
@@ -115,13 +109,11 @@ def non_blocking(comm, inside, total):
 
 lab.wrong_variants(
     "pi_from_counts",
-    ("reduce(inside)", "bcast((one for one in [inside]))", "cannot pickle 'generator' object"),
     ("if comm.rank", "if MPI.COMM_WORLD.rank", "take rank and size from the comm that it is given"),
     ("comm.reduce(inside)", "inside", "That is rank 0's count alone"),
     ("4 * count", "count", "The 4 is missing"),
     ("count / total", "count / comm.size / total", "Or you divided by the 4 ranks"),
     ("/ total", "/ (total / comm.size)", "multiplied by the number of ranks"),
-    ("    if comm.rank == 0:\n        return", "    return", "ranks 1, 2 and 3: variant raised"),
     (
         "    count = comm.reduce(inside)\n    if comm.rank == 0:\n        return 4 * count",
         "    return 4 * comm.allreduce(inside)",
@@ -157,7 +149,6 @@ lab.wrong_variants(
     (" / np.sqrt(comm.size)", "", "the mean of 4 is sqrt(4) times as exact"),
     (", ddof=1", "", "divide by 3 (ddof=1)"),
     ("np.mean(everyone)", "estimate", "That is rank 0's own estimate"),
-    ("sqrt(comm.size)", "sqrt(size)", "Your function uses the notebook's size: take rank and size"),
     (
         "gather(estimate)\n    if comm.rank == 0:\n        return",
         "allgather(estimate)\n    return",
@@ -212,13 +203,6 @@ lab.wrong_variants(
     ("(1 - p) / darts", "(1 - p) / (darts / comm.size)", "error of one rank's darts alone"),
     ("inside +=", "inside =", "darts +=", "darts =", "ten times what the target needs"),
     ("while error >= target:", "for _ in range(1):", "not below the target yet"),
-    (
-        "error = 4",
-        "former, error = error, 4",
-        "while error >=",
-        "former = np.inf\n    while former >=",
-        "was exact enough",
-    ),
     (
         "allreduce(throw(batch))",
         "allreduce(mine := throw(batch))",

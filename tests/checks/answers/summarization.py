@@ -2,7 +2,6 @@
 message."""
 
 import copy
-import difflib
 import math
 import re
 import time
@@ -17,12 +16,10 @@ from pi2zero import costs
 from pi2zero_course.checks.summarization.stories import padded
 
 SHORTER = """
-import copy, difflib, math
+import copy, math
 from torch.nn.parallel import DistributedDataParallel
-from pi2zero_course.checks.framework import clock
 from pi2zero_course.checks.summarization import training
 from pi2zero_course.checks.summarization.stories import rows as rows_of
-clock.SECONDS = 6  # not 20, for the one that never ends
 training.BUDGET, training.GRACE, training.PATIENCE, training.SCORED = 5.0, 2.0, 15.0, 40
 """
 lab = LabAnswers("05_summarization", cells=["words", "engine"], setup=SHORTER)
@@ -203,16 +200,6 @@ def an_array_of_places(train, test):
     return np.flatnonzero(np.array(shares) >= 0.5)
 
 
-@lab.wrong("leaked", "had not returned after 6 s of the processor's time")
-def letter_by_letter(train, test):
-    alike = lambda a, b: difflib.SequenceMatcher(None, a, b, autojunk=False).ratio()  # noqa: E731
-    return {
-        index
-        for index, one in enumerate(test)
-        if max(alike(one.lower(), k.lower()) for k in train) > 0.6
-    }
-
-
 lab.wrong_variants(
     "leaked",
     ("len(own) / 2", "len(own) / 3", "a little less than half of it: 7 of its 16 runs"),
@@ -358,12 +345,6 @@ def on_test_stories(model, rows, seconds):
 @lab.wrong("train", "3 at least count as training")
 def a_copy(model, rows, seconds):
     trained_by_hand(copy.deepcopy(model), rows, 0.4 * seconds)
-
-
-@lab.wrong("train", "the parameters of model are as they were")
-def never_stepped(model, rows, seconds):
-    for step in range(3):
-        model(**padded(rows[dist.get_rank() + 4 * step :][:4])).loss.backward()
 
 
 @lab.wrong("train", "this would hang")

@@ -11,10 +11,6 @@ payload_rate = Blank(
     mistakes={
         "A byte has 8 bits.": 8,
         "Not all of a frame is payload.": lambda bits, frame, payload: bits / 8,
-        "The other way round: payload is a part of the frame.": (
-            lambda bits, frame, payload: bits / 8 * frame / payload
-        ),
-        "A byte has 8 bits: divide.": 64,
     },
     verified="Of 1 Gbit/s, 119.6 MB/s are payload.",
 )

@@ -11,8 +11,6 @@ bus_bandwidth = Blank(
         "That is the algorithm's bandwidth; times 2 (p - 1) / p.": lambda n, t, p: n / t,
         "Each rank sends (p - 1)/p of the array twice: in the reduce-scatter and in the "
         "all-gather.": 0.5,
-        "It is (p - 1) / p, not its inverse.": lambda n, t, p: 2 * n / t * p / (p - 1),
-        "That is in Gbit/s; bytes/s are due.": 8e-9,
     },
     verified="It agrees with nccl-tests' formula on 2, 4 and 8 ranks.",
 )

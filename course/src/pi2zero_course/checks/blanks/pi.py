@@ -71,9 +71,6 @@ error_bar = Blank(
     mistakes={
         "That is the error of the share; π is 4 times the share.": 1 / 4,
         "Is the square root missing?": lambda inside, n: 4 * inside / n * (1 - inside / n) / n,
-        "That is the variance; the standard error is its square root.": (
-            lambda inside, n: _error_bar(inside, n) ** 2
-        ),
         "That is the error of one dart: the mean of n has 1/sqrt(n) of it.": (
             lambda inside, n: _error_bar(inside, n) * np.sqrt(n)
         ),
@@ -101,9 +98,6 @@ pi_midpoint = Blank(
         "These are the heights at the left edges; take the slices' middles, (i + 0.5) / slices.": (
             lambda n: midpoint(n, 0)
         ),
-        "These are the heights at the right edges; take the slices' middles, (i + 0.5) / slices.": (
-            lambda n: midpoint(n, 1)
-        ),
         "That is the sum of the heights; each slice is 1 / slices wide.": lambda n: midpoint(n) * n,
         "That is the area under 1 / (1 + x²), a quarter of it.": 1 / 4,
         "np.linspace(0, 1, slices) gives edges; take the middles.": (
@@ -125,7 +119,6 @@ break_even = Blank(
         "At this n the ranks compute as long as they start. Compare with one rank: n per_slice = "
         "start_up + ...": (lambda s, t, p: s / (t / p)),
         "With p ranks, the time saved is 1 - 1/p of one rank's.": lambda s, t, p: s / (t * (p - 1)),
-        "Seconds divided by seconds per slice give slices.": lambda s, t, p: s * t * (1 - 1 / p),
     },
     verified="There, n per_slice = start_up + n per_slice / ranks.",
 )

@@ -21,9 +21,6 @@ largest_side = Blank(
         "It is the area that grows with the ranks, not the side.": (
             lambda limit, fixed, each, ranks: int(ranks * ((limit - fixed) / each) ** 0.5)
         ),
-        "The parameters are on every rank, not once.": (
-            lambda limit, fixed, each, ranks: int(((limit * ranks - fixed) / each) ** 0.5)
-        ),
     },
     verified="The area grows with the ranks; what is fixed is on each of them.",
 )

@@ -51,7 +51,6 @@ rouge1 = Blank(
         "The harmonic mean is due.": (
             lambda reference, text: (_share(0)(reference, text) + _share(1)(reference, text)) / 2
         ),
-        "Twice the common words, over the words of both.": 1 / 2,
     },
     lent={"words": _words},
     verified="It is the harmonic mean of precision and recall, in words with their counts.",
@@ -116,9 +115,6 @@ oracle = Blank(
         "Judge each sentence together with those chosen before, not alone.": _best_alone,
         "The lines are due as one text: '\\n'.join(...).": (
             lambda article, reference: _greedy(article, reference).split("\n")
-        ),
-        "Each sentence on a line of its own.": (
-            lambda article, reference: _greedy(article, reference).replace("\n", " ")
         ),
     },
     same=_same_lines,

@@ -94,9 +94,6 @@ side_within = Blank(
         "What is fixed comes off what is held, too.": (
             lambda limit, held, side, fixed: int(side * ((limit - fixed) / held) ** 0.5)
         ),
-        "That is how many times as large; times the side.": (
-            lambda limit, held, side, fixed: int(((limit - fixed) / (held - fixed)) ** 0.5)
-        ),
     },
     verified="Twice the side is four times the bytes.",
 )

@@ -11,6 +11,7 @@ from mpi4py import MPI
 from torch import nn
 
 from pi2zero import ranks
+from pi2zero_course.checks.data_parallel.training import serial
 from pi2zero_course.checks.framework.agree import agree
 from pi2zero_course.checks.framework.answers import CheckError, call_answer, with_globals
 from pi2zero_course.checks.framework.on_ranks import OnRanks
@@ -25,14 +26,15 @@ def _problem(n):
     return model, torch.rand(n, 64), torch.randint(0, 10, (n,))
 
 
-def _gradient(model, x, y, rows, reduction):
-    """The gradient of some rows as one array; of none, zeros."""
-    loss = F.cross_entropy(model(x[rows]), y[rows], reduction="sum") / (
-        1 if reduction == "sum" else max(len(rows), 1)
-    )
-    return torch.cat(
-        [part.flatten() for part in torch.autograd.grad(loss, list(model.parameters()))]
-    ).numpy()
+def _gradient(model, x, y, rows):
+    """The mean gradient of some rows as one array; of none, zeros."""
+    loss = F.cross_entropy(model(x[rows]), y[rows], reduction="sum") / max(len(rows), 1)
+    gradients = torch.autograd.grad(loss, list(model.parameters()))
+    return torch.cat([part.flatten() for part in gradients]).numpy()
+
+
+def _is_close(gradient, value):
+    return np.allclose(gradient, value, rtol=1e-4, atol=1e-6)
 
 
 def _call_with_comm(function, comm, *args):
@@ -44,8 +46,8 @@ def _judge_gradient(results, n):
     size = len(results)
     model, x, y = _problem(n)
     shares = np.array_split(np.arange(n), size)
-    due = _gradient(model, x, y, np.arange(n), "mean")
-    means = [_gradient(model, x, y, share, "mean") for share in shares]
+    due = _gradient(model, x, y, np.arange(n))
+    means = [_gradient(model, x, y, share) for share in shares]
     for rank, gradient in enumerate(results):
         if gradient is None:
             raise CheckError(f"rank {rank} returned None. Is the `return` missing?")
@@ -55,7 +57,7 @@ def _judge_gradient(results, n):
             )
         if np.allclose(gradient, due, rtol=0, atol=1e-6):
             continue
-        own = _gradient(model, x, y, shares[rank], "sum")
+        own = means[rank] * len(shares[rank])
         known = [
             (
                 due * n,
@@ -63,28 +65,19 @@ def _judge_gradient(results, n):
                 "whole batch.",
             ),
             (
-                due * n / size,
-                "That is the sum over all images, divided by the ranks; divide by the images.",
-            ),
-            (
                 np.mean(means, axis=0),
                 "That is the mean of the ranks' means: an image of a small share counts more. Sum "
                 "on the ranks.",
             ),
-            (np.sum(means, axis=0), "That is the sum of the ranks' means."),
             (means[rank], "That is the gradient of its own share: Allreduce is missing."),
-            (own, "That is the sum over its own share: Allreduce is missing."),
             (own / n, "That is its own share's part: Allreduce is missing."),
             (
                 due * size,
                 "Every rank computes the whole batch; its rows are "
                 "np.array_split(np.arange(len(x)), comm.size)[comm.rank].",
             ),
-            (means[0], "That is rank 0's share on all ranks."),
         ]
-        why = pick_hint(
-            gradient, known, same=lambda one, value: np.allclose(one, value, rtol=1e-4, atol=1e-6)
-        )
+        why = pick_hint(gradient, known, same=_is_close)
         off = np.abs(gradient - due).max()
         raise CheckError(
             f"{n} images: the gradient of rank {rank} is off by up to {off:.2g}; 1e-06 is "
@@ -177,10 +170,6 @@ warmed_up = Blank(
         "The first step has the rate 0 and is lost: it is step 0, so count from 1.": (
             lambda step, lr, steps: lr * min(1, step / steps)
         ),
-        "It jumps; it has to rise in equal steps.": (
-            lambda step, lr, steps: lr if step >= steps else 0.0
-        ),
-        "min, not max.": lambda step, lr, steps: lr * max(1, (step + 1) / steps),
     },
     verified="It rises in equal steps, and stays.",
 )
@@ -215,14 +204,8 @@ def train_step(function):
 
 
 def _serial_steps(images, labels):
-    model, losses = _problem(1)[0], []
-    sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    for _ in range(3):
-        loss = F.cross_entropy(model(images), labels)
-        sgd.zero_grad()
-        loss.backward()
-        sgd.step()
-        losses.append(loss.item())
+    model = _problem(1)[0]
+    losses = serial(model, [(images, labels)] * 3)
     return losses, nn.utils.parameters_to_vector(model.parameters()).detach()
 
 
@@ -252,7 +235,7 @@ def accumulate(function):
     from torch.nn.parallel import DistributedDataParallel
 
     model, images, labels = _problem(32 * dist.get_world_size())
-    whole = _gradient(model, images, labels, np.arange(len(images)), "mean")
+    whole = _gradient(model, images, labels, np.arange(len(images)))
 
     device = ranks.join().device
     calls, seen, net = [], [], DistributedDataParallel(_problem(1)[0].to(device))
@@ -298,17 +281,8 @@ def _judge_accumulated(calls, seen, gradient, whole):
             "and backward, of all micro-batches but the last."
         )
     if not np.allclose(gradient, whole, rtol=0, atol=1e-6):
-        known = [
-            (
-                whole * 4,
-                "That is 4 times the mean: the gradients of the micro-batches add up, so divide "
-                "each loss by their number.",
-            )
-        ]
-        known += [(whole / 4, "That is a quarter of the mean: divide once only.")]
-        why = pick_hint(
-            gradient, known, same=lambda one, value: np.allclose(one, value, rtol=1e-4, atol=1e-6)
-        )
+        hint = "The gradients of the micro-batches add up, so divide each loss by their number."
+        why = pick_hint(gradient, [(whole * 4, hint)], same=_is_close)
         raise CheckError(
             f"the gradient is off by {np.abs(gradient - whole).max():.2g}; 1e-06 is allowed.\n{why}"
         )

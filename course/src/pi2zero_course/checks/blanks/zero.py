@@ -51,11 +51,6 @@ def _mistaken(**options):
     return _after(lambda *given: _adam(*given, **options))
 
 
-def _not_squared(w, gradient, m, v, t, *others):
-    _adam(w, gradient, m, v, t, *others)
-    v[:] = v - 0.001 * gradient**2 + 0.001 * gradient
-
-
 _ADAM_MISTAKES = {
     "Nothing has changed: m[:] = ..., v[:] = ..., w -= ... work in place, "
     "m = ... does not.": _after(lambda *given: None),
@@ -68,7 +63,6 @@ _ADAM_MISTAKES = {
     "Divide by the square root of v, the usual size of a gradient, not its square.": _mistaken(
         root=False
     ),
-    "v is a mean of squares: gradient**2.": _after(_not_squared),
     "w goes uphill: subtract.": _mistaken(lr=-0.1),
 }
 _EPS_MISTAKES = {
@@ -106,12 +100,8 @@ bytes_on_a_rank = Blank(
         "parameters.": (lambda psi, n, stage: 16 * psi / (n if stage else 1)),
         "Nothing is divided by n.": lambda psi, n, stage: 16.0 * psi,
         "That is one stage less.": lambda psi, n, stage: _zero_total(psi, n, max(stage - 1, 0)),
-        "That is in GB; bytes are due.": 1e-9,
-        "The optimizer has 12 bytes: master copy, m and v, 4 each. One of the three is there.": (
+        "The optimizer has 12 bytes: master copy, m and v, 4 each. Are all three there?": (
             lambda psi, n, stage: _zero_total(psi, n, stage) - 8 * psi / (n if stage else 1)
-        ),
-        "The optimizer has 12 bytes: master copy, m and v, 4 each. Two of the three are there.": (
-            lambda psi, n, stage: _zero_total(psi, n, stage) - 4 * psi / (n if stage else 1)
         ),
         "That is on all ranks together.": (
             lambda psi, n, stage: _zero_total(psi, n, stage) * (n if stage else 1)
@@ -133,7 +123,6 @@ one_way_seconds = Blank(
     mistakes={
         "8 Gbit/s are 1 GB/s: divide by 8 bits per byte.": 1 / 8,
         "Of 130 bits on the link only 128 are data.": 128 / 130,
-        "128 of 130 bits are data: the link is slower by that, not faster.": (128 / 130) ** 2,
         "Each parameter has 2 bytes.": 1 / 2,
         "The lanes carry at the same time.": lambda p, lanes=16: _one_way_seconds(p, 1),
     },
@@ -202,13 +191,7 @@ activation_bytes = Blank(
         "The logits are missing: one value for each word, for each token.": (
             lambda t, h, n, w, each=4: each * t * 16 * h * n
         ),
-        "There is one table of logits, at the end, not one per layer.": (
-            lambda t, h, n, w, each=4: each * t * n * (16 * h + w)
-        ),
         "Each layer saves its 16 h.": lambda t, h, n, w, each=4: each * t * (16 * h + w),
-        "Each token has logits of its own.": (
-            lambda t, h, n, w, each=4: each * (16 * h * n * t + w)
-        ),
         "Those are values; multiply by `each`, the bytes of one.": (
             lambda t, h, n, w, each=4: _activation_bytes(t, h, n, w, 1)
         ),
@@ -232,7 +215,6 @@ mfu = Blank(
     cases=[(2e6, 256, 0.5, 1e10), (7e9, 8192, 2.0, 4e14)],
     mistakes={
         "That is forward alone: backward takes 4 more, 6 in all.": 1 / 3,
-        "That is backward alone: forward takes 2 more, 6 in all.": 2 / 3,
         "Recomputed operations do not count: the model needs 6.": 8 / 6,
         "Those are operations per second: divide by `peak`.": lambda p, t, s, peak: _mfu(
             p, t, s, 1
@@ -240,10 +222,6 @@ mfu = Blank(
         "`peak` is per second: divide by the seconds, too.": lambda p, t, s, peak: _mfu(
             p, t, 1, peak
         ),
-        "It is upside down: what is needed over what could be done.": (
-            lambda p, t, s, peak: 1 / _mfu(p, t, s, peak)
-        ),
-        "That is in percent; a share is due.": 100,
     },
     verified="What the model needs, over what the processor could have done meanwhile.",
 )
@@ -263,23 +241,14 @@ held = Blank(
         "hpZ partitions its copy inside each host: among g ranks, not among all.": (
             lambda psi, hosts, g: _held(psi, hosts, g, copy=2 / hosts)
         ),
-        "hpZ's copy is partitioned, too: among the g ranks of a host.": (
-            lambda psi, hosts, g: _held(psi, hosts, g, copy=2 * g)
-        ),
         "hpZ's copy is of the parameters alone, 2 bytes each.": (
             lambda psi, hosts, g: _held(psi, hosts, g, copy=16)
-        ),
-        "hpZ's copy has 2 bytes per parameter.": (
-            lambda psi, hosts, g: _held(psi, hosts, g, copy=4)
         ),
         "hpZ's copy comes on top of what stage 3 holds.": (
             lambda psi, hosts, g: (16 * psi / (hosts * g), 2 * psi / g, 16 * psi / g)
         ),
         "HSDP partitions inside a host only: among g ranks.": (
             lambda psi, hosts, g: (*_held(psi, hosts, g)[:2], 16 * psi / (hosts * g))
-        ),
-        "HSDP partitions among the ranks of a host, not among the hosts.": (
-            lambda psi, hosts, g: (*_held(psi, hosts, g)[:2], 16 * psi / hosts)
         ),
         "Stage 3 first, then hpZ, then HSDP.": lambda psi, hosts, g: _held(psi, hosts, g)[::-1],
     },

@@ -17,7 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from pi2zero.mpi import name_ranks
 from pi2zero_course.checks.framework.agree import agree, merge_errors, pickling_error, require_ranks
-from pi2zero_course.checks.framework.answers import CheckError, call_answer, name_of
+from pi2zero_course.checks.framework.answers import CheckError, as_losses, call_answer, name_of
 from pi2zero_course.checks.framework.on_ranks import OnRanks
 from pi2zero_course.checks.framework.task import lab_task, say
 from pi2zero_course.checks.framework.torch_comm import on_torch_ranks
@@ -78,13 +78,9 @@ def report_of(model):
 
 def _judge(size, reports):
     """Compare the ranks with the serial program and with each other."""
-    right_losses = serial(Seen(seed=100), batches())
-    share = BATCH // size
+    right, share = np.array(serial(Seen(seed=100), batches())), BATCH // size
     for rank, report in enumerate(reports):
-        if report["losses"] is None:
-            raise CheckError(
-                f"rank {rank} returned None; the list of losses is due. Is the `return` missing?"
-            )
+        as_losses(rank, report["losses"])
         seen = report["images"]
         judge_seen(rank, seen)
         if size > 1 and min(seen) == BATCH:
@@ -98,34 +94,16 @@ def _judge(size, reports):
                 f"of {STEPS} steps."
             )
     judge_weights(size, reports, batches())
+    same = lambda losses, due: losses.shape == due.shape and np.allclose(losses, due, rtol=1e-4)  # noqa: E731
     for rank, report in enumerate(reports):
-        try:
-            losses = np.array(report["losses"], dtype=float).ravel()
-        except (TypeError, ValueError):
-            raise CheckError(
-                f"rank {rank} returned {type(report['losses']).__name__!r}; the list of losses is "
-                "due."
-            ) from None
-        except RuntimeError:  # torch does not turn them into numbers while they could go backward
-            raise CheckError(
-                f"rank {rank} returned losses that hold on to their graph, and its memory: "
-                "loss.item()."
-            ) from None
-        if losses.shape != (STEPS,) or not np.allclose(losses, right_losses, rtol=1e-4):
-            reason = (
-                "That is the loss of its own share: the mean over the ranks is due."
-                if size > 1
-                else ""
-            )
-            if (
-                size > 1
-                and losses.shape == (STEPS,)
-                and np.allclose(losses, size * np.array(right_losses), rtol=1e-4)
-            ):
-                reason = "That is the sum over the ranks: divide by them."
+        losses = as_losses(rank, report["losses"])
+        if not same(losses, right):
+            why = "That is the loss of its own share: the mean over the ranks is due."
+            if same(losses, size * right):
+                why = "That is the sum over the ranks: divide by them."
             raise CheckError(
                 f"rank {rank} returned the losses {_few(losses)}; the whole batches have "
-                f"{_few(right_losses)}.\n{reason}"
+                f"{_few(right)}.\n{why * (size > 1)}"
             )
 
 
@@ -167,10 +145,7 @@ def _why_apart(reports, difference):
     if not all(np.array_equal(report["began"], reports[0]["began"]) for report in reports):
         return "Did all ranks start from rank 0's parameters?"
     biases = np.concatenate(
-        [
-            np.full(parameter.numel(), parameter.dim() == 1)
-            for parameter in Seen(seed=100).parameters()
-        ]
+        [np.full(part.numel(), part.dim() == 1) for part in Seen(seed=100).parameters()]
     )
     if not difference[~biases].any():
         return "Only biases differ: which gradients are reduced, and which are not?"
@@ -179,11 +154,13 @@ def _why_apart(reports, difference):
 
 def _why(size, mine, data):
     """The mistake that gives just these parameters."""
-    twice = "The gradients are divided by the number of ranks twice."
     known = [
-        (size, "That is what the sum of the ranks' gradients gives: the mean is due, 1/size of it.")
+        (
+            size,
+            "That is what the sum of the ranks' gradients gives: the mean is due, 1/size of it.",
+        ),
+        (1 / size, "The gradients are divided by the number of ranks twice."),
     ]
-    known += [(1 / size, twice), (1 / size**2, twice)]
 
     def gives(mine, times):
         model = Seen(seed=100)

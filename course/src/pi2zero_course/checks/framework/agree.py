@@ -71,9 +71,7 @@ def pickling_error(result, name: str) -> CheckError | None:
     name: the answer's."""
     try:
         MPI.pickle.dumps(result)
-    except (
-        Exception
-    ):  # whatever pickle, or the thing itself, says: a generator, an open file, the communicator
+    except Exception:  # whatever pickle, or the thing itself, says: a generator, an open file
         return CheckError(
             f"{name} returned {type(result).__name__!r} objects, or has them in what it returned: "
             "return values."

@@ -9,6 +9,8 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import numpy as np
+
 from pi2zero_course.checks.framework.clock import TimeUp, clock
 
 
@@ -46,6 +48,24 @@ def call_answer(function: Callable, *args):
             raise missing from None
         raise CheckError(
             f"{name} raised {type(error).__name__}: {error}{_line_of(function, error)}"
+        ) from None
+
+
+def as_losses(rank, losses):
+    """The losses that a rank returned, as an array. Raises CheckError if they are none."""
+    if losses is None:
+        raise CheckError(
+            f"rank {rank} returned None; the list of losses is due. Is the `return` missing?"
+        )
+    try:
+        return np.array(losses, dtype=float).ravel()
+    except (TypeError, ValueError):
+        raise CheckError(
+            f"rank {rank} returned {type(losses).__name__!r}; the list of losses is due."
+        ) from None
+    except RuntimeError:  # torch does not turn them into numbers while they could go backward
+        raise CheckError(
+            f"rank {rank} returned losses that keep their graph, and its memory: loss.item()."
         ) from None
 
 

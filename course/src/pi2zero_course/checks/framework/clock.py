@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 SECONDS = 20.0  # of the processor, that an answer gets
-WALL = (
-    120.0  # s after which an answer that hardly wants a core, because it sleeps or waits, is ended
-)
+# s after which an answer that hardly wants a core, because it sleeps or waits, is ended
+WALL = 120.0
 AGAIN = 0.5  # s until the clock rings once more for an answer that has swallowed the first TimeUp
 
 

@@ -15,7 +15,7 @@ from pi2zero_course.checks.framework.answers import (
     name_of,
 )
 from pi2zero_course.checks.framework.clock import clock
-from pi2zero_course.checks.framework.requests import Request, requests_that_end
+from pi2zero_course.checks.framework.requests import Request, requests_that_end, wait_for_all
 from pi2zero_course.checks.framework.waiting import Stuck, Waiting
 
 MANY = 20_000  # messages after which an answer counts as endless
@@ -28,17 +28,14 @@ class Messages(MPI.Intracomm):
     sent, messages, targets: bytes this rank sent, in how many messages, to which ranks.
     """
 
-    synchronous = (
-        False  # does a send end only when the message is received, as MPI does it for long ones?
-    )
+    # Does a send end only when the message is received, as MPI does it for long ones?
+    synchronous = False
 
     def __new__(cls, comm, **options):
         return super().__new__(cls, comm)
 
     def __init__(self, comm):
-        self.side = (
-            comm.Dup()
-        )  # where the ranks talk about what they do, apart from the answer's own traffic
+        self.side = comm.Dup()  # apart from the answer's own traffic: what the ranks do
         self.waiting = Waiting(comm)
         self.used = False
         self.sent = self.messages = self.received = 0
@@ -122,7 +119,7 @@ class Messages(MPI.Intracomm):
         status=None,
     ):
         into = self._begin_receive("Sendrecv", recvbuf, source, recvtag)
-        self.wait_for([self._begin_send("Sendrecv", sendbuf, dest, sendtag), into], [None, status])
+        wait_for_all([self._begin_send("Sendrecv", sendbuf, dest, sendtag), into], [None, status])
 
     def Sendrecv_replace(
         self, buf, dest, sendtag=0, source=MPI.ANY_SOURCE, recvtag=MPI.ANY_TAG, status=None
@@ -146,26 +143,9 @@ class Messages(MPI.Intracomm):
 
     def Probe(self, source=MPI.ANY_SOURCE, tag=MPI.ANY_TAG, status=None):
         self.allow("Probe")
-        with clock.paused():
-            self.waiting.until(lambda: self.Iprobe(source, tag, status), f"in Probe{_from(source)}")
-        return True
+        return self._await_message("Probe", source, lambda: self.Iprobe(source, tag, status))
 
     probe = Probe
-
-    def wait_for(self, requests, statuses):
-        """Until all are complete."""
-        left = list(zip(requests, statuses, strict=True))
-
-        def done():
-            left[:] = [
-                (request, status) for request, status in left if not request.complete(status)
-            ]
-            return not left
-
-        with clock.paused():
-            self.waiting.until(done, lambda: left[-1][0].what)
-        for request in requests:
-            self.arrived(request.nbytes, request.began)
 
     def allow(self, name):
         """Called before each call; may refuse it."""
@@ -201,15 +181,17 @@ class Messages(MPI.Intracomm):
         )
 
     def _receive_object(self, name, source, tag, status):
+        # Not by irecv: mpi4py receives objects of up to 32 KiB with it.
         began, length = time.perf_counter(), MPI.Status()
-        with clock.paused():
-            found = self.waiting.until(
-                lambda: self.improbe(source, tag, length), f"in {name}{_from(source)}"
-            )
+        message = self._await_message(name, source, lambda: self.improbe(source, tag, length))
         self.received += 1
-        obj = found.recv(status=status)
+        obj = message.recv(status=status)
         self.arrived(length.Get_count(MPI.BYTE), began)
         return obj
+
+    def _await_message(self, name, source, probe):
+        with clock.paused():
+            return self.waiting.until(probe, f"in {name}{_from(source)}")
 
     def _note(self, request, what, nbytes, pickled):
         self._pending = [one for one in self._pending if one != MPI.REQUEST_NULL]

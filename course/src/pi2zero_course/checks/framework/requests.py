@@ -17,24 +17,18 @@ class Request(MPI.Request):
         return super().__new__(cls, request)
 
     def __init__(self, request, comm, what, nbytes, pickled):
-        self.comm, self.what, self.nbytes, self.pickled, self.obj = (
-            comm,
-            what,
-            nbytes,
-            pickled,
-            None,
-        )
-        self.began = time.perf_counter()
+        self.comm, self.what, self.nbytes, self.pickled = comm, what, nbytes, pickled
+        self.obj, self.began = None, time.perf_counter()
 
     def __reduce__(self):  # of one that is over, mpi4py makes what no rank can read
         raise TypeError("a request belongs to its rank")
 
     def Wait(self, status=None):
-        self.comm.wait_for([self], [status])
+        wait_for_all([self], [status])
         return True
 
     def wait(self, status=None):
-        self.comm.wait_for([self], [status])
+        wait_for_all([self], [status])
         return self.obj
 
     def complete(self, status=None) -> bool:
@@ -57,18 +51,56 @@ class Request(MPI.Request):
         return flag
 
 
+def wait_for_all(requests, statuses=None) -> None:
+    """Wait until all are complete. Requests that are not `Request`s wait as in MPI."""
+    left = []
+    for request, status in zip(requests, statuses or [None] * len(requests), strict=True):
+        if not isinstance(request, Request):
+            request.Wait(status)
+        elif request != MPI.REQUEST_NULL:
+            left.append((request, status))
+    pending = [request for request, _ in left]
+
+    def done():
+        left[:] = [(request, status) for request, status in left if not request.complete(status)]
+        return not left
+
+    if pending:
+        with clock.paused():
+            pending[0].comm.waiting.until(done, lambda: left[-1][0].what)
+    for request in pending:
+        request.comm.arrived(request.nbytes, request.began)
+
+
+def _wait_for_one(requests, status):
+    """The index of the first that is complete."""
+    pending = {i: request for i, request in enumerate(requests) if request != MPI.REQUEST_NULL}
+    if not pending:
+        return MPI.UNDEFINED
+    first = next(iter(pending.values()))
+
+    def complete():
+        # Only one may be completed: the others are asked for later.
+        return next(([i] for i, request in pending.items() if request.complete(status)), None)
+
+    with clock.paused():
+        (index,) = first.comm.waiting.until(complete, lambda: first.what)
+    first.comm.arrived(pending[index].nbytes, pending[index].began)
+    return index
+
+
 class _Requests(MPI.Request):
     """What `MPI.Request` is while an answer runs: the calls that wait for several requests wait as
     `Request` does."""
 
     @staticmethod
     def Waitall(requests, statuses=None):
-        _wait_for_all(requests, statuses)
+        wait_for_all(requests, statuses)
         return True
 
     @staticmethod
     def waitall(requests, statuses=None):
-        _wait_for_all(requests, statuses)
+        wait_for_all(requests, statuses)
         return [getattr(request, "obj", None) for request in requests]
 
     @staticmethod
@@ -79,25 +111,6 @@ class _Requests(MPI.Request):
     def waitany(requests, status=None):
         index = _wait_for_one(requests, status)
         return index, getattr(requests[index], "obj", None) if index >= 0 else None
-
-
-def _wait_for_all(requests, statuses):
-    for place, request in enumerate(requests):
-        request.Wait(statuses[place] if statuses else None)
-
-
-def _wait_for_one(requests, status):
-    known = {
-        place: request for place, request in enumerate(requests) if request != MPI.REQUEST_NULL
-    }
-    if not known:
-        return MPI.UNDEFINED
-    first = next(iter(known.values()))
-    found = lambda: next(([place] for place, one in known.items() if one.complete(status)), None)  # noqa: E731
-    with clock.paused():
-        (place,) = first.comm.waiting.until(found, lambda: first.what)
-    known[place].comm.arrived(known[place].nbytes, known[place].began)
-    return place
 
 
 @contextmanager

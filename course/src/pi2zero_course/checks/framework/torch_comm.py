@@ -15,18 +15,14 @@ from mpi4py import MPI
 from torch.nn.parallel import DistributedDataParallel
 
 from pi2zero_course.checks.framework.answers import CheckError, speaking_of
+from pi2zero_course.checks.framework.values import plural
 from pi2zero_course.checks.framework.watched_comm import WatchedComm
 
 COLLECTIVES = """all_reduce reduce broadcast all_gather all_gather_into_tensor reduce_scatter
 reduce_scatter_tensor gather scatter barrier all_to_all all_to_all_single all_gather_object
 broadcast_object_list""".split()  # noqa: SIM905 - easier to read
-ROOT_AT = {
-    "broadcast": 1,
-    "reduce": 1,
-    "gather": 2,
-    "scatter": 2,
-    "broadcast_object_list": 1,
-}  # among the arguments: src or dst
+# Where src or dst stands among the arguments.
+ROOT_AT = {"broadcast": 1, "reduce": 1, "gather": 2, "scatter": 2, "broadcast_object_list": 1}
 
 
 def on_torch_ranks(function, learners, sizes=False, seconds=None) -> list:
@@ -76,20 +72,14 @@ def _watched(comm, sizes):
         def call(*args, **options):
             comm.used = True
             comm.called.append(name)
-            at = ROOT_AT.get(name)
-            root = at and options.get(
-                "src", options.get("dst", args[at] if len(args) > at else None)
-            )
-            values = (
-                next((one.numel() for one in args if isinstance(one, torch.Tensor)), None)
-                if sizes
-                else None
-            )
-            of_root = f" with root {root}" if root else ""
-            comm.agree_on_call(
-                f"dist.{name}{of_root}"
-                + ("" if values is None else f" with {values:,} value{'s' * (values != 1)}")
-            )
+            what, at = f"dist.{name}", ROOT_AT.get(name, len(args))
+            root = options.get("src", options.get("dst", args[at] if len(args) > at else None))
+            if root and name in ROOT_AT:
+                what += f" with root {root}"
+            tensors = [value for value in args if isinstance(value, torch.Tensor)]
+            if sizes and tensors:
+                what += f" with {plural(tensors[0].numel(), 'value')}"
+            comm.agree_on_call(what)
             return real(*args, **options)
 
         return call

@@ -10,10 +10,8 @@ import time
 
 import numpy as np
 
-PAUSE, ROUNDS = (
-    0.2,
-    4,
-)  # s from the end of a round to the next one; rounds that have to say the same
+PAUSE = 0.2  # s from the end of a round to the next one
+ROUNDS = 4  # that have to say the same
 
 
 class Stuck(BaseException):

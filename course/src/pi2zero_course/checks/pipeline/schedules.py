@@ -46,12 +46,10 @@ def _judge_cut(function, seconds, stages):
             f"{called}: the layers come in the order {[int(layer) for layer in layers]}. A stage "
             "takes neighbours, in their order."
         )
-    if missing := sorted(set(range(count)) - set(layers)):
-        raise CheckError(f"{called}: layer {missing[0]} is in no stage.")
-    if len(layers) > count:
-        raise CheckError(
-            f"{called}: a layer is in two stages, or there is one that the network does not have."
-        )
+    if layers != list(range(count)):
+        missing = sorted(set(range(count)) - set(layers))
+        why = f"layer {missing[0]} is in no stage" if missing else "a layer is in two stages"
+        raise CheckError(f"{called} gives {parts}: {why}.")
     times = [sum(seconds[layer] for layer in part) for part in parts]
     cuts = combinations(range(1, count), stages - 1)
     best = min(max(_times(seconds, inner)) for inner in cuts)

@@ -21,10 +21,8 @@ from pi2zero_course.checks.framework.values import as_number, as_text, pick_hint
 
 TOLERANCE = 1e-9  # of a gradient, in float64, beside one process
 WIDTH = 8  # as in the notebook
-CASES = [
-    (13, 5),
-    (5, 2),
-]  # images, micro-batches: the parts are uneven; more and fewer of them than ranks
+# Images, micro-batches: the parts are uneven; more and fewer of them than ranks.
+CASES = [(13, 5), (5, 2)]
 
 
 def network(size):
@@ -161,41 +159,31 @@ def judge_gradients(grads, n, micro):
 
 # Each mistake: what a micro-batch's sum of losses is divided by, of (its rows, all rows,
 # micro-batches); which of them count.
+ALL, LAST = slice(None), slice(-1, None)
 MISTAKES = [
     (
         lambda rows, n, m: rows,
-        slice(None),
+        ALL,
         "Each micro-batch's mean loss was added: {m} times too large, about. Divide its sum by the "
         "{n} images of the batch.",
     ),
     (
         lambda rows, n, m: rows * m,
-        slice(None),
+        ALL,
         "That is the mean of the micro-batches' means: in a small micro-batch an image counts "
         "more. Divide by {n}.",
     ),
     (
         lambda rows, n, m: 1,
-        slice(None),
+        ALL,
         "That is the gradient of the sum over {n} images; the mean is due.",
     ),
     (
-        lambda rows, n, m: n * m,
-        slice(None),
-        "That is the mean over {n} images, divided by {m} once more.",
-    ),
-    (
-        lambda rows, n, m: m,
-        slice(None),
-        "That is the sum divided by the {m} micro-batches; divide by the {n} images.",
-    ),
-    (
         lambda rows, n, m: n,
-        slice(-1, None),
+        LAST,
         "Only the last micro-batch is in it: gradients of the others were set to zero, or "
         "overwritten.",
     ),
-    (lambda rows, n, m: n, slice(1), "Only the first micro-batch is in it."),
 ]
 
 
@@ -246,7 +234,6 @@ def judge_loss(loss, n, micro, size):
         known = [
             (sum(parts), "That adds up the micro-batches' means."),
             (float(np.mean(parts)), "That is the mean of the micro-batches' means."),
-            (each.sum().item(), "That is the sum over the images; the mean is due."),
             (
                 each.tensor_split(micro)[-1].sum().item() / n,
                 "That is the last micro-batch's alone: add them up.",
@@ -288,14 +275,11 @@ def judge_targets(rows, micro, idle_limit, held_limit):
     idle = idle_share(rows) if idle_limit else 0
     if idle_limit and idle > (limit := idle_limit(size, micro)) + 1e-9:
         alone = all(_as_words(row).startswith("F0 B0") for row in rows) and micro > 1
-        why = (
-            "Each micro-batch goes forward and back before the next begins: one rank works at a "
-            "time." * alone
-        )
+        why = "A micro-batch goes forward and back before the next: one rank works at a time."
         table = "\n".join(f"rank {rank}: {_as_words(row)}" for rank, row in enumerate(rows))
         raise CheckError(
             f"in this order the ranks are idle for {idle:.1%} of the time; {limit:.1%} is the "
-            f"target.\n{table}\n{why}".rstrip()
+            f"target.\n{table}\n{why * alone}".rstrip()
         )
 
 

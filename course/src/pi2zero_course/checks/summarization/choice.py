@@ -5,7 +5,7 @@ import operator
 from pi2zero import costs
 from pi2zero_course.checks.framework.answers import CheckError, call_answer
 from pi2zero_course.checks.framework.task import LabTask
-from pi2zero_course.checks.framework.values import as_int, in_units, is_int, pick_hint
+from pi2zero_course.checks.framework.values import as_int, as_list_of, in_units, pick_hint
 
 WANTED = 8  # stories a rank, at least
 T5_SMALL, STORY = 60_506_624, 50_000_000
@@ -22,70 +22,52 @@ MACHINES = [  # limit in bytes, world size, parameters, bytes of a story
 
 def _judge_choice(function, limit, world_size, parameters, each):
     held = [costs.zero_total(parameters, world_size, stage) for stage in range(4)]
-    fit = [int((limit - one) // each) for one in held]
+    fit = [int((limit - states) // each) for states in held]
     right = next(((stage, fit[stage]) for stage in range(4) if fit[stage] >= WANTED), None)
-    mine = call_answer(function, limit, world_size, parameters, each)
+    answer = call_answer(function, limit, world_size, parameters, each)
+    pair = as_list_of(answer, 2) or (None, None)
+    stage, stories = as_int(pair[0]), as_int(pair[1])  # // gives 9.0, because the limit is a float
+    if (answer if answer is None else (stage, stories)) == right:
+        return
     case = (
         f"{in_units(limit)} on each of {world_size} ranks, {parameters:,} parameters, "
-        f"{in_units(each)} a story: you say {mine!r}"
+        f"{in_units(each)} a story: you say {answer!r}"
     )
-    if mine is None and right is not None:
-        exactly = (
-            " To the byte: what fits exactly, fits."
-            if held[right[0]] + WANTED * each == limit
-            else ""
+    due = f"{case}. No stage leaves room for {WANTED}, so None is due."
+    if right is not None:
+        due = (
+            f"{case}. Stage {right[0]} holds {in_units(held[right[0]])} on a rank and leaves room "
+            f"for {right[1]} stories"
         )
-        raise CheckError(
-            f"{case}; stage {right[0]} holds {in_units(held[right[0]])}: {fit[right[0]]} stories "
-            f"fit beside.{exactly}"
-        )
-    if mine is None:
-        return
-    pair = mine if isinstance(mine, tuple | list) and len(mine) == 2 else (None, None)
-    if not is_int(pair[0]) or as_int(pair[1]) is None or not 0 <= pair[0] <= 3:
+        if held[right[0]] + WANTED * each == limit:
+            due += ". To the byte: what fits exactly, fits"
+    if answer is not None and (stage is None or stories is None or not 0 <= stage <= 3):
         raise CheckError(
             f"{case}; two whole numbers are due, (stage 0 to 3, stories a rank), or None."
         )
-    mine = pair[0], as_int(pair[1])  # // gives 9.0, because the limit is a float
-    if mine == right:
-        return
-    room = max(fit[mine[0]], 0)
-    beside = (
-        f"{case}. Stage {mine[0]} holds {in_units(held[mine[0]])} on a rank, so {room} stories "
-        "fit beside"
-    )
-    if right is None:
-        raise CheckError(f"{beside}. No stage leaves room for {WANTED}, so None is due.")
-    if mine[0] < right[0]:
-        raise CheckError(f"{beside}: fewer than {WANTED}. Take a higher stage.")
-    if mine[0] > right[0]:
-        exactly = (
-            " To the byte: what fits exactly, fits."
-            if held[right[0]] + WANTED * each == limit
-            else ""
-        )
+    if right is None or answer is None:
+        raise CheckError(due)
+    if stage > right[0]:
+        raise CheckError(f"{due}: the lowest stage is due.")
+    if stage < right[0]:
         raise CheckError(
-            f"{case}. Stage {right[0]} leaves room for {fit[right[0]]} stories already: the lowest "
-            f"stage is due.{exactly}"
+            f"{case}. Stage {stage} holds {in_units(held[stage])} on a rank and leaves room for "
+            f"{max(fit[stage], 0)} stories: fewer than {WANTED}. Take a higher stage."
         )
     known = [
-        (room * world_size, "That is all ranks together; asked is one rank."),
+        (right[1] * world_size, "That is all ranks together; asked is one rank."),
         (
-            room // world_size,
-            "A story's activations lie on one rank: they are not divided by the ranks.",
-        ),
-        (
-            int((limit - held[mine[0]]) // (each / world_size)),
-            "A story's activations lie on one rank, whole: their bytes are not divided.",
+            int((limit - held[stage]) // (each / world_size)),
+            "A story's activations are on one rank, whole: their bytes are not divided.",
         ),
         (WANTED, "That is the fewest that are wanted; asked is how many fit."),
         (
             int(limit // each),
             "The states need room, too: 16 bytes a parameter, of which the stage divides a part.",
         ),
-        (room + 1, "Round down: a part of a story does not fit."),
+        (right[1] + 1, "Round down: a part of a story does not fit."),
     ]
-    raise CheckError(f"{beside}.\n" + pick_hint(mine[1], known, same=operator.eq))
+    raise CheckError(f"{due}.\n{pick_hint(stories, known, same=operator.eq)}")
 
 
 # choose(limit, world_size, parameters, bytes_per_story) -> (stage, stories per rank), or None

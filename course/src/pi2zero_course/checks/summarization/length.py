@@ -11,11 +11,9 @@ from pi2zero_course.checks.framework.task import lab_task
 from pi2zero_course.checks.framework.values import is_int
 from pi2zero_course.checks.summarization import stories as lab
 
-JUDGED, CUT, BELOW = (
-    60,
-    0.02,
-    1.0,
-)  # validation stories; share that may be cut off; points of ROUGE-1
+JUDGED = 60  # validation stories
+CUT = 0.02  # share of summaries that may be cut off
+BELOW = 1.0  # points of ROUGE-1
 UNLIMITED = 200  # tokens
 
 
@@ -62,9 +60,7 @@ def _unlimited():
 def _generate(net, me, given):
     try:
         return lab.scored(net, JUDGED, me, **given)
-    except (
-        Exception
-    ) as error:  # generate()'s own words, whatever it trips over; the same on all ranks
+    except Exception as error:  # whatever generate() trips over; the same on all ranks
         raise CheckError(
             f"generate() does not take {given}: {type(error).__name__}: {error}"
         ) from None

@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 from pi2zero import ranks
 from pi2zero_course.checks.framework.agree import agree, require_ranks
-from pi2zero_course.checks.framework.answers import CheckError, globals_of
+from pi2zero_course.checks.framework.answers import CheckError, as_losses, globals_of
 from pi2zero_course.checks.framework.task import lab_task
 from pi2zero_course.checks.framework.torch_comm import on_torch_ranks
 from pi2zero_course.checks.summarization import stories as lab
@@ -19,11 +19,8 @@ from pi2zero_course.checks.summarization import stories as lab
 BUDGET, GRACE, FEWEST = 8.0, 3.0, 3  # seconds of training; for the last step; steps
 # s after which an answer that goes on is ended; a step of a busy machine can take seconds.
 PATIENCE = 30.0
-SCORED, POINTS, FACTS = (
-    100,
-    10,
-    60,
-)  # validation stories; points of ROUGE-1 above lead-3; percent of names and numbers
+SCORED = 100  # validation stories
+POINTS, FACTS = 10, 60  # of ROUGE-1 above lead-3; percent of names and numbers
 TRAINED, FRESH = 2000, 64  # stories to learn from; others of their kind, whose loss has to fall
 
 
@@ -186,19 +183,7 @@ def _judge_training(net, before, seen, seconds, me):
 
 def _judge_losses(every):
     for rank, losses in enumerate(every):
-        if losses is None:
-            raise CheckError(
-                f"rank {rank} returned None; the list of losses is due. Is the `return` missing?"
-            )
-        try:
-            values = np.asarray(losses, dtype=float).ravel()
-        except (TypeError, ValueError):
-            values = np.empty(0)
-        except RuntimeError:  # torch does not turn them into numbers while they could go backward
-            raise CheckError(
-                f"rank {rank} returned losses that hold on to their graph, and its memory: "
-                "loss.item()."
-            ) from None
+        values = as_losses(rank, losses)
         if values.size < FEWEST or not np.isfinite(values).all():
             raise CheckError(
                 f"rank {rank} returned {str(losses)[:60]}; a list of numbers is due: the loss of "
