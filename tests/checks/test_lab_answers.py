@@ -48,12 +48,8 @@ def prepared(cluster):
         return cluster
 
     yield prepare
-    # The tests of other files get the clock as it is, and no Horovod, whose thread polls for as
-    # long as it lives.
-    cluster.run(
-        "import sys\nfrom pi2zero_course.checks.framework import clock\nclock.SECONDS = 20.0\n"
-        "if 'horovod.torch' in sys.modules: sys.modules['horovod.torch'].shutdown()"
-    )
+    # Other files' tests get no Horovod: its thread polls for as long as it lives.
+    cluster.run("import sys\nif hvd := sys.modules.get('horovod.torch'): hvd.shutdown()")
 
 
 @pytest.mark.parametrize(("name", "answer"), ANSWERS)
@@ -77,11 +73,11 @@ def test_answer(prepared, capsys, name, answer):
 
 
 @pytest.mark.parametrize("name", LABS)
-def test_each_task_has_three_right_and_three_wrong_answers(name):
+def test_each_task_has_two_right_and_three_wrong_answers(name):
     answers = lab_of(name).with_solutions()
     right = Counter(answer.task for answer in answers if not answer.words)
     wrong = Counter(answer.task for answer in answers if answer.words)
-    few = [task for task in lab_of(name).numbers if right[task] < 3 or wrong[task] < 3]
+    few = [task for task in lab_of(name).numbers if right[task] < 2 or wrong[task] < 3]
     assert not few
 
 

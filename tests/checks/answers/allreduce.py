@@ -1,8 +1,6 @@
 """Answers to lab 2, as learners write them: right ones, and wrong ones with words of the check's
 message."""
 
-import time
-
 import numpy as np
 from lab_answers import LabAnswers
 from mpi4py import MPI
@@ -76,20 +74,6 @@ lab.wrong_variants(
         "a message is longer than the array that should receive it",
     ),
 )
-
-
-@lab.right("all_gather")
-def what_came_goes_on(comm, x):
-    chunks, at = np.array_split(x, comm.size), (comm.rank + 1) % comm.size
-    for _ in range(comm.size - 1):
-        before = (at - 1) % comm.size
-        comm.Sendrecv(
-            chunks[at],
-            (comm.rank + 1) % comm.size,
-            recvbuf=chunks[before],
-            source=(comm.rank - 1) % comm.size,
-        )
-        at = before
 
 
 @lab.right("all_gather")
@@ -175,21 +159,6 @@ lab.wrong_variants(
 
 
 @lab.right("step_seconds")
-def by_pythons_clock(comm, nbytes):
-
-    out, into, best = np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8), float("inf")
-    for _ in range(7):
-        comm.Barrier()
-        start = time.perf_counter()
-        comm.Sendrecv(
-            out, (comm.rank + 1) % comm.size, recvbuf=into, source=(comm.rank - 1) % comm.size
-        )
-        out += into
-        best = min(best, time.perf_counter() - start)
-    return best
-
-
-@lab.right("step_seconds")
 def arrays_as_objects(comm, nbytes):
     out, times = np.ones(nbytes, np.uint8), []
     for _ in range(8):
@@ -221,11 +190,6 @@ lab.wrong_variants(
 
 
 @lab.right("ring_seconds")
-def latency_and_bandwidth_apart(nbytes, ranks, alpha, beta):
-    return 2 * (ranks - 1) * alpha + 2 * (ranks - 1) / ranks * nbytes * beta
-
-
-@lab.right("ring_seconds")
 def longest_chunk(nbytes, ranks, alpha, beta):
     return 2 * (ranks - 1) * (alpha + -(-nbytes // ranks) * beta)
 
@@ -248,18 +212,6 @@ def rank_0_receives_first(comm, out, into):
     else:
         comm.Send(out, (comm.rank + 1) % comm.size)
         comm.Recv(into, comm.rank - 1)
-
-
-@lab.right("shift")
-def one_after_the_other(comm, out, into):
-    if comm.size == 1:
-        into[:] = out
-    elif comm.rank == 0:
-        comm.Send(out, 1)
-        comm.Recv(into, comm.size - 1)
-    else:
-        comm.Recv(into, comm.rank - 1)
-        comm.Send(out, (comm.rank + 1) % comm.size)
 
 
 lab.wrong_variants(

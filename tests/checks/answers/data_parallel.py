@@ -96,23 +96,6 @@ lab.wrong_variants(
 
 
 @lab.right("with_horovod")
-def gradients_reduced_by_name(model, batches):
-    hvd.broadcast_parameters(dict(model.named_parameters()), root_rank=0)
-    optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), []
-    for images, labels in batches:
-        loss = F.cross_entropy(
-            model(images[hvd.rank() :: hvd.size()]), labels[hvd.rank() :: hvd.size()]
-        )
-        optimizer.zero_grad()
-        loss.backward()
-        for name, parameter in model.named_parameters():
-            hvd.allreduce_(parameter.grad, name=name)
-        optimizer.step()
-        losses.append(hvd.allreduce(loss.detach()).item())
-    return losses
-
-
-@lab.right("with_horovod")
 def the_sum_of_what_is_divided(model, batches):
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -149,21 +132,6 @@ lab.wrong_variants(
     ),
     ("named_parameters())", "named_parameters(), op=hvd.Sum)", "the sum of the ranks' gradients"),
 )
-
-
-@lab.right("with_ddp")
-def blocks_and_gathered_losses(model, batches):
-    rank, size = dist.get_rank(), dist.get_world_size()
-    wrapped, losses = nn.parallel.DistributedDataParallel(model), []
-    optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.1, momentum=0.9)
-    for images, labels in batches:
-        optimizer.zero_grad()
-        loss = F.cross_entropy(wrapped(images.chunk(size)[rank]), labels.chunk(size)[rank])
-        loss.backward()
-        optimizer.step()
-        dist.all_gather_object(every := [None] * size, loss.item())
-        losses.append(sum(every) / size)
-    return losses
 
 
 @lab.right("with_ddp")
@@ -213,14 +181,6 @@ lab.wrong_variants(
 
 
 @lab.right("assert_alike")
-def all_gathered(comm, model):
-    mine = torch.cat([parameter.data.flatten() for parameter in model.parameters()]).numpy()
-    assert len({other.tobytes() for other in comm.allgather(mine)}) == 1, (
-        "the ranks have different parameters"
-    )
-
-
-@lab.right("assert_alike")
 def smallest_and_largest(comm, model):
     for parameter in model.parameters():
         least, most = np.empty(parameter.shape, np.float32), np.empty(parameter.shape, np.float32)
@@ -263,13 +223,6 @@ lab.wrong_variants(
 
 
 @lab.right("assert_shared")
-def as_sets(comm, rows, n):
-    everyone = [row for part in comm.allgather(list(rows)) for row in part]
-    assert len(everyone) == len(set(everyone)), "an image is read twice"
-    assert len(everyone) > n - comm.size, "too many are left out"
-
-
-@lab.right("assert_shared")
 def rank_0_judges_for_all(comm, rows, n):
     parts, verdict = comm.gather(np.asarray(rows)), None
     if comm.rank == 0:
@@ -295,17 +248,6 @@ lab.wrong_variants(
     (", minlength=n", "", "No rank reads the second half, and your assertion passed.\nCount"),
     ("< comm.size", "<= comm.size", "No rank reads p of the images, and your assertion passed."),
 )
-
-
-@lab.right("assert_mean")
-def as_one_vector(comm, own, used):
-    flat = torch.cat([gradient.flatten() for gradient in own]).numpy()
-    mean = np.empty_like(flat)
-    comm.Allreduce(flat, mean)
-    off = np.abs(
-        mean / comm.size - torch.cat([gradient.flatten() for gradient in used]).numpy()
-    ).max()
-    assert comm.allreduce(off, op=MPI.MAX) < 1e-5
 
 
 @lab.right("assert_mean")

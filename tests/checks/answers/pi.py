@@ -53,11 +53,6 @@ def list_of_seed_and_rank(seed, rank, size):
     return np.random.default_rng([rank, seed])
 
 
-@lab.right("make_rng")
-def jumped(seed, rank, size):
-    return np.random.Generator(np.random.PCG64(seed).jumped(rank))
-
-
 lab.wrong_variants(
     "make_rng",
     ("streams[rank]", "seed", "Ranks 0 and 1 throw the same darts"),
@@ -71,11 +66,6 @@ lab.wrong_variants(
         "one stream, 1,000 numbers apart",
     ),
 )
-
-
-@lab.right("share")
-def difference_of_bounds(total, rank, size):
-    return (rank + 1) * total // size - rank * total // size
 
 
 @lab.right("share")

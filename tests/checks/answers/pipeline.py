@@ -2,7 +2,6 @@
 message."""
 
 from collections import deque
-from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
@@ -11,28 +10,9 @@ import torch.nn.functional as F
 from lab_answers import LabAnswers
 from mpi4py import MPI
 
-SETUP = """
-from collections import deque
-from functools import lru_cache
-from itertools import combinations
-"""
+SETUP = "from collections import deque\nfrom itertools import combinations"
 lab = LabAnswers("06_pipeline", cells=["forward", "at-once", "colleague"], setup=SETUP)
 backward = forward = one_f_one_b = None  # the notebook's, on the ranks
-
-
-@lab.right("cut")
-def by_recursion(seconds, stages):
-    @lru_cache(None)
-    def best(begin, left):
-        if left == 1:
-            return sum(seconds[begin:]), (range(begin, len(seconds)),)
-        found = []
-        for end in range(begin + 1, len(seconds) - left + 2):
-            slowest, parts = best(end, left - 1)
-            found.append((max(slowest, sum(seconds[begin:end])), (range(begin, end), *parts)))
-        return min(found, key=lambda one: one[0])
-
-    return best(0, stages)[1]
 
 
 @lab.right("cut")
@@ -99,18 +79,6 @@ def with_arrays(comm, x, y, labels, n, sent):
     if comm.rank:
         sent += [comm.Isend(x.grad.numpy(), comm.rank - 1)]
     return loss
-
-
-@lab.right("backward")
-def by_autograd(comm, x, y, labels, n, sent):
-    last = comm.rank == comm.size - 1
-    loss = F.cross_entropy(y, labels) * len(labels) / n if last else y
-    torch.autograd.backward(
-        [loss], [torch.ones_like(loss) if last else comm.recv(source=comm.rank + 1)]
-    )
-    if comm.rank > 0:
-        sent.append(comm.issend(x.grad.clone(), comm.rank - 1))
-    return loss.item() if last else 0
 
 
 lab.wrong_variants(
@@ -212,11 +180,6 @@ lab.wrong_variants(
 
 
 @lab.right("loss_of")
-def weighted_by_its_images(y, labels, n):
-    return F.cross_entropy(y, labels) * len(labels) / n
-
-
-@lab.right("loss_of")
 def by_log_softmax(y, labels, n):
     return -y.log_softmax(1)[torch.arange(len(y)), labels].sum() / n
 
@@ -236,12 +199,6 @@ lab.wrong_variants(
 
 
 @lab.right("receive")
-def a_copy_of_the_buffer(comm, buffer, rows):
-    comm.Recv(buffer[:rows].numpy(), source=comm.rank - 1)
-    return buffer[:rows].clone().requires_grad_()
-
-
-@lab.right("receive")
 def torch_copies(comm, buffer, rows):
     into = buffer.numpy()[:rows].copy()
     comm.Recv(into, source=comm.rank - 1)
@@ -258,16 +215,6 @@ lab.wrong_variants(
     ("x.requires_grad_()", "x.requires_grad_().clone()", "requires_grad_() last"),
     ("return x.", "return torch.cat([buffer, buffer]).", "rows of 8 values that have come are due"),
 )
-
-
-@lab.right("row")
-def by_what_is_held(rank, size, micro, most):
-    kinds, held = [], 0
-    for _ in range(micro):
-        kinds, held = [*kinds, "F"], held + 1
-        if held == min(size - rank, most):
-            kinds, held = [*kinds, "B"], held - 1
-    return "".join(kinds) + "B" * held
 
 
 @lab.right("row")

@@ -2,7 +2,6 @@
 message."""
 
 import copy
-import math
 import re
 import time
 
@@ -43,7 +42,7 @@ def go_on(seconds, start):
 
 
 @lab.helper
-def trained_by_hand(model, rows, seconds, lr=2e-4, reduce=True, same=False, agree=go_on, batch=32):
+def trained_by_hand(model, rows, seconds, lr=2e-4, reduce=True, same=False, agree=go_on, batch=16):
     """Adam on the mean of the ranks' gradients, by hand."""
     start, step, size, losses = time.monotonic(), 0, dist.get_world_size(), []
     rank = 0 if same else dist.get_rank()
@@ -63,14 +62,6 @@ def trained_by_hand(model, rows, seconds, lr=2e-4, reduce=True, same=False, agre
         step += 1
         losses.append(loss.item())
     return losses
-
-
-@lab.right("choose")
-def by_the_formula(limit, world_size, parameters, bytes_per_story):
-    n = world_size
-    held = [parameters * each for each in (16, 4 + 12 / n, 2 + 14 / n, 16 / n)]
-    fits = [(stage, math.floor((limit - one) / bytes_per_story)) for stage, one in enumerate(held)]
-    return next((list(fit) for fit in fits if fit[1] >= 8), None)
 
 
 @lab.right("choose")
@@ -112,15 +103,6 @@ def a_block_each(order, step, batch_size, rank, world_size):
     )
 
 
-@lab.right("my_rows")
-def row_by_row(order, step, batch_size, rank, world_size):
-    return [
-        order[place]
-        for place in range(step * batch_size, (step + 1) * batch_size)
-        if place % world_size == rank
-    ]
-
-
 @lab.wrong("my_rows", "Share each step's batch")
 def a_part_of_the_data_each(order, step, batch_size, rank, world_size):
     own = order[rank * len(order) // world_size : (rank + 1) * len(order) // world_size]
@@ -150,13 +132,6 @@ lab.wrong_variants(
 
 
 @lab.right("scaled_loss")
-def summed_with_gather(loss, labels, world_size):
-    count = int((labels >= 0).sum())
-    dist.all_gather_object(every := [None] * world_size, count)
-    return loss * (count / (sum(every) / world_size))
-
-
-@lab.right("scaled_loss")
 def tokens_of_all_in_a_list(loss, labels, world_size):
     mine = (labels >= 0).sum().reshape(1)
     every = [torch.empty_like(mine) for _ in range(world_size)]
@@ -178,19 +153,6 @@ lab.wrong_variants(
     ("return loss *", "return torch.tensor(loss.item()) *", "has lost its graph"),
     ("    dist.all_reduce", "    if rank == 0:\n        dist.all_reduce", "this would hang"),
 )
-
-
-@lab.right("leaked")
-def joined_to_texts(train, test):
-    def runs(text):
-        found = re.findall(r"\w+", text.lower())
-        return {" ".join(found[at : at + 8]) for at in range(max(0, len(found) - 7))}
-
-    known, places = list(map(runs, train)), set()
-    for place, own in enumerate(map(runs, test)):
-        if own and max(len(own & one) / len(own) for one in known) >= 0.5:
-            places.add(place)
-    return places
 
 
 @lab.right("leaked")
@@ -235,14 +197,6 @@ lab.wrong_variants(
 def the_longest_and_a_half(references, tokenizer):
     longest = max(len(tokenizer(text)["input_ids"]) for text in references)
     return {"max_length": longest * 3 // 2, "do_sample": False, "num_beams": 1}
-
-
-@lab.right("settings")
-def nearly_twice_the_longest(references, tokenizer):
-    return {
-        "max_new_tokens": 2 * max(map(len, tokenizer(references)["input_ids"])) - 1,
-        "do_sample": False,
-    }
 
 
 lab.wrong_variants(

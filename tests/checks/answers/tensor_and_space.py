@@ -3,23 +3,12 @@ message."""
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from lab_answers import LabAnswers
 from mpi4py import MPI
 
 SETUP = "import torch, torch.nn.functional as F\ntorch.set_num_threads(1)"
 lab = LabAnswers("07_tensor_and_space", cells=["neighbours", "convolve-back"], setup=SETUP)
 column = row = neighbours = convolve = convolve_back = halo = halo_backward = None  # the notebook's
-
-
-@lab.right("column")
-def into_place(comm, x, w, b):
-    def back(g):
-        whole = np.ascontiguousarray(g @ w.T)
-        comm.Allreduce(MPI.IN_PLACE, whole)
-        return whole, x.T @ g, g.sum(axis=0)
-
-    return x @ w + b, back
 
 
 @lab.right("column")
@@ -43,14 +32,6 @@ lab.wrong_variants(
     ("x @ w + b, back", "x @ w + b", "the function `back` itself"),
     ("g.sum(0)", "g.mean(0)", "That is the mean over the samples"),
 )
-
-
-@lab.right("row")
-def the_bias_on_one_rank(comm, x, w, b):
-    def back(g):
-        return g @ w.T, x.T @ g, g.sum(0)
-
-    return comm.allreduce(x @ w + (b if comm.rank == 0 else 0)), back
 
 
 @lab.right("row")
@@ -87,16 +68,6 @@ def autograd_between(comm, x, w1, b1, w2, b2):
         return [whole, *(one.grad for one in leaves[1:]), g.sum(0)]
 
     return comm.allreduce(part.detach().numpy()) + b2, back
-
-
-@lab.right("mlp")
-def the_layers_again_in_back(comm, x, w1, b1, w2, b2):
-    def back(g):
-        active = np.tanh(x @ w1 + b1)  # computed again, not kept
-        slope = 1 - active**2
-        return (*column(comm, x, w1, b1)[1](slope * (g @ w2.T)), active.T @ g, g.sum(0))
-
-    return row(comm, np.tanh(x @ w1 + b1), w2, b2)[0], back
 
 
 lab.wrong_variants(
@@ -193,16 +164,6 @@ lab.wrong_variants(
 
 
 @lab.right("halo_backward")
-def home_by_pickle(comm, g, k):
-    x = np.array(g[k : len(g) - k])
-    if comm.rank + 1 < comm.size:
-        x[-k:] += comm.sendrecv(g[-k:], comm.rank + 1, source=comm.rank + 1)
-    if comm.rank > 0:
-        x[:k] += comm.sendrecv(g[:k], comm.rank - 1, source=comm.rank - 1)
-    return x
-
-
-@lab.right("halo_backward")
 def added_within_g(comm, g, k):
     above, below = neighbours(comm)
     out, came = g.copy(), np.zeros((k, g.shape[1]))
@@ -238,24 +199,6 @@ lab.wrong_variants(
 
 
 @lab.right("conv")
-def autograd_within(comm, x, w):
-    k = len(w) // 2
-    wide, kernel = (
-        torch.from_numpy(halo(comm, x, k)).requires_grad_(),
-        torch.from_numpy(w).requires_grad_(),
-    )
-    y = F.conv2d(wide[None, None], kernel[None, None], padding=(0, k))[0, 0]
-
-    def back(g):
-        y.backward(torch.from_numpy(g))
-        total = np.empty_like(w)
-        comm.Allreduce(kernel.grad.numpy(), total)
-        return halo_backward(comm, wide.grad.numpy(), k), total
-
-    return y.detach().numpy(), back
-
-
-@lab.right("conv")
 def the_whole_image_everywhere(comm, x, w):
     k, wide = len(w) // 2, np.pad(np.vstack(comm.allgather(x)), ((len(w) // 2,) * 2, (0, 0)))
     begin = comm.scan(len(x)) - len(x)
@@ -274,15 +217,6 @@ lab.wrong_variants(
     ("comm.allreduce(of_w)", "of_w", "every position of the image is in the kernel's gradient"),
     ("comm.allreduce(of_w)", "comm.allreduce(of_w) / comm.size", "That is the mean over the ranks"),
 )
-
-
-@lab.right("two")
-def by_a_mask(comm, x, v, w):
-    j, above, below = len(w) // 2, *neighbours(comm)
-    there = np.ones((len(x) + 2 * j, 1))
-    there[:j] *= above != MPI.PROC_NULL
-    there[-j:] *= below != MPI.PROC_NULL
-    return convolve(there * convolve(halo(comm, x, len(v) // 2 + j), v), w)
 
 
 @lab.right("two")

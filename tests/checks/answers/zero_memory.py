@@ -17,24 +17,6 @@ def from_a_table(parameters, ranks, stage):
     return [start * parameters, peak * parameters]
 
 
-@lab.right("predict")
-def in_whole_bytes_rounded_up(parameters, ranks, stage):
-    n = ranks
-    start = (
-        6 * parameters,
-        2 * parameters - -4 * parameters // n,
-        2 * parameters - -4 * parameters // n,
-        8 * parameters // n,
-    )
-    peak = (
-        16 * parameters,
-        4 * parameters + 12 * parameters // n,
-        2 * parameters + 14 * parameters // n,
-        16 * parameters // n,
-    )
-    return start[stage], peak[stage]
-
-
 lab.wrong_variants(
     "predict",
     (" + 2 * master", "", "The two moments are missing: 8 bytes a parameter"),
@@ -69,21 +51,6 @@ def sorted_rows(results):
     return rows
 
 
-@lab.right("table")
-def one_for_each_run(results):
-    runs = {(one["ranks"], one["stage"]): one for one in results if one["rank"] == 0}
-    rows = []
-    for (ranks, stage), one in runs.items():
-        values = {
-            c: sum(one["samples"][m][h] for h in HELD)
-            for c, m in {"initialize": "initialize", "training": "backward"}.items()
-        }
-        rows.append(
-            dict(ranks=ranks, stage=stage, batch=4 * ranks, parameters=one["parameters"], **values)
-        )
-    return rows
-
-
 lab.wrong_variants(
     "table",
     ('one["rank"] == 0', "True", "have two rows. Each rank has its own object: take rank 0's"),
@@ -103,12 +70,6 @@ lab.wrong_variants(
     ),
     ('one["rank"] == 0', 'one["rank"] == 0 and one["ranks"] != 4', "4 of 12 runs have no row,"),
 )
-
-
-@lab.right("choose")
-def first_of_a_list(parameters, ranks, memory):
-    held = [16, 4 + 12 / ranks, 2 + 14 / ranks, 16 / ranks]
-    return next((stage for stage, each in enumerate(held) if each * parameters <= memory), None)
 
 
 @lab.right("choose")
@@ -133,17 +94,6 @@ lab.wrong_variants(
         "as a whole number from 0 to 3",
     ),
 )
-
-
-@lab.right("mend")
-def two_layers_one_after_another(config):
-    zero = {
-        "stage": 2,
-        "overlap_comm": False,
-        "reduce_bucket_size": 1.3e5,
-        "allgather_bucket_size": 1.3e5,
-    }
-    return {**config, "zero_optimization": zero}
 
 
 @lab.right("mend")

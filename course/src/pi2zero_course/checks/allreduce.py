@@ -330,18 +330,14 @@ def ring_seconds(function):
 def _explain_formula(seconds, n, p, a, b):
     if p == 1:
         return "One rank sends nothing."
-    mistakes = [
-        (
-            (p - 1) * (a + n / p * b),
-            "That is one half of the ring: reduce-scatter, then all-gather.",
-        ),
-        (
-            2 * (p - 1) * (a + n * b),
-            "In a step a rank sends one chunk, nbytes / ranks, not the whole array.",
-        ),
-        (2 * (p - 1) * a + 2 * n * b, "The bytes: 2 (p-1)/p of the array, not 2 times the array."),
-        (2 * a + 2 * (p - 1) / p * n * b, "Each of the 2 (p-1) messages costs alpha."),
-    ]
+    mistakes = {
+        "That is one half of the ring: reduce-scatter, then all-gather.": (p - 1) * (a + n / p * b),
+        "In a step a rank sends one chunk, nbytes / ranks, not the whole array.": 2
+        * (p - 1)
+        * (a + n * b),
+        "The bytes: 2 (p-1)/p of the array, not 2 times the array.": 2 * (p - 1) * a + 2 * n * b,
+        "Each of the 2 (p-1) messages costs alpha.": 2 * a + 2 * (p - 1) / p * n * b,
+    }
     return pick_hint(seconds, mistakes, same=partial(close, relative=1e-6))
 
 

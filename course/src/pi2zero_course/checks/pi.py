@@ -190,20 +190,14 @@ def _judge_pi(results, counts, total):
         raise CheckError("rank 0 returned None; it has to return π.")
     if not close(value, right):
         by_ranks = " (Or you divided by the 4 ranks.)" * (size == 4)
-        mistakes = [
-            (4 * counts[0] / total, "That is rank 0's count alone."),
-            (right / 4, f"The 4 is missing: the circle's quarter is counted.{by_ranks}"),
-            (
-                right / size,
-                f"That is divided by the {size} ranks once more than is due: `total` counts all "
-                "ranks' darts.",
-            ),
-            (
-                right * size,
-                "That is multiplied by the number of ranks: `total` counts all ranks' darts "
-                "already.",
-            ),
-        ]
+        mistakes = {
+            "That is rank 0's count alone.": 4 * counts[0] / total,
+            f"The 4 is missing: the circle's quarter is counted.{by_ranks}": right / 4,
+            f"That is divided by the {size} ranks once more than is due: `total` counts all "
+            "ranks' darts.": right / size,
+            "That is multiplied by the number of ranks: `total` counts all ranks' darts "
+            "already.": right * size,
+        }
         hint = pick_hint(value, mistakes)
         raise CheckError(f"{case}: π is {right:.6g}, rank 0 says {as_text(value)}.\n{hint}")
     _require_none(results, "only rank 0 returns π here, the others None.")
@@ -245,10 +239,10 @@ def _judge_error(results, estimates):
         )
     mean, error = pair
     if not close(mean, np.mean(estimates)):
-        mistakes = [
-            (estimates[0], "That is rank 0's own estimate."),
-            (sum(estimates), "That is their sum."),
-        ]
+        mistakes = {
+            "That is rank 0's own estimate.": estimates[0],
+            "That is their sum.": sum(estimates),
+        }
         hint = pick_hint(mean, mistakes)
         raise CheckError(
             f"{case}: the mean is {np.mean(estimates):.6g}, rank 0 says {as_text(mean)}.\n{hint}"
@@ -257,15 +251,12 @@ def _judge_error(results, estimates):
         own_mean = (
             f"The spread of {size} values about their own mean: divide by {size - 1} (ddof=1)."
         )
-        mistakes = [
-            (
-                spread,
-                f"That is the spread s of one rank's estimate; the mean of {size} is sqrt({size}) "
-                "times as exact.",
-            ),
-            (spread / size, f"That is s / {size}: divide by sqrt({size})."),
-            (np.std(estimates) / np.sqrt(size), own_mean),
-        ]
+        mistakes = {
+            f"That is the spread s of one rank's estimate; the mean of {size} is sqrt({size}) "
+            "times as exact.": spread,
+            f"That is s / {size}: divide by sqrt({size}).": spread / size,
+            own_mean: np.std(estimates) / np.sqrt(size),
+        }
         hint = pick_hint(error, mistakes)
         raise CheckError(
             f"{case}: the standard error is {right:.6g}, rank 0 says {as_text(error)}.\n{hint}"
@@ -352,11 +343,11 @@ def _judge_stop(result, target, size, batch):
     true_pi, true_error = _after(rounds, size, batch)
     stopped = f"target {target:g}: you stopped after {darts:,} darts, in round {rounds}"
     if not close(error, true_error, relative=1e-6):
-        mistakes = [
-            (true_error / np.sqrt(darts), "Divide by sqrt(darts), not by darts."),
-            (true_error / 4, "The 4 is missing."),
-            (true_error * np.sqrt(size), "That is the error of one rank's darts alone."),
-        ]
+        mistakes = {
+            "Divide by sqrt(darts), not by darts.": true_error / np.sqrt(darts),
+            "The 4 is missing.": true_error / 4,
+            "That is the error of one rank's darts alone.": true_error * np.sqrt(size),
+        }
         raise CheckError(
             f"{stopped}.\nThe error of these darts is 4 * sqrt(p * (1 - p) / darts) = "
             f"{true_error:.3g}, not {as_text(error)}.\n{pick_hint(error, mistakes)}"

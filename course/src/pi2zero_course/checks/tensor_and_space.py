@@ -5,6 +5,7 @@ Right means: the values and the gradients of one process, in float64, on 4, 3, 2
 parts are uneven, too; and no more calls or messages than the task's target.
 """
 
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -69,7 +70,7 @@ def random(*shape, seed):
     return np.random.default_rng(seed).normal(size=shape)
 
 
-def shard(whole, size, rank, axis):
+def shard(whole, axis, size, rank):
     """A rank's part of an array along an axis; the first parts are longer by one where it does not
     divide."""
     return np.array_split(whole, size, axis)[rank].copy()
@@ -88,8 +89,8 @@ def as_array(what, value, shape):
     return array
 
 
-def judge_array(what, value, due, mistakes=()):
-    """Compare an answer's array with one process's part. mistakes: (value, hint)."""
+def judge_array(what, value, due, mistakes):
+    """Compare an answer's array with one process's part. mistakes: {hint: value}."""
     value = as_array(what, value, due.shape)
     if _is_same(value, due):
         return
@@ -109,32 +110,42 @@ def _is_same(value, due):
 class Layer:
     """How an answer layer(comm, ...) -> (y, back), with back(g) -> gradients, is tried.
 
-    inputs(rank, size, *case): what follows comm. gradient(rank, size, *case): g. expected(rank,
-    size, *case): what is due, {"y" or the name of an input: (array, [(wrong array, hint)])}.
-    reduces: the all-reduces that are due, forward and backward; None: any calls.
+    shapes(*case): {name: shape} of the inputs, in the answer's order, and of g. axes: along which
+    those are partitioned that are. expected(part, size, *arrays): what is due on the rank that has
+    part(array, axis), {"y" or the name of an input: (array, {hint: wrong array})}. reduces: the
+    all-reduces that are due, forward and backward; None: any calls.
     """
 
-    inputs: object
-    gradient: object
-    expected: object
+    shapes: Callable
+    axes: Mapping[str, int]
+    expected: Callable
     reduces: tuple[int, int] | None = None
 
     def __call__(self, function, cases):
         run = OnRanks(
-            arguments=lambda rank, size, *case: (
-                self.inputs(rank, size, *case),
-                self.gradient(rank, size, *case),
-            ),
+            arguments=self._arguments,
             judge=self._judge,
             call=_forward_and_backward,
             comm=CountedComm,
         )
         return run(function, cases)
 
+    def _arrays(self, case):
+        shapes = self.shapes(*case).items()
+        return {name: random(*shape, seed=seed) for seed, (name, shape) in enumerate(shapes)}
+
+    def _arguments(self, rank, size, *case):
+        arrays = self._arrays(case)
+        for name, axis in self.axes.items():
+            arrays[name] = shard(arrays[name], axis, size, rank)
+        g = arrays.pop("g")
+        return list(arrays.values()), g
+
     def _judge(self, results, *case):
         size = len(results)
         for rank, result in enumerate(results):
-            expected = self.expected(rank, size, *case)
+            part = partial(shard, size=size, rank=rank)
+            expected = self.expected(part, size, *self._arrays(case).values())
             names = [name for name in expected if name != "y"]
             judge_array(f"rank {rank}: y", result["y"], *expected["y"])
             gradients = result["gradients"]
@@ -181,34 +192,20 @@ TIMES = "It counts once for each rank: "
 ADD_UP = "That is this rank's part of the sum: add up over the ranks."
 
 
-def _column_data(n, inputs, hidden, outputs):
-    x, w, b = random(n, inputs, seed=1), random(inputs, hidden, seed=2), random(hidden, seed=3)
-    return x, w, b, random(n, hidden, seed=4)
-
-
-def _column_inputs(rank, size, *case):
-    x, w, b, _ = _column_data(*case)
-    return x, shard(w, size, rank, -1), shard(b, size, rank, -1)
-
-
-def _column_expected(rank, size, *case):
-    (x, w, b, g), part = _column_data(*case), partial(shard, size=size, rank=rank, axis=-1)
-    of_w, of_b = x.T @ g, g.sum(0)
+def _column_expected(part, size, x, w, b, g):
+    own = partial(part, axis=-1)
     return {
-        "y": (part(x @ w + b), [(part(x @ w), "The bias is missing.")]),
+        "y": (own(x @ w + b), {"The bias is missing.": own(x @ w)}),
         "x": (
             g @ w.T,
-            [
-                (
-                    part(g) @ part(w).T,
-                    "That is what this rank's columns give; x went into all ranks' columns: add up "
-                    "over the ranks.",
-                ),
-                (g @ w.T / size, f"For x {MEAN}"),
-            ],
+            {
+                "That is what this rank's columns give; x went into all ranks' columns: add up "
+                "over the ranks.": own(g) @ own(w).T,
+                f"For x {MEAN}": g @ w.T / size,
+            },
         ),
-        "w": (part(of_w), [(part(of_w) / size, "No other rank has these columns.")]),
-        "b": (part(of_b), [(part(g.mean(0)), OVER_SAMPLES)]),
+        "w": (own(x.T @ g), {"No other rank has these columns.": own(x.T @ g) / size}),
+        "b": (own(g.sum(0)), {OVER_SAMPLES: own(g.mean(0))}),
     }
 
 
@@ -219,8 +216,13 @@ column = Task(
     name="column",
     cases=LAYER_CASES,
     on_ranks=Layer(
-        inputs=_column_inputs,
-        gradient=lambda rank, size, *case: shard(_column_data(*case)[3], size, rank, -1),
+        shapes=lambda n, inputs, hidden, outputs: {
+            "x": (n, inputs),
+            "w": (inputs, hidden),
+            "b": (hidden,),
+            "g": (n, hidden),
+        },
+        axes={"w": -1, "b": -1, "g": -1},
         expected=_column_expected,
         reduces=(0, 1),
     ),
@@ -229,42 +231,28 @@ column = Task(
 )
 
 
-def _row_data(n, inputs, hidden, outputs):
-    x, w, b = random(n, hidden, seed=5), random(hidden, outputs, seed=6), random(outputs, seed=7)
-    return x, w, b, random(n, outputs, seed=8)
-
-
-def _row_inputs(rank, size, *case):
-    x, w, b, _ = _row_data(*case)
-    return shard(x, size, rank, 1), shard(w, size, rank, 0), b
-
-
-def _row_expected(rank, size, *case):
-    x, w, b, g = _row_data(*case)
-    own_x, own_w = shard(x, size, rank, 1), shard(w, size, rank, 0)
+def _row_expected(part, size, x, w, b, g):
+    own_x, own_w = part(x, 1), part(w, 0)
     of_w, of_b = own_x.T @ g, g.sum(0)
     return {
         "y": (
             x @ w + b,
-            [
-                (own_x @ own_w + b, ADD_UP),
-                (x @ w + size * b, f"{TIMES}the bias. Add it after the sum."),
-                (x @ w, "The bias is missing."),
-                (x @ w / size + b, f"For y {MEAN}"),
-            ],
+            {
+                ADD_UP: own_x @ own_w + b,
+                f"{TIMES}the bias. Add it after the sum.": x @ w + size * b,
+                "The bias is missing.": x @ w,
+                f"For y {MEAN}": x @ w / size + b,
+            },
         ),
-        "x": (g @ own_w.T,),
-        "w": (of_w, [(of_w * size, f"{TIMES}g is whole on all ranks already.")]),
+        "x": (g @ own_w.T, {}),
+        "w": (of_w, {f"{TIMES}g is whole on all ranks already.": of_w * size}),
         "b": (
             of_b,
-            [
-                (
-                    size * of_b,
-                    f"{TIMES}all ranks have the whole g and the same bias, so its gradient needs "
-                    "no sum over them.",
-                ),
-                (g.mean(0), OVER_SAMPLES),
-            ],
+            {
+                f"{TIMES}all ranks have the whole g and the same bias, so its gradient needs "
+                "no sum over them.": size * of_b,
+                OVER_SAMPLES: g.mean(0),
+            },
         ),
     }
 
@@ -276,8 +264,13 @@ row = Task(
     name="row",
     cases=LAYER_CASES,
     on_ranks=Layer(
-        inputs=_row_inputs,
-        gradient=lambda rank, size, *case: _row_data(*case)[3],
+        shapes=lambda n, inputs, hidden, outputs: {
+            "x": (n, hidden),
+            "w": (hidden, outputs),
+            "b": (outputs,),
+            "g": (n, outputs),
+        },
+        axes={"x": 1, "w": 0},
         expected=_row_expected,
         reduces=(1, 0),
     ),
@@ -286,48 +279,31 @@ row = Task(
 )
 
 
-def _mlp_data(n, inputs, hidden, outputs):
-    x, w1, b1 = random(n, inputs, seed=1), random(inputs, hidden, seed=2), random(hidden, seed=3)
-    w2, b2, g = random(hidden, outputs, seed=6), random(outputs, seed=7), random(n, outputs, seed=8)
-    return x, w1, b1, w2, b2, g
-
-
-def _mlp_inputs(rank, size, *case):
-    x, w1, b1, w2, b2, _ = _mlp_data(*case)
-    part = partial(shard, size=size, rank=rank)
-    return x, part(w1, axis=1), part(b1, axis=0), part(w2, axis=0), b2
-
-
-def _mlp_expected(rank, size, *case):
-    x, w1, b1, w2, b2, g = _mlp_data(*case)
-    part = partial(shard, size=size, rank=rank)
-    active = np.tanh(x @ w1 + b1)
-    flat = g @ w2.T
+def _mlp_expected(part, size, x, w1, b1, w2, b2, g):
+    active, flat = np.tanh(x @ w1 + b1), g @ w2.T
     into = flat * (1 - active**2)  # the gradient at the hidden layer
     slope = "The slope of tanh is missing between the layers: 1 - tanh²."
+    own = part(into, 1) @ part(w1, 1).T
     return {
         "y": (
             active @ w2 + b2,
-            [
-                (part(active, axis=1) @ part(w2, axis=0) + b2, ADD_UP),
-                (active @ w2 + size * b2, f"{TIMES}the second bias. Add it after the sum."),
-                ((x @ w1 + b1) @ w2 + b2, "The tanh between the layers is missing."),
-            ],
+            {
+                ADD_UP: part(active, 1) @ part(w2, 0) + b2,
+                f"{TIMES}the second bias. Add it after the sum.": active @ w2 + size * b2,
+                "The tanh between the layers is missing.": (x @ w1 + b1) @ w2 + b2,
+            },
         ),
         "x": (
             into @ w1.T,
-            [
-                (
-                    part(into, axis=1) @ part(w1, axis=1).T,
-                    "That is this rank's part; add up over the ranks, in the first layer's back.",
-                ),
-                (flat @ w1.T, slope),
-            ],
+            {
+                "That is this rank's part; add up over the ranks, in the first layer's back.": own,
+                slope: flat @ w1.T,
+            },
         ),
-        "w1": (part(x.T @ into, axis=1), [(part(x.T @ flat, axis=1), slope)]),
-        "b1": (part(into.sum(0), axis=0), [(part(flat.sum(0), axis=0), slope)]),
-        "w2": (part(active.T @ g, axis=0),),
-        "b2": (g.sum(0), [(size * g.sum(0), f"{TIMES}g is whole on all ranks already.")]),
+        "w1": (part(x.T @ into, 1), {slope: part(x.T @ flat, 1)}),
+        "b1": (part(into.sum(0), 0), {slope: part(flat.sum(0), 0)}),
+        "w2": (part(active.T @ g, 0), {}),
+        "b2": (g.sum(0), {f"{TIMES}g is whole on all ranks already.": size * g.sum(0)}),
     }
 
 
@@ -338,8 +314,15 @@ mlp = Task(
     name="mlp",
     cases=LAYER_CASES,
     on_ranks=Layer(
-        inputs=_mlp_inputs,
-        gradient=lambda rank, size, *case: _mlp_data(*case)[5],
+        shapes=lambda n, inputs, hidden, outputs: {
+            "x": (n, inputs),
+            "w1": (inputs, hidden),
+            "b1": (hidden,),
+            "w2": (hidden, outputs),
+            "b2": (outputs,),
+            "g": (n, outputs),
+        },
+        axes={"w1": 1, "b1": 0, "w2": 0},
         expected=_mlp_expected,
         reduces=(1, 1),
     ),
@@ -358,12 +341,6 @@ def strips(rows, size):
     """(first row, last row + 1) of each rank's strip, as np.array_split makes them."""
     parts = np.array_split(np.arange(rows), size)
     return [(int(part[0]), int(part[-1]) + 1) for part in parts]
-
-
-def strip_of(image, rank, size):
-    """A rank's strip of an image."""
-    begin, end = strips(len(image), size)[rank]
-    return image[begin:end].copy()
 
 
 def _judge_messages(reports, k, columns):
@@ -404,7 +381,7 @@ halo = Task(
     cases=HALO_CASES,
     on_ranks=OnRanks(
         arguments=lambda rank, size, rows, columns, k: (
-            strip_of(random(rows, columns, seed=1), rank, size),
+            shard(random(rows, columns, seed=1), 0, size, rank),
             k,
         ),
         judge=_judge_halo,
@@ -433,17 +410,13 @@ def _judge_halo_backward(reports, rows, columns, k):
             raise CheckError(
                 f"{what} has the halo's {2 * k} rows still; the strip's own {len(due)} are due."
             )
-        mistakes = [
-            (
-                own,
-                "That is the gradient of its own rows only: what the neighbours did with them has "
-                "to come, and be added.",
+        mistakes = {
+            "That is the gradient of its own rows only: what the neighbours did with them has "
+            "to come, and be added.": own,
+            "What comes is to be added to what is there, not put in its place.": np.where(
+                np.isclose(due, own), own, due - own
             ),
-            (
-                np.where(np.isclose(due, own), own, due - own),
-                "What comes is to be added to what is there, not put in its place.",
-            ),
-        ]
+        }
         judge_array(what, result, due, mistakes)
     _judge_messages(reports, k, columns)
 
@@ -459,8 +432,7 @@ halo_backward = Task(
 )
 
 
-# A convolution over strips of an image, and two of them with one exchange
-# ---------------------------
+# A convolution over strips of an image, and two of them with one exchange -------------------------
 
 
 def convolve(x, w):
@@ -476,55 +448,34 @@ def _convolve_and_back(x, w, g):
     return [tensor.detach().numpy() for tensor in (y, *gradients)]
 
 
-def _conv_data(rows, columns, side):
-    x, w = random(rows, columns, seed=1), random(side, side, seed=2)
-    return x, w, random(rows, columns, seed=3)
-
-
-def _conv_inputs(rank, size, *case):
-    x, w, _ = _conv_data(*case)
-    return strip_of(x, rank, size), w
-
-
-def _conv_expected(rank, size, *case):
-    x, w, g = _conv_data(*case)
-    begin, end = strips(len(x), size)[rank]
+def _conv_expected(part, size, x, w, g):
     due_y, due_x, due_w = _convolve_and_back(x, w, g)
-    alone_y, *_ = _convolve_and_back(x[begin:end].copy(), w, g[begin:end].copy())
-    own = 0 * g
-    own[begin:end] = g[begin:end]
+    alone_y, *_ = _convolve_and_back(part(x, 0), w, part(g, 0))
+    rows = part(np.arange(len(x)), 0)
+    own = np.where(np.isin(np.arange(len(x)), rows)[:, None], g, 0)
     _, part_x, part_w = _convolve_and_back(x, w, own)
     return {
         "y": (
-            due_y[begin:end],
-            [
-                (
-                    alone_y,
-                    "Each strip was padded with zeros, as an image of its own: lines at the seams. "
-                    "Its neighbours' rows are due.",
-                )
-            ],
+            part(due_y, 0),
+            {
+                "Each strip was padded with zeros, as an image of its own: lines at the seams. "
+                "Its neighbours' rows are due.": alone_y
+            },
         ),
         "x": (
-            due_x[begin:end],
-            [
-                (
-                    part_x[begin:end],
-                    "What the neighbours' halos have of it did not come home: the exchange has a "
-                    "backward.",
-                )
-            ],
+            part(due_x, 0),
+            {
+                "What the neighbours' halos have of it did not come home: the exchange has a "
+                "backward.": part(part_x, 0)
+            },
         ),
         "w": (
             due_w,
-            [
-                (
-                    part_w,
-                    "That is this strip's part: every position of the image is in the kernel's "
-                    "gradient. Add up over the ranks.",
-                ),
-                (due_w / size, "That is the mean over the ranks; the sum is due."),
-            ],
+            {
+                "That is this strip's part: every position of the image is in the kernel's "
+                "gradient. Add up over the ranks.": part_w,
+                "That is the mean over the ranks; the sum is due.": due_w / size,
+            },
         ),
     }
 
@@ -536,8 +487,12 @@ conv = Task(
     name="conv",
     cases=[(7, 5, 3), (13, 6, 5)],  # rows, columns, side of the kernel
     on_ranks=Layer(
-        inputs=_conv_inputs,
-        gradient=lambda rank, size, *case: strip_of(_conv_data(*case)[2], rank, size),
+        shapes=lambda rows, columns, side: {
+            "x": (rows, columns),
+            "w": (side, side),
+            "g": (rows, columns),
+        },
+        axes={"x": 0, "g": 0},
         expected=_conv_expected,
     ),
     verified=f"One process's output and gradients to {TOLERANCE:g} on {{ranks}} ranks, for strips "
@@ -552,7 +507,7 @@ def _two_data(rows, columns, first, second):
 
 def _two_arguments(rank, size, *case):
     x, v, w = _two_data(*case)
-    return strip_of(x, rank, size), v, w
+    return shard(x, 0, size, rank), v, w
 
 
 def _judge_two(reports, *case):
@@ -562,17 +517,13 @@ def _judge_two(reports, *case):
     padded = F.pad(image, (0, 0, reach, reach))
     spilt = convolve(convolve(padded, v), w)[reach:-reach].numpy()
     for rank, (begin, end) in enumerate(strips(len(image), len(reports))):
-        mistakes = [
-            (
-                spilt[begin:end],
-                "Between the layers, rows outside the image are zeros for one process. Yours hold "
-                "what v made.",
-            ),
-            (
-                convolve(convolve(image[begin:end], v), w).numpy(),
-                "The strips exchanged nothing: lines at the seams.",
-            ),
-        ]
+        mistakes = {
+            "Between the layers, rows outside the image are zeros for one process. Yours hold "
+            "what v made.": spilt[begin:end],
+            "The strips exchanged nothing: lines at the seams.": convolve(
+                convolve(image[begin:end], v), w
+            ).numpy(),
+        }
         judge_array(f"rank {rank}: y", reports[rank]["result"], due[begin:end], mistakes)
     _judge_messages(reports, reach, image.shape[1])
 

@@ -82,10 +82,10 @@ def _judge_stage(place, post, x, weight, labels, before):
         )
     if not is_same(weight.grad, due_weight.grad, 1e-5):
         ones = values.detach().T @ torch.ones(6, 3)
-        known = [
-            (ones, "It began with ones: hand the gradient that came to y.backward(...)."),
-            (2 * due_weight.grad, "It went back twice."),
-        ]
+        known = {
+            "It began with ones: hand the gradient that came to y.backward(...).": ones,
+            "It went back twice.": 2 * due_weight.grad,
+        }
         raise CheckError(
             f"on {place} the weights' gradient is wrong. "
             f"{pick_hint(weight.grad, known, same=lambda a, b: is_same(a, b, 1e-5))}"
@@ -105,13 +105,10 @@ def _judge_stage(place, post, x, weight, labels, before):
             f"{place} sends to rank {to}; the gradient of x goes to the rank before, {before}."
         )
     if not is_same(tensor, values.grad, 1e-5):
-        known = [
-            (
-                post.gradient,
-                "That is the gradient that came: the rank before needs the one of this stage's "
-                "input, x.grad.",
-            )
-        ]
+        known = {
+            "That is the gradient that came: the rank before needs the one of this stage's "
+            "input, x.grad.": post.gradient
+        }
         raise CheckError(
             f"{place} sends {show(tensor)}, not x.grad. {pick_hint(tensor, known, same=is_same)}"
         )

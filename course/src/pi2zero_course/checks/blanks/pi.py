@@ -8,20 +8,15 @@ from pi2zero_course.checks.framework.answers import CheckError, call_answer, cou
 from pi2zero_course.checks.framework.task import Blank, blank
 from pi2zero_course.checks.framework.values import as_number, pick_hint, show
 
-_ESTIMATES = [  # what a mistake tends to, and what to say
-    (2.0, "2 is what x + y < 1 gives, a triangle: the circle is x * x + y * y < 1."),
-    (
-        np.pi / 4,
-        "That is π/4: is the factor 4 missing, or are only some coordinates drawn from 0..1?",
-    ),
-    (0.0, "0 means that no dart counts as inside."),
-    (4 - np.pi, "That is 4 - π: you count the darts outside."),
-    (
-        2 * np.sqrt(2),
-        "2.83 is what one coordinate, used twice, gives: each dart needs two numbers.",
-    ),
-    (4.0, "4 means that every dart counts as inside."),
-]
+_ESTIMATES = {
+    "2 is what x + y < 1 gives, a triangle: the circle is x * x + y * y < 1.": 2.0,
+    "That is π/4: is the factor 4 missing, or are only some coordinates drawn from 0..1?": np.pi
+    / 4,
+    "0 means that no dart counts as inside.": 0.0,
+    "That is 4 - π: you count the darts outside.": 4 - np.pi,
+    "2.83 is what one coordinate, used twice, gives: each dart needs two numbers.": 2 * np.sqrt(2),
+    "4 means that every dart counts as inside.": 4.0,
+}
 
 
 def explain_estimate(estimate: float) -> str:

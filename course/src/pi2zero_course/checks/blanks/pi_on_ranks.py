@@ -29,19 +29,14 @@ def partial_pi(function):
             continue
         whole, x = n // size * size, (np.arange(n) + 0.5) / n
         lost = np.sum((4 / (1 + x * x))[:whole]) / n
-        known = [
-            (due * n, "Each slice is 1 / n wide: divide by n."),
-            (lost, f"{n} slices do not divide by {size} ranks, and the last ones are lost."),
-            (
-                midpoint(n, 0),
-                "These are the heights at the left edges; the middle of slice i is (i + 0.5) / n.",
-            ),
-            (
-                due * size,
-                "Is the sum divided by this rank's number of slices? The width is 1 / n for all "
-                "ranks.",
-            ),
-        ]
+        left = midpoint(n, 0)
+        known = {
+            "Each slice is 1 / n wide: divide by n.": due * n,
+            f"{n} slices do not divide by {size} ranks, and the last ones are lost.": lost,
+            "These are heights at left edges; the middle of slice i is (i + 0.5) / n.": left,
+            "Is the sum divided by this rank's number of slices? The width is 1 / n for all "
+            "ranks.": due * size,
+        }
         why = pick_hint(total, known, same=is_same)
         raise CheckError(
             f"{size} ranks, {n:,} slices: the shares add up to {total:.8f}; they have to make "

@@ -94,17 +94,13 @@ def _judge_halo(function, kernel, stride, padding):
         )
     if torch.allclose(mine, due, rtol=0, atol=1e-9):
         return
-    known = [
-        (
-            own,
-            "That is the gradient of its own rows only: what the neighbours did with them has to "
-            "come, and be added.",
+    known = {
+        "That is the gradient of its own rows only: what the neighbours did with them has to "
+        "come, and be added.": own,
+        "What comes is to be added to what is there, not put in its place.": torch.where(
+            due == own, own, due - own
         ),
-        (
-            torch.where(due == own, own, due - own),
-            "What comes is to be added to what is there, not put in its place.",
-        ),
-    ]
+    }
     why = pick_hint(
         mine, known, same=lambda one, value: torch.allclose(one, value, rtol=0, atol=1e-9)
     )

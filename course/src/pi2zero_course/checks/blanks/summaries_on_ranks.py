@@ -45,19 +45,14 @@ def _judge(result, own, tokens):
     if not isinstance(loss, torch.Tensor) or not loss.requires_grad:
         raise CheckError("the loss has to stay a tensor with a gradient: no .item() on it.")
     if not is_same(loss.detach().cpu().squeeze(), due):
-        known = [
-            (own, "That is the mean of this rank's tokens: weight it by its share of all tokens."),
-            (due / size, "DeepSpeed divides by the ranks once more, so times me.world_size."),
-            (
-                own * tokens[rank],
-                "That is the sum over this rank's tokens; divide by the tokens of all ranks.",
-            ),
-            (
-                own * size,
-                "Its share, mine / total, is missing. Or all_reduce, which works in place, has "
-                "overwritten `mine`.",
-            ),
-        ]
+        known = {
+            "That is the mean of this rank's tokens: weight it by its share of all tokens.": own,
+            "DeepSpeed divides by the ranks once more, so times me.world_size.": due / size,
+            "That is the sum over this rank's tokens; divide by the tokens of all ranks.": own
+            * tokens[rank],
+            "Its share, mine / total, is missing. Or all_reduce, which works in place, has "
+            "overwritten `mine`.": own * size,
+        }
         why = pick_hint(float(loss), known, same=is_same)
         raise CheckError(
             f"{tokens[rank]} of {total} tokens, mean loss {own:g}: it gives {float(loss):.4g}; it "

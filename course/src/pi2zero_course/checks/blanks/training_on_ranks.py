@@ -58,25 +58,16 @@ def _judge_gradient(results, n):
         if np.allclose(gradient, due, rtol=0, atol=1e-6):
             continue
         own = means[rank] * len(shares[rank])
-        known = [
-            (
-                due * n,
-                "That is the sum over all images; divide once, by the number of images in the "
-                "whole batch.",
-            ),
-            (
-                np.mean(means, axis=0),
-                "That is the mean of the ranks' means: an image of a small share counts more. Sum "
-                "on the ranks.",
-            ),
-            (means[rank], "That is the gradient of its own share: Allreduce is missing."),
-            (own / n, "That is its own share's part: Allreduce is missing."),
-            (
-                due * size,
-                "Every rank computes the whole batch; its rows are "
-                "np.array_split(np.arange(len(x)), comm.size)[comm.rank].",
-            ),
-        ]
+        known = {
+            "That is the sum over all images; divide once, by the number of images in the "
+            "whole batch.": due * n,
+            "That is the mean of the ranks' means: an image of a small share counts more. Sum "
+            "on the ranks.": np.mean(means, axis=0),
+            "That is the gradient of its own share: Allreduce is missing.": means[rank],
+            "That is its own share's part: Allreduce is missing.": own / n,
+            "Every rank computes the whole batch; its rows are "
+            "np.array_split(np.arange(len(x)), comm.size)[comm.rank].": due * size,
+        }
         why = pick_hint(gradient, known, same=_is_close)
         off = np.abs(gradient - due).max()
         raise CheckError(
@@ -120,20 +111,17 @@ def _judge_difference(results, apart):
             )
     if np.allclose(said, due, atol=1e-6):
         return
-    known = [
-        (
-            [apart * rank / 4 for rank in range(size)],
-            "Each says how far it is itself; all have to say the largest of these.",
-        ),
-        (
-            [apart * sum(range(size)) / 4] * size,
-            "That is the sum over the ranks; op=MPI.MAX takes the largest.",
-        ),
-        (
-            [0] * size,
-            "Weights that are smaller than rank 0's differ, too: take abs(...), then the largest.",
-        ),
-    ]
+    known = {
+        "Each says how far it is itself; all have to say the largest of these.": [
+            apart * rank / 4 for rank in range(size)
+        ],
+        "That is the sum over the ranks; op=MPI.MAX takes the largest.": [
+            apart * sum(range(size)) / 4
+        ]
+        * size,
+        "Weights that are smaller than rank 0's differ, too: take abs(...), then the largest.": [0]
+        * size,
+    }
     why = pick_hint(said, known, same=lambda one, value: np.allclose(one, value, atol=1e-6))
     raise CheckError(
         f"the largest difference is {due:g}; ranks 0 to {size - 1} returned {show(said)}.\n{why}"
@@ -282,7 +270,7 @@ def _judge_accumulated(calls, seen, gradient, whole):
         )
     if not np.allclose(gradient, whole, rtol=0, atol=1e-6):
         hint = "The gradients of the micro-batches add up, so divide each loss by their number."
-        why = pick_hint(gradient, [(whole * 4, hint)], same=_is_close)
+        why = pick_hint(gradient, {hint: whole * 4}, same=_is_close)
         raise CheckError(
             f"the gradient is off by {np.abs(gradient - whole).max():.2g}; 1e-06 is allowed.\n{why}"
         )

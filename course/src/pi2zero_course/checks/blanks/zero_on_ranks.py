@@ -82,13 +82,10 @@ def compress(function):
         if getattr(message, "dtype", None) != torch.uint8 or message.shape != due.shape:
             raise CheckError("the message has to be what pack() makes: bytes.")
         if not torch.equal(message.cpu(), due.cpu()):
-            known = [
-                (
-                    content(pack(v)),
-                    "It is that of v alone: what was left out before, `error`, is added first.",
-                ),
-                (content(pack(v - error)), "The error is added, not subtracted."),
-            ]
+            known = {
+                "It is that of v alone: what was left out before is added first.": content(pack(v)),
+                "The error is added, not subtracted.": content(pack(v - error)),
+            }
             raise CheckError(
                 f"the message says {show(content(message).tolist())}; it has to say "
                 f"{show(content(due).tolist())}.\n{pick_hint(content(message), known, is_same)}"
@@ -96,12 +93,12 @@ def compress(function):
         left, rest = torch.as_tensor(left).cpu() * torch.ones(4), u - content(due)
         if is_same(left, feedback * rest, 1e-5):
             continue
-        known = [
-            (v.cpu() - content(due), "What is left out is that of v + error, not of v."),
-            (-rest, "It has the wrong sign: what was wanted, minus what the message says."),
-            (rest, "Without feedback (0) nothing is kept: multiply."),
-            (u, "Subtract what the message says, unpack(message, len(u))."),
-        ]
+        known = {
+            "What is left out is that of v + error, not of v.": v.cpu() - content(due),
+            "It has the wrong sign: what was wanted, minus what the message says.": -rest,
+            "Without feedback (0) nothing is kept: multiply.": rest,
+            "Subtract what the message says, unpack(message, len(u)).": u,
+        }
         raise CheckError(
             f"with feedback {feedback}, the error is {show(left.tolist())}; it has to be "
             f"{show((feedback * rest).tolist())}.\n{pick_hint(left, known, is_same)}"

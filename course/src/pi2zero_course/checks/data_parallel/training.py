@@ -154,13 +154,10 @@ def _why_apart(reports, difference):
 
 def _why(size, mine, data):
     """The mistake that gives just these parameters."""
-    known = [
-        (
-            size,
-            "That is what the sum of the ranks' gradients gives: the mean is due, 1/size of it.",
-        ),
-        (1 / size, "The gradients are divided by the number of ranks twice."),
-    ]
+    known = {
+        "That is what the sum of the ranks' gradients gives: the mean is due, 1/size of it.": size,
+        "The gradients are divided by the number of ranks twice.": 1 / size,
+    }
 
     def gives(mine, times):
         model = Seen(seed=100)

@@ -115,5 +115,5 @@ def plural(count: int, noun: str) -> str:
 
 
 def pick_hint(value, mistakes, same=close, otherwise="") -> str:
-    """The hint of the first mistake that gives this value. mistakes: (its value, its hint)."""
-    return next((hint for wrong, hint in mistakes if same(value, wrong)), otherwise)
+    """The first sentence whose mistake gives this value. mistakes: {sentence: its value}."""
+    return next((hint for hint, wrong in mistakes.items() if same(value, wrong)), otherwise)

@@ -231,14 +231,14 @@ def judge_loss(loss, n, micro, size):
     value = as_number(loss)
     if value is None or not math.isclose(value, right, rel_tol=1e-6):
         parts = [part.mean().item() for part in each.tensor_split(micro)]
-        known = [
-            (sum(parts), "That adds up the micro-batches' means."),
-            (float(np.mean(parts)), "That is the mean of the micro-batches' means."),
-            (
-                each.tensor_split(micro)[-1].sum().item() / n,
-                "That is the last micro-batch's alone: add them up.",
-            ),
-        ]
+        known = {
+            "That adds up the micro-batches' means.": sum(parts),
+            "That is the mean of the micro-batches' means.": float(np.mean(parts)),
+            "That is the last micro-batch's alone: add them up.": each.tensor_split(micro)[-1]
+            .sum()
+            .item()
+            / n,
+        }
         close = partial(math.isclose, rel_tol=1e-6)
         why = pick_hint(value, known, same=close) if value is not None else ""
         raise CheckError(

@@ -54,19 +54,17 @@ def _judge_choice(function, limit, world_size, parameters, each):
             f"{case}. Stage {stage} holds {in_units(held[stage])} on a rank and leaves room for "
             f"{max(fit[stage], 0)} stories: fewer than {WANTED}. Take a higher stage."
         )
-    known = [
-        (right[1] * world_size, "That is all ranks together; asked is one rank."),
-        (
-            int((limit - held[stage]) // (each / world_size)),
-            "A story's activations are on one rank, whole: their bytes are not divided.",
+    known = {
+        "That is all ranks together; asked is one rank.": right[1] * world_size,
+        "A story's activations are on one rank, whole: their bytes are not divided.": int(
+            (limit - held[stage]) // (each / world_size)
         ),
-        (WANTED, "That is the fewest that are wanted; asked is how many fit."),
-        (
-            int(limit // each),
-            "The states need room, too: 16 bytes a parameter, of which the stage divides a part.",
+        "That is the fewest that are wanted; asked is how many fit.": WANTED,
+        "The states need room, too: 16 bytes a parameter, of which the stage divides a part.": int(
+            limit // each
         ),
-        (right[1] + 1, "Round down: a part of a story does not fit."),
-    ]
+        "Round down: a part of a story does not fit.": right[1] + 1,
+    }
     raise CheckError(f"{due}.\n{pick_hint(stories, known, same=operator.eq)}")
 
 

@@ -166,37 +166,23 @@ def _judge_first_loss(first, world_size):
     right = own * tokens * world_size / tokens.sum()
     if np.allclose(mine, right, rtol=1e-5):
         return
-    known = [
-        (
-            own,
-            "That is your rank's own mean, unchanged. The mean over the ranks is then a mean of "
-            "means: a rank with few tokens counts as much as one with many.",
-        ),
-        (
-            right / world_size,
-            "The factor world_size is missing: the gradients are averaged over the ranks "
-            "afterwards, divided once more.",
-        ),
-        (
-            own * cells * world_size / cells.sum(),
-            "Padding counts as tokens here: labels of -100 are none.",
-        ),
-        (
-            own * tokens,
-            "That is the sum over your tokens; it is not divided by the tokens of all ranks.",
-        ),
-        (
-            own * world_size,
-            "You multiply by world_size, but the tokens are those of your rank alone: nothing was "
-            "added up. Or all_reduce, which "
-            "works in place, has overwritten your own count: keep a clone.",
-        ),
-        (
-            np.full(len(own), right.mean()),
-            "That is the mean over all tokens on each rank. Its value is right, but your rank's "
-            "part is due: is its gradient your rank's?",
-        ),
-    ]
+    known = {
+        "That is your rank's own mean, unchanged. The mean over the ranks is then a mean of "
+        "means: a rank with few tokens counts as much as one with many.": own,
+        "The factor world_size is missing: the gradients are averaged over the ranks "
+        "afterwards, divided once more.": right / world_size,
+        "Padding counts as tokens here: labels of -100 are none.": own
+        * cells
+        * world_size
+        / cells.sum(),
+        "That is the sum over your tokens; it is not divided by the tokens of all ranks.": own
+        * tokens,
+        "You multiply by world_size, but the tokens are those of your rank alone: nothing was "
+        "added up. Or all_reduce, which "
+        "works in place, has overwritten your own count: keep a clone.": own * world_size,
+        "That is the mean over all tokens on each rank. Its value is right, but your rank's "
+        "part is due: is its gradient your rank's?": np.full(len(own), right.mean()),
+    }
     why = pick_hint(mine, known, same=partial(np.allclose, rtol=1e-5))
     rank = int(np.argmax(np.abs(mine - right)))
     raise CheckError(

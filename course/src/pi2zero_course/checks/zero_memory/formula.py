@@ -65,49 +65,40 @@ def _judge_prediction(function, parameters, ranks, stage):
 def _mistakes_at_initialize(parts, parameters, ranks, stage):
     whole = costs.zero_bytes(parameters, ranks, stage)
     right, peak = sum(parts.values()), sum(whole.values())
-    return [
-        (right - parts["gradients"], "Stage 3 allocates its part of the gradients at initialize."),
-        (
-            peak,
-            "That is the peak. After initialize Adam has no moments yet, and up to stage 2 no "
-            "gradient is there.",
-        ),
-        (peak - whole["gradients"], "Are the moments in it? Adam makes them in its first step."),
-        (
-            right + 2 * parameters / (ranks if stage >= 2 else 1),
-            "Are gradients in it? Up to stage 2 there is none before the first backward.",
-        ),
-    ]
+    return {
+        "Stage 3 allocates its part of the gradients at initialize.": right - parts["gradients"],
+        "That is the peak. After initialize Adam has no moments yet, and up to stage 2 no "
+        "gradient is there.": peak,
+        "Are the moments in it? Adam makes them in its first step.": peak - whole["gradients"],
+        "Are gradients in it? Up to stage 2 there is none before the first backward.": right
+        + 2 * parameters / (ranks if stage >= 2 else 1),
+    }
 
 
 def _mistakes_at_the_peak(parts, parameters, ranks, stage):
     right, whole = sum(parts.values()), costs.zero_bytes(parameters, 1, 0)
-    known = [
-        (
-            16 * parameters / ranks,
-            "That is all 16 bytes divided by the ranks; before stage 3 only a part of them is.",
-        ),
-        (right * ranks, "That is what all ranks hold together; asked is one rank."),
-        (right / 1e6, "Are those bytes, or MB?"),
-        *(
-            (costs.zero_total(parameters, ranks, other), f"That is what stage {other} holds.")
+    known = {
+        "That is all 16 bytes divided by the ranks; before stage 3 only a part of them is.": 16
+        * parameters
+        / ranks,
+        "That is what all ranks hold together; asked is one rank.": right * ranks,
+        "Are those bytes, or MB?": right / 1e6,
+        **{
+            f"That is what stage {other} holds.": costs.zero_total(parameters, ranks, other)
             for other in range(4)
-        ),
-        (right - parts["moments"], "The two moments are missing: 8 bytes a parameter."),
-        (
-            right - parts["master"],
-            "4 bytes a parameter are missing: the master copy, or one of the two moments?",
-        ),
-        (right - parts["gradients"], "The gradients are missing, or the parameters."),
-        *(
-            (
-                right - parts[name] + whole[name],
-                f"From this stage on each rank keeps only its part of: {name}.",
-            )
+        },
+        "The two moments are missing: 8 bytes a parameter.": right - parts["moments"],
+        "4 bytes a parameter are missing: the master copy, or one of the two moments?": right
+        - parts["master"],
+        "The gradients are missing, or the parameters.": right - parts["gradients"],
+        **{
+            f"From this stage on each rank keeps only its part of: {name}.": right
+            - parts[name]
+            + whole[name]
             for name in HELD
-        ),
-    ]
-    return [(value, hint) for value, hint in known if value != right]
+        },
+    }
+    return {hint: value for hint, value in known.items() if value != right}
 
 
 def _compare_with_ranks(function, samples):

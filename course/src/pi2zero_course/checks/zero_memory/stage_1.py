@@ -97,16 +97,13 @@ def _judge_gradient(rank, reports):
         )
     if same(gradient, mean[rank]):
         return
-    known = [
-        (
-            mean[rank] * ranks,
-            "that is the sum over the ranks; the mean is due. Adam hides it, but its moments, "
-            "clipping and weight decay see another gradient.",
-        ),
-        (mean[rank] / ranks, "that is the mean, divided by the number of ranks once more."),
-        (mine, "that is its own gradient: the other ranks' data are lost."),
-        (mine / ranks, "that is its own gradient / ranks: nothing was added."),
-    ]
+    known = {
+        "that is the sum over the ranks; the mean is due. Adam hides it, but its moments, "
+        "clipping and weight decay see another gradient.": mean[rank] * ranks,
+        "that is the mean, divided by the number of ranks once more.": mean[rank] / ranks,
+        "that is its own gradient: the other ranks' data are lost.": mine,
+        "that is its own gradient / ranks: nothing was added.": mine / ranks,
+    }
     why = pick_hint(
         gradient, known, same=same, otherwise=f"it is not the mean over the ranks of part {rank}."
     )

@@ -119,36 +119,30 @@ def _why_row(bytes_said, run, moment, results):
         for other in results
         if (other["ranks"], other["stage"]) == (run["ranks"], run["stage"])
     ]
-    known = [
-        *(
-            (_held(run, other), f"That is the moment {other!r}; asked is {moment!r}.")
+    known = {
+        **{
+            f"That is the moment {other!r}; asked is {moment!r}.": _held(run, other)
             for other in run["samples"]
             if other != moment
+        },
+        "That is predicted, not measured: look into 'samples'.": sum(run["predicted"].values()),
+        "That is what the process holds, Python and libraries included ('resident').": sample[
+            "resident"
+        ],
+        "What is in flight is in it. The formula leaves it out, so leave it out here, too.": right
+        + sample["in flight"],
+        "Only the four components that ZeRO partitions belong to it.": sum(sample.values())
+        - sample["resident"],
+        "That is in MB; asked are bytes.": right / 1e6,
+        "That is the sum over the ranks; asked is one rank.": sum(
+            _held(other, moment) for other in same_run
         ),
-        (sum(run["predicted"].values()), "That is predicted, not measured: look into 'samples'."),
-        (
-            sample["resident"],
-            "That is what the process holds, Python and libraries included ('resident').",
-        ),
-        (
-            right + sample["in flight"],
-            "What is in flight is in it. The formula leaves it out, so leave it out here, too.",
-        ),
-        (
-            sum(sample.values()) - sample["resident"],
-            "Only the four components that ZeRO partitions belong to it.",
-        ),
-        (right / 1e6, "That is in MB; asked are bytes."),
-        (
-            sum(_held(other, moment) for other in same_run),
-            "That is the sum over the ranks; asked is one rank.",
-        ),
-        *(
-            (_held(other, moment), f"That is rank {other['rank']}'s; asked is rank 0's.")
+        **{
+            f"That is rank {other['rank']}'s; asked is rank 0's.": _held(other, moment)
             for other in same_run
             if other["rank"]
-        ),
-    ]
+        },
+    }
     return pick_hint(
         bytes_said,
         known,
