@@ -25,7 +25,7 @@ from pi2zero_course.checks.framework.answers import (
     speaking_of,
 )
 from pi2zero_course.checks.framework.task import Blank
-from pi2zero_course.checks.framework.values import as_int, as_text
+from pi2zero_course.checks.framework.values import as_text
 
 
 @pytest.fixture
@@ -63,17 +63,7 @@ def with_a_bare_except():
             continue
 
 
-def with_two_bare_excepts():
-    while True:
-        try:
-            with_a_bare_except()
-        except:  # noqa: E722
-            time.sleep(0.001)
-
-
-@pytest.mark.parametrize(
-    "function", [endless, with_except_exception, with_a_bare_except, with_two_bare_excepts]
-)
+@pytest.mark.parametrize("function", [endless, with_except_exception, with_a_bare_except])
 def test_an_answer_that_never_ends_is_ended(short, function):
     with pytest.raises(
         CheckError,
@@ -205,15 +195,6 @@ def test_what_a_library_has_not_implemented_is_the_answers_mistake():
 )
 def test_a_message_shows_any_value(value, text):
     assert as_text(value) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "right"),
-    [(9.0, 9), (np.float64(9), 9), (np.float32(9), 9), (9, 9), (np.int64(9), 9), (-0.0, 0)]
-    + [(value, None) for value in (9.5, np.nan, np.inf, True, "9", None, [9], np.array([9]))],
-)
-def test_integers_may_be_floats(value, right):
-    assert as_int(value) == right and (right is None) == (as_int(value) is None)
 
 
 size = 4  # as in a notebook

@@ -309,20 +309,7 @@ def each_batch_shared(comm, model, images, labels, epochs=2, batch=64):
             optimizer.step()
 
 
-lab.right_variants(
-    "mended",
-    ("[comm.rank :: comm.size]", ".reshape(comm.size, -1)[comm.rank]"),
-    (
-        '    look("start", model)\n',
-        "    def reduce(p):\n        comm.Allreduce(MPI.IN_PLACE, p.grad.numpy())\n        p.grad "
-        "/= comm.size\n    for p in model.parameters():\n        "
-        "p.register_post_accumulate_grad_hook(reduce)\n",
-        "            for parameter in model.parameters():\n                "
-        "comm.Allreduce(MPI.IN_PLACE, parameter.grad.numpy())\n                parameter.grad /= "
-        "comm.size\n",
-        "",
-    ),
-)
+lab.right_variants("mended", ("[comm.rank :: comm.size]", ".reshape(comm.size, -1)[comm.rank]"))
 
 lab.wrong_cell("mended", "colleagues", "ranks 0 and 1 read the same images")
 

@@ -46,7 +46,7 @@ one_f_one_b = Blank(
         "It runs one forward too far ahead, and keeps one micro-batch more than it has to.": (
             lambda stage, stages, micro: _row(stage, stages, micro, stages - stage)
         ),
-        "The gradient of its first micro-batch is not there before the stages behind it have "
+        "The gradient of its first micro-batch is not there before the next stages have "
         "worked: it waits. Run stages - 1 - stage forwards ahead.": (
             lambda stage, stages, micro: _row(stage, stages, micro, 0)
         ),

@@ -189,7 +189,7 @@ def balance(function):
     torch.manual_seed(2)
     probabilities = (torch.randn(40, 4) + torch.tensor([2.0, 0, 0, -9])).softmax(
         -1
-    )  # nobody goes to expert 3
+    )  # no token goes to expert 3
     with with_globals(function, n=4):
         compare(function, right, [(probabilities,), (torch.eye(4),)], mistakes, tolerance=1e-5)
         loss, _ = call_answer(function, probabilities.requires_grad_())

@@ -109,8 +109,8 @@ break_even = Blank(
     reference=lambda s, t, p: s / (t * (1 - 1 / p)),
     cases=[(3.0, 2e-9, 8), (2.0, 1e-9, 2)],
     mistakes={
-        "That is how many slices one rank computes meanwhile. But the ranks need time for theirs, "
-        "too: 1/ranks of it.": (lambda s, t, p: s / t),
+        "That is how many slices one rank computes in that time. But the ranks need time, "
+        "too, 1/ranks of it.": (lambda s, t, p: s / t),
         "At this n the ranks compute as long as they start. Compare with one rank: n per_slice = "
         "start_up + ...": (lambda s, t, p: s / (t / p)),
         "With p ranks, the time saved is 1 - 1/p of one rank's.": lambda s, t, p: s / (t * (p - 1)),

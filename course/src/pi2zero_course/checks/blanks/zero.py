@@ -5,9 +5,8 @@ from contextlib import suppress
 import numpy as np
 
 from pi2zero import costs
-from pi2zero_course.checks.framework.answers import CheckError, call_answer, speaking_of
+from pi2zero_course.checks.framework.answers import speaking_of
 from pi2zero_course.checks.framework.task import Blank, blank, compare
-from pi2zero_course.checks.framework.values import show
 
 
 def _adam(
@@ -130,51 +129,58 @@ one_way_seconds = Blank(
 )
 
 
+def _first_fit(memory, size, kind):
+    for start in range(len(memory) - size + 1):
+        if not memory[start : start + size].any():
+            memory[start : start + size] = kind
+            return slice(start, start + size)
+    raise MemoryError
+
+
+def _outcome_of(allocate):
+    """allocate(memory, size, kind) as a function of the cells and a size: the memory afterwards
+    and where the returned slice begins and ends, or "MemoryError"."""
+
+    def run(cells, size):
+        memory = np.array(cells)
+        try:
+            place = allocate(memory, size, 3)
+        except MemoryError:
+            return "MemoryError"
+        return memory.tolist(), (place.start, place.stop) if isinstance(place, slice) else None
+
+    return speaking_of(allocate, run)
+
+
+def _without_error(memory, size, kind):
+    with suppress(MemoryError):
+        return _first_fit(memory, size, kind)
+
+
 @blank
 def first_fit(function):
     """first_fit(memory, size, kind) -> the slice of the first gap of `size` free cells, filled
     with `kind`; or MemoryError."""
-
-    def run(cells, size, kind):
-        memory, place = np.array(cells), None
-        with suppress(MemoryError):  # where there is a gap, the memory shows
-            place = function(memory, size, kind)
-        return memory, place
-
-    speaking_of(function, run)
-    for cells, size, at in (
-        ([0, 1, 0, 0, 2, 0, 0, 0], 2, 2),
-        ([1, 1, 0, 0, 0], 3, 2),
-        ([0, 0, 1, 0], 1, 0),
-    ):
-        memory, place = call_answer(run, cells, size, 3)
-        due = np.array(cells)
-        due[at : at + size] = 3
-        if not np.array_equal(memory, due):
-            raise CheckError(
-                f"{size} cells in {cells}: memory is {memory.tolist()} afterwards; it has to be "
-                f"{due.tolist()}.\nThe first place where all `size` cells are FREE counts, also "
-                "the last place in memory."
-            )
-        if not isinstance(place, slice) or (place.start, place.stop) != (at, at + size):
-            raise CheckError(
-                f"{size} cells in {cells}: it returned {show(place)}, not slice({at}, "
-                f"{at + size}), for freeing them later."
-            )
-    try:
-        function(np.array([0, 0, 1, 0, 0]), 3, 3)
-    except MemoryError:
-        return (
-            "It takes the first gap that is large enough, and raises MemoryError where there is "
-            "none."
-        )
-    except Exception as error:
-        raise CheckError(
-            f"3 cells in [0, 0, 1, 0, 0]: it raised {type(error).__name__}: {error}; MemoryError "
-            "is due."
-        ) from None
-    raise CheckError(
-        "3 cells in [0, 0, 1, 0, 0]: 4 are free, but no 3 together; it has to raise MemoryError."
+    mistakes = {
+        "The first place where all `size` cells are FREE counts, also the last place in memory.": (
+            _outcome_of(lambda memory, size, kind: _first_fit(memory[:-1], size, kind))
+        ),
+        "Return slice(start, start + size), for freeing them later.": (
+            _outcome_of(lambda *given: _first_fit(*given) and None)
+        ),
+        "Enough cells are free, but not together: it has to raise MemoryError.": (
+            _outcome_of(_without_error)
+        ),
+    }
+    cases = [
+        ([0, 1, 0, 0, 2, 0, 0, 0], 2),
+        ([1, 1, 0, 0, 0], 3),
+        ([0, 0, 1, 0], 1),
+        ([0, 0, 1, 0, 0], 3),
+    ]
+    compare(_outcome_of(function), _outcome_of(_first_fit), cases, mistakes)
+    return (
+        "It takes the first gap that is large enough, and raises MemoryError where there is none."
     )
 
 

@@ -15,8 +15,6 @@ SECONDS = 20.0  # of the processor, that an answer gets
 # s after which an answer that hardly wants a core, because it sleeps or waits, is ended
 WALL = 120.0
 AGAIN = 0.5  # s until the clock rings once more for an answer that has swallowed the first TimeUp
-
-
 NOTHING = (0.0, 0.0, 0.0)
 QUEUED = Path("/proc/thread-self/schedstat")  # Linux: ns on a core, ns in line for one, turns
 
@@ -27,8 +25,7 @@ class TimeUp(BaseException):
 
 class Clock:
     """Raises TimeUp in the function that it runs. The processor's seconds are those of the main
-    thread, which runs answers:
-    what gloo's or Horovod's threads compute meanwhile is not the answer's."""
+    thread, which runs answers: what gloo's or Horovod's threads compute is not the answer's."""
 
     def __init__(self):
         self._runs, self._since = False, None
@@ -100,8 +97,7 @@ class Clock:
         )
 
     def _arm(self) -> None:
-        """Ring when the time could be over at the earliest: nobody computes for longer than time
-        passes."""
+        """Ring when the time could be over at the earliest: as if all of it were computing."""
         computed, _, passed = self._spent()
         left = [SECONDS - computed, WALL - passed]
         signal.setitimer(

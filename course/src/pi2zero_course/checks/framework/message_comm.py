@@ -9,14 +9,6 @@ from pi2zero_course.checks.framework.answers import CheckError
 from pi2zero_course.checks.framework.clock import clock
 from pi2zero_course.checks.framework.messages import Messages
 
-# ruff: noqa: SIM905 - words are easier to read than lists of quoted words
-_COLLECTIVES = """allgather Allgather Allgatherv allreduce Allreduce alltoall Alltoall Alltoallv
-bcast Bcast exscan Exscan gather Gather Gatherv reduce Reduce Reduce_scatter Reduce_scatter_block
-scan Scan scatter Scatter Scatterv Iallreduce Iallgather Ireduce Ibcast Igather Iscatter
-Ireduce_scatter Ireduce_scatter_block Ibarrier""".split()
-_COMMUNICATORS = "Dup Split Clone Create_cart Create Create_group Split_type Idup".split()
-_OTHER_MESSAGES = "bsend ibsend Bsend Ibsend Rsend Irsend Isendrecv Send_init Recv_init".split()
-
 
 class MessageComm(Messages):
     """A communicator for messages from rank to rank; collective calls are refused, except Barrier.
@@ -53,7 +45,7 @@ class MessageComm(Messages):
             )
         if begun:
             raise CheckError(
-                f"nobody waited for the request of {begun} Isend{'s' * (begun > 1)}. Wait, else "
+                f"no rank waited for the request of {begun} Isend{'s' * (begun > 1)}. Wait, else "
                 "MPI may still send."
             )
         self.refuse_unsendable(result)
@@ -109,17 +101,18 @@ def _refused(name, why):
     return call
 
 
-for _name in _COLLECTIVES:
-    setattr(
-        MessageComm,
-        _name,
-        _refused(_name, "write it yourself here, with messages from rank to rank (Sendrecv)."),
-    )
-for _name in _COMMUNICATORS:
-    setattr(MessageComm, _name, _refused(_name, "use the comm that you are given, as it is."))
-for _name in _OTHER_MESSAGES:
-    setattr(
-        MessageComm,
-        _name,
-        _refused(_name, "this check knows Sendrecv, Send, Recv, Isend and Irecv."),
-    )
+# What to say of the calls that are not there.
+_REFUSED = {
+    "write it yourself here, with messages from rank to rank (Sendrecv).": """allgather Allgather
+    Allgatherv allreduce Allreduce alltoall Alltoall Alltoallv bcast Bcast exscan Exscan gather
+    Gather Gatherv reduce Reduce Reduce_scatter Reduce_scatter_block scan Scan scatter Scatter
+    Scatterv Iallreduce Iallgather Ireduce Ibcast Igather Iscatter Ireduce_scatter
+    Ireduce_scatter_block Ibarrier""",
+    "use the comm that you are given, as it is.": """Dup Split Clone Create_cart Create Create_group
+    Split_type Idup""",
+    "this check knows Sendrecv, Send, Recv, Isend and Irecv.": """bsend ibsend Bsend Ibsend Rsend
+    Irsend Isendrecv Send_init Recv_init""",
+}
+for _why, _names in _REFUSED.items():
+    for _name in _names.split():
+        setattr(MessageComm, _name, _refused(_name, _why))

@@ -211,7 +211,7 @@ class Messages(MPI.Intracomm):
         )
 
     def drain(self) -> int:
-        """Take all messages off the network that nobody received, so that nothing of this answer
+        """Take all messages off the network that no rank received, so that nothing of this answer
         stays. Returns their number.
 
         Where sends are synchronous, a rank whose sends are over may enter the barrier; when all

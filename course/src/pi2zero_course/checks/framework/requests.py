@@ -115,7 +115,7 @@ class _Requests(MPI.Request):
 
 @contextmanager
 def requests_that_end():
-    """mpi4py's classes cannot be changed, so its name `MPI.Request` is another class meanwhile."""
+    """mpi4py's classes cannot be changed: so `MPI.Request` names another class for a while."""
     real, MPI.Request = MPI.Request, _Requests
     try:
         yield

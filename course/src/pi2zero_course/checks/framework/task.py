@@ -1,6 +1,6 @@
 """A task: a function that the learner writes, and how an answer to it is judged.
 
-A lab's task and a notebook's blank differ in what is said around the verdict only. Modules of
+A lab's task and a notebook's blank differ only in what is said around the verdict. Modules of
 checks are tables of them; a notebook calls `check.NAME(NAME)`.
 """
 
@@ -29,13 +29,13 @@ class Task:
     """How answers to one task are judged, in one of four ways.
 
     - reference(*case) -> the right result of each case. mistakes: {sentence: a function that makes
-    the mistake, or what it
-      multiplies the right result by}; the first one that gives the answer's result is named.
+      the mistake, or the factor by which it is off}; the first that gives the answer's result is
+      named.
     - judge_case(function, *case) raises CheckError.
     - judge(function, *others) -> what was verified, or None; raises CheckError.
     - on_ranks: an OnRanks, for an answer that communicates; with `cases`.
 
-    lent: names of its notebook, such as `comm`, that an answer gets other values of meanwhile.
+    lent: values for names of its notebook, such as `comm`, while the answer runs.
     verified: what a right answer is told; {ranks} stands for the numbers of ranks that were tried.
     """
 
@@ -130,7 +130,7 @@ class LabTask(Task):
     def _no_function(self, value) -> str:
         return (
             f"Task {self.number}: give the check your function itself, not its result; it got "
-            f"{value!r}.\nWrite the function's name without brackets behind it."
+            f"{value!r}.\nWrite the function's name without brackets."
         )
 
     def _still_to_do(self, missing: TaskNotDoneError) -> TaskNotDoneError:
@@ -160,10 +160,7 @@ class Blank(Task):
         return f"blank {self.name}"
 
     def _no_function(self, value) -> str:
-        return (
-            "Give the check your function itself, without brackets behind its name; it got "
-            f"{value!r}."
-        )
+        return f"Give the check your function itself, without brackets; it got {value!r}."
 
     def _begin(self, function) -> bool:
         if any(function is kits for kits in self.kits):

@@ -1,7 +1,7 @@
 """Run an answer that communicates, on real ranks, without a chance to hang.
 
 Before each collective call the ranks tell each other which call they are about to make. If all say
-the same, the real call is made. If not, it would never end: then nobody makes it, and every rank
+the same, the real call is made. If not, it would never end: then no rank makes it, and every rank
 knows who would have waited for whom.
 """
 
@@ -78,7 +78,7 @@ class WatchedComm(Messages):
 
     def _agree_on_state(self, kind: str, text) -> None:
         """Tell all ranks what this one does next, and learn what they do."""
-        if self._states:  # already parted, and the answer goes on all the same
+        if self._states:  # already parted, and the answer goes on anyway
             raise _Diverged
         clock.pause()
         states = self.gather_states(kind, text)

@@ -48,7 +48,7 @@ def fresh(comm, buffer, rows):
 
 
 def train(comm, stage, images, labels, micro, row, receive=fresh, loss_of=mean_loss):
-    """The lab's `train`: a step in the order of `row`, with the pieces that the tasks mend."""
+    """The lab's `train`: a step in the order of `row`, with the pieces that the tasks fix."""
     parts = zip(images.tensor_split(micro), labels.tensor_split(micro), strict=True)
     buffer = torch.zeros(-(-len(images) // micro), WIDTH, dtype=torch.double)
     waiting, sent, total = [], [], 0.0
@@ -198,7 +198,7 @@ def _judge_together(rows, size, micro, most):
         ]
         raise CheckError(
             f"{case}, this would hang: all wait for each other, {', '.join(waits)}.\n{table}\n"
-            "A rank that goes back needs the ranks behind it to have worked: who has to run "
+            "A rank's backward needs the next ranks to have worked: which rank has to run "
             "furthest ahead?"
         ) from None
     due = [_numbered(rank, one_f_one_b(rank, size, micro, most)) for rank in range(size)]
@@ -206,7 +206,7 @@ def _judge_together(rows, size, micro, most):
         raise CheckError(
             f"{case}, the ranks are idle for {idle:.1%} of the time; {least:.1%} is "
             f"possible.\n{table}\n"
-            "Run ahead as far as the ranks behind can use it and the memory allows."
+            "Run ahead as far as the next ranks can use it and the memory allows."
         )
 
 

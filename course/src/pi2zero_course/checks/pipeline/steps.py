@@ -19,7 +19,7 @@ from pi2zero_course.checks.framework.message_comm import MessageComm
 from pi2zero_course.checks.framework.on_ranks import OnRanks
 from pi2zero_course.checks.framework.values import as_number, as_text, pick_hint
 
-TOLERANCE = 1e-9  # of a gradient, in float64, beside one process
+TOLERANCE = 1e-9  # of a gradient, in float64, compared with one process
 WIDTH = 8  # as in the notebook
 # Images, micro-batches: the parts are uneven; more and fewer of them than ranks.
 CASES = [(13, 5), (5, 2)]
@@ -124,7 +124,7 @@ def judge_rows(rows, micro):
 
 
 def judge_gradients(grads, n, micro):
-    """All ranks' gradients beside those of one process."""
+    """Compare all ranks' gradients with those of one process."""
     size = len(grads)
     right = grads_by_rank(serial(size, n), size)
     for rank, own in enumerate(grads):

@@ -1,4 +1,4 @@
-"""The check of lab 5's first task: a stage, and the stories that fit beside it."""
+"""The check of lab 5's first task: a stage, and the stories that fit next to its states."""
 
 import operator
 

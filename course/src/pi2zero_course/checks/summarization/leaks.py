@@ -120,7 +120,7 @@ def seeded(seed, count=240, kinds=tuple(KINDS), each=4):
 
 
 def _first(count, text):
-    """Its first words without marks: whoever takes o'clock for one word counts as many."""
+    """Its first words without marks: anyone who takes o'clock for one word counts as many."""
     return " ".join(re.findall(r"\w+", text)[:count])
 
 

@@ -20,7 +20,7 @@ WIDTH, LAYERS, SAMPLES = 256, 16, 4
 LAYER = WIDTH * WIDTH  # values
 PSI = LAYERS * LAYER
 IN_FLIGHT = 4 * 2 * LAYER  # bytes that may be in flight in task 4: four layers in bf16
-TOO_MUCH = IN_FLIGHT + LAYER  # half a layer more: gloo lets go of its last tensor a moment late
+TOO_MUCH = IN_FLIGHT + LAYER  # half a layer more: gloo frees its last tensor a moment late
 HELD = ("parameters", "gradients", "master", "moments")  # the components that ZeRO partitions
 
 
@@ -193,7 +193,7 @@ def _judge_config(function):
 
 def _train_mended(mended):
     """(losses, bytes in flight at the peak). A second time where a rank has too much: on a busy
-    machine gloo may let go of what it has sent long after, once 16 layers; that is not the
+    machine gloo may free what it has sent long after, once 16 layers; that is not the
     configuration's, and does not come twice."""
     try:
         for _ in range(2):
