@@ -197,6 +197,7 @@ def longest_chunk(nbytes, ranks, alpha, beta):
 lab.wrong_variants(
     "ring_seconds",
     ("2 * (ranks", "(ranks", "That is one half of the ring"),
+    ("return 2", "return (nbytes != 1) * 2", "1 byte on 4 ranks"),
     (" / ranks", "", "In a step a rank sends one chunk"),
     ("return", "return 1 / (ranks - 1) *", "raised ZeroDivisionError"),
 )

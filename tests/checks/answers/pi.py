@@ -48,6 +48,13 @@ lab.wrong_variants(
 )
 
 
+lab.wrong_variants(
+    "count_inside",
+    ("range(n)", "range(-1, n)", "gave 1; it has to be a count: a whole number from 0 to 0"),
+    of=dart_by_dart,
+)
+
+
 @lab.right("make_rng")
 def list_of_seed_and_rank(seed, rank, size):
     return np.random.default_rng([rank, seed])
@@ -115,6 +122,7 @@ lab.wrong_variants(
         "Rank 0 calls reduce, ranks 1, 2 and 3 have returned",
     ),
     ("comm.reduce", "MPI.COMM_WORLD.reduce", "Use that one, not MPI.COMM_WORLD"),
+    ("reduce(inside)", "bcast((one for one in [inside]))", "cannot pickle 'generator' object"),
     ("reduce(inside)", "reduce(inside, root=min(comm.rank, 1))", "Rank 0 calls reduce, ranks 1, 2"),
 )
 

@@ -143,6 +143,7 @@ lab.wrong_variants(
         "    held = held[::-1] if comm.rank == 0 else held\n    total =",
         "the gradient of one went into the activations of another",
     ),
+    ("return total", "return sent", "or has them in what it returned: return values"),
     ("return total", "total", "the last rank returned None"),
     (
         "total = sum(backward(comm, *one, y, len(images), sent) for one, y in zip(held, "

@@ -223,6 +223,7 @@ lab.wrong_variants(
     ("False", "True", "if chance chooses the words, two runs give two ROUGEs"),
     ("longest * 3 // 2", "longest + 0.5", "a whole number of tokens is due"),
     ("False", 'False, "beams": 4', "generate() does not take"),
+    ("False", 'False, "num_beams": 0', "ZeroDivisionError"),
     ("longest * 3 // 2", "longest + rank", "the ranks have different settings"),
     (
         "longest * 3 // 2",

@@ -131,16 +131,6 @@ def whole_strips(comm, x, k):
     )
 
 
-@lab.wrong("halo", "6 messages; the target is 2")
-def to_everybody(comm, x, k):
-    others = [r for r in range(comm.size) if r != comm.rank]
-    sent = [comm.isend(part, r) for r in others for part in (x[:k], x[-k:])]
-    parts = {r: (comm.recv(source=r), comm.recv(source=r)) for r in others}
-    MPI.Request.waitall(sent)
-    none = (np.zeros((k, x.shape[1])),) * 2
-    return np.vstack([parts.get(comm.rank - 1, none)[1], x, parts.get(comm.rank + 1, none)[0]])
-
-
 lab.wrong_variants(
     "halo",
     (
