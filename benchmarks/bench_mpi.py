@@ -36,11 +36,11 @@ FIRST = "openmpi5"
 PROGRAM = "import os, sys, pi2zero; pi2zero.mpi_env(); os.execvp(sys.argv[1], sys.argv[1:])"
 
 
-def pythons():
+def find_pythons():
     """{library: its Python} of the environments that exist."""
     others = {name: HERE.parent / f".venv-{name}" / "bin" / "python" for name in TITLES}
-    found = {name: python for name, python in others.items() if python.exists()}
-    return {FIRST: Path(sys.executable)} | {n: p for n, p in found.items() if n != FIRST}
+    pythons = {name: python for name, python in others.items() if python.exists()}
+    return {FIRST: Path(sys.executable)} | {n: p for n, p in pythons.items() if n != FIRST}
 
 
 def has_horovod(python):
@@ -54,19 +54,19 @@ def run(python, algorithms):
     return results_of([python, "-c", PROGRAM, *program], env=variables(python))
 
 
-def measure(found):
+def measure(pythons):
     """[{(library, algorithm, bytes): s}], one for each round."""
     algorithms = {
         library: [name for name in ALGORITHMS if name != "horovod" or has_horovod(python)]
-        for library, python in found.items()
+        for library, python in pythons.items()
     }
-    libraries, rounds = list(found), []
+    libraries, rounds = list(pythons), []
     for number in range(ROUNDS):
         rounds.append({})
         first = number % len(libraries)
         for library in libraries[first:] + libraries[:first]:
             print(f"round {number + 1} of {ROUNDS}: {TITLES[library]}", flush=True)
-            times = run(found[library], algorithms[library])
+            times = run(pythons[library], algorithms[library])
             rounds[-1] |= {(library, *key): t for key, t in times.items()}
     return rounds
 
@@ -91,13 +91,13 @@ def shown(numbers, digits):
     )
 
 
-def report(rounds, found, load):
+def report(rounds, pythons, load):
     sizes = sorted({nbytes for times in rounds for *_, nbytes in times})
-    others = [library for library in found if library != FIRST]
+    others = [library for library in pythons if library != FIRST]
     parts = [
         "# One all-reduce, several MPI libraries",
         f"Written by `python benchmarks/bench_mpi.py`. {RANKS} ranks on one host. "
-        f"{conditions(load)} Libraries: {', '.join(map(version, found.values()))}. {ROUNDS} "
+        f"{conditions(load)} Libraries: {', '.join(map(version, pythons.values()))}. {ROUNDS} "
         "rounds, each with all libraries.",
         f"Command: `mpirun -n {RANKS} python {COMMAND} ...`. Each call's time is the slowest "
         "rank's.",
@@ -117,17 +117,17 @@ def report(rounds, found, load):
     rows = []
     for n in (sizes[1], sizes[-2]):
         for algorithm, words in ALGORITHMS.items():
-            times = [[1e6 * t for t in values(rounds, (each, algorithm, n))] for each in found]
+            times = [[1e6 * t for t in values(rounds, (each, algorithm, n))] for each in pythons]
             rows.append([plots.bytes_text(n), words, *(shown(each, 0) for each in times)])
-    header = ["size", "", *(TITLES[each] for each in found)]
+    header = ["size", "", *(TITLES[each] for each in pythons)]
     write_page("mpi", *parts, "Time in µs, over the rounds:", table(header, rows))
 
 
-def draw(rounds, found):
+def draw(rounds, pythons):
     sizes = sorted({nbytes for times in rounds for *_, nbytes in times})
     fig, axes = plt.subplots(1, len(ALGORITHMS), figsize=(13, 4), sharey=True)
     for ax, (algorithm, words) in zip(axes, ALGORITHMS.items(), strict=True):
-        for number, library in enumerate(found):
+        for number, library in enumerate(pythons):
             times = {n: values(rounds, (library, algorithm, n)) for n in sizes}
             medians = {n: 1e6 * statistics.median(each) for n, each in times.items() if each}
             style = {"color": plots.rank_color(number), "label": TITLES[library]}
@@ -140,11 +140,11 @@ def draw(rounds, found):
 
 def main():
     argparse.ArgumentParser(description=__doc__).parse_args()
-    load, found = os.getloadavg()[0], pythons()
+    load, pythons = os.getloadavg()[0], find_pythons()
     warn_if_busy(load)
-    rounds = measure(found)
-    draw(rounds, found)
-    report(rounds, found, load)
+    rounds = measure(pythons)
+    draw(rounds, pythons)
+    report(rounds, pythons, load)
 
 
 if __name__ == "__main__":

@@ -117,10 +117,10 @@ class Person:
 
 def answers(text):
     """Whether the server whose address is in the text answers, with its token, 200."""
-    found = ADDRESS.search(text)
+    address = ADDRESS.search(text)
     with contextlib.suppress(OSError):
-        if found:
-            with urllib.request.urlopen(f"{found[1]}/lab?token={found[2]}", timeout=5) as reply:  # noqa: S310  (its own server)
+        if address:
+            with urllib.request.urlopen(f"{address[1]}/lab?token={address[2]}", timeout=5) as reply:  # noqa: S310  (its own server)
                 return reply.status == 200
     return False
 

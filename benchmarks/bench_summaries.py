@@ -38,13 +38,13 @@ def speed_of(ranks, stage):
 def speed(rounds):
     """Rows of the table of tokens per second, and its figures; each ratio is of one round."""
     pairs = [(ranks, stage) for ranks in (1, 2) for stage in range(4)]
-    found = {pair: [] for pair in pairs}
+    speeds_of = {pair: [] for pair in pairs}
     for _ in range(rounds):
         for pair in pairs:
-            found[pair].append(speed_of(*pair))
+            speeds_of[pair].append(speed_of(*pair))
     rows, results = [], []
     for stage in range(4):
-        one, two = found[1, stage], found[2, stage]
+        one, two = speeds_of[1, stage], speeds_of[2, stage]
         ratios = [b / a for a, b in zip(one, two, strict=True)]
         more = {"less_is_better": False, "reference": "two independent cores: 2"}
         results.append(of(f"tokens/s, stage {stage}: two ranks / one", "times", ratios, **more))

@@ -215,14 +215,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
-    load, found = os.getloadavg()[0], {name: [] for name in PEERS}
+    load, results = os.getloadavg()[0], {name: [] for name in PEERS}
     pythons = {name: environment(name, PEERS[name]) for name in PEERS}
     for _ in range(args.rounds):
         for name in PEERS:
-            found[name].append(measure(pythons[name], PEERS[name]))
-            (BUILD / "results.json").write_text(json.dumps(found, indent=1))
+            results[name].append(measure(pythons[name], PEERS[name]))
+            (BUILD / "results.json").write_text(json.dumps(results, indent=1))
     rows = []
-    for name, rounds in found.items():
+    for name, rounds in results.items():
         start, empty, left = (
             [value for result in rounds for value in result[key]]
             for key in ("start", "empty", "left")

@@ -97,11 +97,11 @@ def writable_bytes():
 
 def peaks(args):
     """{phase: bytes per parameter that it adds to the start at its peak}"""
-    start, found, phase = writable_bytes(), {}, "build"
+    start, peak_of, phase = writable_bytes(), {}, "build"
 
     def sample():
         while current := phase:  # Read once, because the main thread changes it.
-            found[current] = max(found.get(current, 0), writable_bytes() - start)
+            peak_of[current] = max(peak_of.get(current, 0), writable_bytes() - start)
             time.sleep(0.0005)
 
     thread = threading.Thread(target=sample, daemon=True)
@@ -122,12 +122,12 @@ def peaks(args):
     phase = None
     thread.join()
     parameters = args.layers * args.width**2
-    return {phase: added / parameters for phase, added in found.items()}
+    return {phase: added / parameters for phase, added in peak_of.items()}
 
 
 def step_times(args):
     """{variant: (median s of a step, bytes that this rank wrote in a step)}"""
-    found = {}
+    times = {}
     for variant in VARIANTS:
         train, update, end = stepper(variant, args)
         train(), update(), train(), update()
@@ -140,9 +140,9 @@ def step_times(args):
         written = (psutil.Process().io_counters().write_chars - written) / args.steps
         slowest = torch.tensor(seconds)
         dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-        found[variant] = (statistics.median(slowest.tolist()), written)
+        times[variant] = (statistics.median(slowest.tolist()), written)
         end()
-    return found
+    return times
 
 
 def main():
@@ -161,18 +161,18 @@ def main():
     import deepspeed  # noqa: F401  The memory of the import belongs to the start.
 
     if args.what == "steps":
-        found = step_times(args)
+        report = step_times(args)
     elif args.what == "peaks":
-        found = peaks(args)
+        report = peaks(args)
     else:
         size = writable_bytes() + int(args.limit)
         resource.setrlimit(resource.RLIMIT_DATA, (size, size))
         train, update, end = stepper(f"stage {args.stage}", args)
         train(), update(), train(), update()
-        found = {"fits": True}
+        report = {"fits": True}
         end()
     if me.rank == 0:
-        print(json.dumps(found), flush=True)
+        print(json.dumps(report), flush=True)
     ranks.leave()
 
 
