@@ -53,6 +53,7 @@ LINT = [
         *("notebooks", "solutions", "--nbqa-process-cells", "px"),
     ],
 ]
+PYRIGHT = "basedpyright==1.40.2"  # 300 MB with its node: not in the workshop's environment
 PYTEST = [
     PY,
     str(ROOT / "tools" / "failure_log.py"),
@@ -140,13 +141,22 @@ def run_pytest(name: str, command: list[str], shown: bool = True) -> tuple[int, 
     return done.returncode, json.loads(log.read_text()) if log.exists() else empty
 
 
+def check_types() -> bool:
+    """Whether pyright finds no error in the plumbing. Without a network it may not be had."""
+    pyright = [Path(PY).with_name("uv"), "tool", "run", "--quiet", PYRIGHT]
+    if subprocess.run([*pyright, "--version"], stdout=subprocess.DEVNULL).returncode:
+        print("The types were not checked: pyright could not be installed.")
+        return True
+    return subprocess.run([*pyright, "--pythonpath", PY], cwd=ROOT).returncode == 0
+
+
 def run_step(name: str, tier: str) -> Result:
     marks, books = TIERS[tier]
     if name == "bytecode":  # otherwise each of a thousand processes may compile torch for itself
         return Result(run("tools/bytecode.py"))
     if name == "lint":
         passed = [run(*command) for command in LINT] + [run("tools/labs.py", "--check")]
-        return Result(all(passed))
+        return Result(all([*passed, check_types()]))
     if name == "built":  # tests that need what could not be built are skipped
         run("pi2zero", "build", "--wait")
         return Result(True)
