@@ -307,7 +307,7 @@ WRONG = {
             "the rank before needs the one of this stage's input",
         ),
         ("dst=before", "dst=after", "goes to the rank before"),
-        ("if before is not None", "if True", "there is nobody before it"),
+        ("if before is not None", "if True", "it has no previous rank"),
     ],
     "parallel_attention": [
         ("Enter.apply(x)", "x", "this rank's part of the gradient only"),

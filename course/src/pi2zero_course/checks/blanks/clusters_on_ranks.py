@@ -62,9 +62,9 @@ def _judge(length, hosts, per_host, results):
                 f"the wire; {most} are its part. Each rank of a host carries its own part only: "
                 "Reduce_scatter first, inside the host."
             )
-        mine = sum(part for part, host in zip(parts, hosts, strict=True) if host == hosts[rank])
+        host_sum = sum(part for part, host in zip(parts, hosts, strict=True) if host == hosts[rank])
         why = ""
-        if np.array_equal(x, mine):
+        if np.array_equal(x, host_sum):
             why = "That is the sum of its own host's ranks: step 2, between the hosts, is missing."
         elif isinstance(returned, np.ndarray) and np.array_equal(returned, sum(parts)):
             why = "You returned the sum; it has to be in x itself, which Allgatherv can fill."

@@ -91,7 +91,7 @@ def _judge_stage(place, post, x, weight, labels, before):
             f"{pick_hint(weight.grad, known, same=lambda a, b: is_same(a, b, 1e-5))}"
         )
     if before is None and post.sent:
-        raise CheckError("the first rank sends to rank None: there is nobody before it.")
+        raise CheckError("the first rank sends to rank None: it has no previous rank.")
     if before is None:
         return
     if not post.sent:
@@ -138,8 +138,8 @@ def parallel_attention(function):
         "attention": attention,
     }
     with with_globals(function, **ends):
-        mine = call_answer(function, x, qkv, out)
-    if mine is None:
+        result = call_answer(function, x, qkv, out)
+    if result is None:
         raise CheckError("parallel_attention returned None. Is the `return` missing?")
     for name, why in {
         "Enter": "Enter (f): without its all-reduce backward, x gets this rank's part of the "
@@ -149,7 +149,7 @@ def parallel_attention(function):
     }.items():
         if calls.count(name) != 1:
             raise CheckError(f"it has to go once through {why}. It went {calls.count(name)} times.")
-    if not is_same(mine, ((x + 0.5) * qkv + out) * 13):
+    if not is_same(result, ((x + 0.5) * qkv + out) * 13):
         raise CheckError(
             f"the order is Enter, attention, Leave; yours is {', '.join(calls)}, and each takes "
             "what the one before gave."

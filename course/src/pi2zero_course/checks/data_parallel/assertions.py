@@ -56,17 +56,17 @@ def _raises(assertion, comm, *given):
 
 
 def _judge_verdicts(raised, text, hint, arguments):
-    those = [rank for rank, verdict in enumerate(raised) if verdict]
-    others = [rank for rank, verdict in enumerate(raised) if not verdict]
-    if those and others:
+    raising = [rank for rank, verdict in enumerate(raised) if verdict]
+    passing = [rank for rank, verdict in enumerate(raised) if not verdict]
+    if raising and passing:
         raise CheckError(
-            f"{text}: {name_ranks(those)} raised AssertionError, {name_ranks(others)} did not. "
+            f"{text}: {name_ranks(raising)} raised AssertionError, {name_ranks(passing)} did not. "
             "Those go on, and wait in their next call forever.\nLet all ranks come to one verdict "
             "(an allreduce of it), then assert that."
         )
-    if those and not hint:
+    if raising and not hint:
         raise CheckError(f"{text}, and your assertion raised: that is right, and has to pass.")
-    if hint and not those:
+    if hint and not raising:
         raise CheckError(f"{text}, and your assertion passed.\n{hint}")
 
 

@@ -152,21 +152,21 @@ def _why_apart(reports, difference):
     return "Did every rank step with the same gradient, that of all ranks?"
 
 
-def _why(size, mine, data):
+def _why(size, result, data):
     """The mistake that gives just these parameters."""
     known = {
         "That is what the sum of the ranks' gradients gives: the mean is due, 1/size of it.": size,
         "The gradients are divided by the number of ranks twice.": 1 / size,
     }
 
-    def gives(mine, times):
+    def gives(result, times):
         model = Seen(seed=100)
         serial(model, data, gradient_times=times)
-        return size > 1 and np.abs(weights(model) - mine).max() < TOLERANCE
+        return size > 1 and np.abs(weights(model) - result).max() < TOLERANCE
 
-    if text := pick_hint(mine, known, same=gives):
+    if text := pick_hint(result, known, same=gives):
         return text
-    if np.array_equal(weights(Seen(seed=100)), mine):
+    if np.array_equal(weights(Seen(seed=100)), result):
         return "They are as they were before: is optimizer.step() called?"
     return (
         "Do all ranks start from rank 0's parameters, and does the gradient of each step come "

@@ -97,11 +97,11 @@ def divergence_error(states, before="") -> Exception | None:
         "calls": ("calls", "call"),
         "waits": ("waits", "wait"),
     }
-    told = [
+    phrases = [
         f"{name_ranks(ranks)} {verbs[kind][len(ranks) > 1]} {text}".rstrip()
         for (kind, text), ranks in groups.items()
     ]
-    story = before + ", ".join(told)
+    story = before + ", ".join(phrases)
     ends = "A collective call ends only if every rank makes it."
     if any(kind == "waits" for kind, _ in states):
         ends = "A message ends only if its sender sends it and its receiver receives it."

@@ -49,9 +49,9 @@ class MessageComm(Messages):
                 "MPI may still send."
             )
         self.refuse_unsendable(result)
-        mine = {"bytes": self.sent, "messages": self.messages, "targets": sorted(self.targets)}
-        mine |= {"fastest": self.fastest, "barriers": self.barriers}
-        return self.side.allgather({"result": result, "args": args, **mine})
+        traffic = {"bytes": self.sent, "messages": self.messages, "targets": sorted(self.targets)}
+        traffic |= {"fastest": self.fastest, "barriers": self.barriers}
+        return self.side.allgather({"result": result, "args": args, **traffic})
 
     def Barrier(self):
         self.used = True

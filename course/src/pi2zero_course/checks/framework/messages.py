@@ -226,8 +226,8 @@ class Messages(MPI.Intracomm):
         lost, barrier = 0, None
         while True:
             status = MPI.Status()
-            if found := self.Improbe(status=status):
-                found.Recv([bytearray(status.Get_count(MPI.BYTE)), MPI.BYTE])
+            if message := self.Improbe(status=status):
+                message.Recv([bytearray(status.Get_count(MPI.BYTE)), MPI.BYTE])
                 lost += 1
             elif barrier is None:
                 if all(MPI.Request.Test(request) for request in pending):

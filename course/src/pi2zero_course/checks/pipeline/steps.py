@@ -114,10 +114,10 @@ def judge_rows(rows, micro):
                 )
     last = [i for _, kind, i in rows[-1] if kind == "B"]
     for rank, row in enumerate(rows):
-        mine = [i for _, kind, i in row if kind == "B"]
-        if mine != last:
+        order = [i for _, kind, i in row if kind == "B"]
+        if order != last:
             raise CheckError(
-                f"rank {rank} goes back through micro-batches {mine}, the last rank through "
+                f"rank {rank} goes back through micro-batches {order}, the last rank through "
                 f"{last}: the gradient of one "
                 "went into the activations of another. All ranks need one order."
             )

@@ -56,8 +56,8 @@ def _judge_rows(my_rows, world_size):
             raise CheckError(
                 f"my_rows returned {parts[0]!r}; a list of whole numbers from order is due."
             ) from None
-        right, mine = order[step * BATCH :][:BATCH], [row for part in parts for row in part]
-        if sorted(mine) != sorted(right) or len({len(part) for part in parts}) > 1:
+        right, taken = order[step * BATCH :][:BATCH], [row for part in parts for row in part]
+        if sorted(taken) != sorted(right) or len({len(part) for part in parts}) > 1:
             where = f"step {step}, {BATCH} rows a step, {world_size} rank{'s' * (world_size > 1)}"
             raise CheckError(
                 f"{where}: rank {world_size - 1} takes rows {parts[-1]}.\n"
@@ -66,22 +66,24 @@ def _judge_rows(my_rows, world_size):
 
 
 def _why_rows(parts, right, order, step):
-    mine, size = [row for part in parts for row in part], len(parts)
+    taken, size = [row for part in parts for row in part], len(parts)
     if size > 1 and all(part == parts[0] for part in parts):
         return "All ranks take the same rows: they all learn the same, and nothing is gained."
-    if len(mine) > len(right):
+    if len(taken) > len(right):
         return (
-            f"Together the ranks take {len(mine)} rows: {BATCH} are the batch of all ranks, not "
+            f"Together the ranks take {len(taken)} rows: {BATCH} are the batch of all ranks, not "
             "of one."
         )
-    if len(mine) < len(right):
-        return f"Together the ranks take {len(mine)} rows of {BATCH}. Does each take its part once?"
-    if sorted(mine) == sorted(range(step * BATCH, (step + 1) * BATCH)):
+    if len(taken) < len(right):
+        return (
+            f"Together the ranks take {len(taken)} rows of {BATCH}. Does each take its part once?"
+        )
+    if sorted(taken) == sorted(range(step * BATCH, (step + 1) * BATCH)):
         return "Those are places in order; asked is what stands there."
-    if sorted(mine) == sorted(order[:BATCH]):
+    if sorted(taken) == sorted(order[:BATCH]):
         return "Those are the rows of step 0: another step has other rows."
     return (
-        f"Together the ranks take {sorted(mine)}; on 1 rank this step learns from "
+        f"Together the ranks take {sorted(taken)}; on 1 rank this step learns from "
         f"{sorted(right)}. Share each step's batch."
     )
 

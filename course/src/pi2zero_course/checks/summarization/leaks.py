@@ -146,27 +146,27 @@ def leaked(function):
 def _judge_leaks(function, train, test, kinds):
     right = {index for index, share in enumerate(shares(train, test)) if share >= SHARE}
     given = call_answer(function, list(train), list(test))
-    mine = (
+    named = (
         given.tolist() if isinstance(given, np.ndarray) else given
     )  # as np.flatnonzero gives them
-    if not isinstance(mine, set | frozenset | list | tuple) or not all(map(is_int, mine)):
+    if not isinstance(named, set | frozenset | list | tuple) or not all(map(is_int, named)):
         raise CheckError(
             f"leaked returned {type(given).__name__}; a set of whole numbers is due: places in the "
             "list test."
         )
-    mine = {int(index) for index in mine}
-    if outside := sorted(index for index in mine if not 0 <= index < len(test)):
+    named = {int(index) for index in named}
+    if outside := sorted(index for index in named if not 0 <= index < len(test)):
         raise CheckError(
             f"you name story {outside[0]}, but there are {len(test)} test stories. Asked are "
             "places in test."
         )
     for kind, words in KINDS.items():
-        if missed := sorted(index for index in right - mine if kinds[index] == kind):
+        if missed := sorted(index for index in right - named if kinds[index] == kind):
             raise CheckError(
                 f"{len(missed)} of {len(right)} leaked test stories are missed, e.g. number "
                 f"{missed[0]}.\nIt is in the training set {words}."
             )
-    if wrong := sorted(mine - right, key=lambda index: kinds[index] == CLEAN):
+    if wrong := sorted(named - right, key=lambda index: kinds[index] == CLEAN):
         first = wrong[0]
         share, words = shares(train, [test[first]])[0], KINDS[kinds[first]]
         raise CheckError(

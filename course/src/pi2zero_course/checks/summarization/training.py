@@ -47,11 +47,11 @@ def train(function):
             f"on {FRESH} stories like those of training, the loss was {was:.3f} and is {now:.3f} "
             "now: it has to fall.\nDoes the learning rate suit a model that has learnt already?"
         )
-    found = lab.scored(net, SCORED, me, max_new_tokens=100, do_sample=False)
-    lead, share = lab.lead_3(SCORED)["rouge1"], found["facts"]
-    if found["rouge1"] < lead + POINTS or share < FACTS:
+    result = lab.scored(net, SCORED, me, max_new_tokens=100, do_sample=False)
+    lead, share = lab.lead_3(SCORED)["rouge1"], result["facts"]
+    if result["rouge1"] < lead + POINTS or share < FACTS:
         raise CheckError(
-            f"on {SCORED} validation stories, ROUGE-1 is {found['rouge1']:.1f} (target: {POINTS} "
+            f"on {SCORED} validation stories, ROUGE-1 is {result['rouge1']:.1f} (target: {POINTS} "
             f"points above lead-3, {lead + POINTS:.1f}), and {share:.0f} % of the names and "
             f"numbers are right (target: {FACTS} %).\nThe model that you were given meets both. "
             "Does the learning rate suit a model that has learnt already?"
@@ -60,7 +60,7 @@ def train(function):
     return (
         f"{seen.steps} steps in {seconds:.1f} s on {me.world_size} ranks: loss {was:.2f}, then "
         f"{now:.2f}; "
-        f"ROUGE-1 {found['rouge1']:.1f}, lead-3 {lead:.1f}; {share:.0f} % of names and numbers."
+        f"ROUGE-1 {result['rouge1']:.1f}, lead-3 {lead:.1f}; {share:.0f} % of names and numbers."
     )
 
 

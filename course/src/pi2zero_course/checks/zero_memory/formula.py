@@ -110,13 +110,13 @@ def _compare_with_ranks(function, samples):
             if (stage, moment) == (0, "initialize"):
                 continue
             measured = sum(held[moment][name] for name in HELD)
-            mine = as_number(function(PSI, ranks, stage)[place])
-            errors.append(abs(mine / measured - 1))
+            predicted = as_number(function(PSI, ranks, stage)[place])
+            errors.append(abs(predicted / measured - 1))
             if errors[-1] > WITHIN:
                 where = f"{ranks} ranks, stage {stage}, {PSI:,} parameters, {moment}"
                 raise CheckError(
                     f"DeepSpeed holds {in_units(measured)} on this rank ({where}); you predict "
-                    f"{in_units(mine)}."
+                    f"{in_units(predicted)}."
                 )
     return max(errors)
 

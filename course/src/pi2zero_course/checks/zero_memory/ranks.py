@@ -96,16 +96,16 @@ def _samples():
 def bytes_on_ranks(as_results=False):
     """What this rank holds at each stage, moment and component; as_results: of all ranks, as
     zero_check_mem.py prints it."""
-    mine = _samples()
+    samples_here = _samples()
     if not as_results:
-        return mine
+        return samples_here
     world = MPI.COMM_WORLD
     results = []
-    for rank, samples in enumerate(world.allgather(mine)):
+    for rank, samples in enumerate(world.allgather(samples_here)):
         for stage, held in samples.items():
-            one = {"ranks": world.size, "rank": rank, "stage": stage, "parameters": PSI}
+            result = {"ranks": world.size, "rank": rank, "stage": stage, "parameters": PSI}
             results.append(
-                one | {"predicted": costs.zero_bytes(PSI, world.size, stage), "samples": held}
+                result | {"predicted": costs.zero_bytes(PSI, world.size, stage), "samples": held}
             )
     return results
 

@@ -89,11 +89,11 @@ def _judge_gradient(rank, reports):
     """With what did Adam step? Adam hides a factor: it divides by the gradient's usual size."""
     ranks, gradient = len(reports), reports[rank]["gradient"]
     own = [np.split(report["own"], ranks) for report in reports]
-    mean, mine = np.mean(own, axis=0), own[rank][rank]
+    mean, own_part = np.mean(own, axis=0), own[rank][rank]
     same = partial(np.allclose, rtol=1e-4, atol=1e-7)
-    if gradient is None or gradient.shape != mine.shape:
+    if gradient is None or gradient.shape != own_part.shape:
         raise CheckError(
-            f"on rank {rank}, Adam stepped without the mean gradient of its {mine.size} values."
+            f"on rank {rank}, Adam stepped without the mean gradient of its {own_part.size} values."
         )
     if same(gradient, mean[rank]):
         return
@@ -101,8 +101,8 @@ def _judge_gradient(rank, reports):
         "that is the sum over the ranks; the mean is due. Adam hides it, but its moments, "
         "clipping and weight decay see another gradient.": mean[rank] * ranks,
         "that is the mean, divided by the number of ranks once more.": mean[rank] / ranks,
-        "that is its own gradient: the other ranks' data are lost.": mine,
-        "that is its own gradient / ranks: nothing was added.": mine / ranks,
+        "that is its own gradient: the other ranks' data are lost.": own_part,
+        "that is its own gradient / ranks: nothing was added.": own_part / ranks,
     }
     why = pick_hint(
         gradient, known, same=same, otherwise=f"it is not the mean over the ranks of part {rank}."
