@@ -7,6 +7,7 @@ Not by PYTHONPATH: the ranks that tests start would find the modules of tools/, 
 
 import json
 import os
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 LOG = "PI2ZERO_TEST_LOG"  # the environment variable that names the JSON file to write
+COLOUR = re.compile(r"\x1b\[[\d;]*m")
 outcomes: Counter[str] = Counter()
 errors: dict[str, str] = {}  # by the test's id
 
@@ -27,9 +29,13 @@ def pytest_runtest_logreport(report):
 
 
 def first_error(text: str) -> str:
-    """The line of pytest's report that says what went wrong; its last line if none does."""
-    lines = text.strip().splitlines() or ["it ended without a report"]
-    return next((line[1:].strip() for line in lines if line.startswith("E  ")), lines[-1])
+    """The line of a report that says what went wrong, or "Cell 5: Cell outputs differ" of nbval's.
+
+    Its last line if none does.
+    """
+    lines = COLOUR.sub("", text).strip().splitlines() or ["it ended without a report"]
+    errors = [line for line in lines if line.startswith(("E  ", "Cell "))] or lines[-1:]
+    return errors[0].removeprefix("E").strip()
 
 
 def pytest_sessionfinish(session):
