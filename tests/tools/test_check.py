@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import check
+import failure_log
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
@@ -121,6 +122,7 @@ BOOKS = {
 )
 def test_a_broken_cell_is_named_with_its_notebook(tmp_path, monkeypatch, timing, failed):
     monkeypatch.setenv("PI2ZERO_TIMING", timing)
+    monkeypatch.delenv(failure_log.LOG, raising=False)  # of the run that this test belongs to
     for name, cells in BOOKS.items():
         if timing == "0" or name in ("good", "timed"):
             nbformat.write(new_notebook(cells=cells), tmp_path / f"{name}.ipynb")
