@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory, request):
-    """(URL with token, log file) of a server on a copy of the kit's notebooks, so that nothing here is overwritten."""
+    """(URL with token, log file) of a server on a copy of the kit: nothing here is overwritten."""
     copy = tmp_path_factory.mktemp("kit")
     for name in ("notebooks", "labs", "solutions", "scripts", "tools", "data"):
         shutil.copytree(
@@ -87,7 +87,8 @@ def wait_until_open(tab, name):
     """Wait until this notebook is in front and its kernel is ready."""
     tab.wait_for_function(
         "name => window.jupyterapp?.shell.currentWidget?.context?.path === name"
-        " && window.jupyterapp.shell.currentWidget.sessionContext?.session?.kernel?.status === 'idle'",
+        " && window.jupyterapp.shell.currentWidget.sessionContext"
+        "?.session?.kernel?.status === 'idle'",
         arg=f"{name}.ipynb",
         timeout=60_000,
     )
@@ -95,7 +96,7 @@ def wait_until_open(tab, name):
 
 @pytest.fixture
 def page(browser, lab):
-    """A tab that shows JupyterLab's first page. What it shows at the end is kept in build/screens/."""
+    """A tab that shows JupyterLab's first page. Its last screen is kept in build/screens/."""
     tab = browser.new_page(viewport={"width": 1400, "height": 1000})
     tab.goto(lab[0])
     wait_until_open(tab, "notebooks/00_start_here")  # as the kit promises

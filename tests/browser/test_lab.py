@@ -1,4 +1,4 @@
-"""What an attendee does: open JupyterLab, run every cell of every notebook, break one, and go on."""
+"""What an attendee does: open JupyterLab, run all cells of every notebook, break one, go on."""
 
 import re
 import time
@@ -10,12 +10,14 @@ ROOT = Path(__file__).parents[2]
 SCREENS = ROOT / "build" / "screens"
 # The state of all code cells: whether it has run, and the errors shown.
 STATE = """() => {
-    const cells = window.jupyterapp.shell.currentWidget.content.widgets.filter(w => w.model.type === 'code');
+    const cells = window.jupyterapp.shell.currentWidget.content.widgets\
+.filter(w => w.model.type === 'code');
     return cells.map(w => ({
         count: w.model.executionCount,
         source: w.model.sharedModel.source,
         tags: w.model.metadata.tags || [],
-        errors: w.model.outputs.toJSON().filter(o => o.output_type === 'error').map(o => o.ename + ': ' + o.evalue),
+        errors: w.model.outputs.toJSON().filter(o => o.output_type === 'error')\
+.map(o => o.ename + ': ' + o.evalue),
         text: w.model.outputs.toJSON().map(o => o.text || '').join(''),
     }));
 }"""
@@ -43,7 +45,7 @@ def open_notebook(page, name):
 
 
 def wait_until_run(page, seconds):
-    """Wait until every code cell has run, or the kernel has had nothing to do for 5 s; the state of the cells."""
+    """The state of the cells once every code cell has run, or the kernel has been idle for 5 s."""
     deadline, idle_since = time.monotonic() + seconds, time.monotonic()
     while time.monotonic() < deadline:
         page.wait_for_timeout(300)
@@ -78,10 +80,11 @@ def test_it_opens_on_the_first_notebook(page):
 
 
 def test_a_notebook_that_is_opened_is_not_changed(page):
-    """Its metadata are what JupyterLab would write: there is no mark on its tab, and no difference for git if it is saved."""
+    """Its metadata are what JupyterLab would write: no mark on its tab, no git diff when saved."""
     for name in ("notebooks/00_start_here", "labs/01_pi", "notebooks/09_zero"):
         page.evaluate(
-            "async path => { await window.jupyterapp.commands.execute('docmanager:open', {path}); }",
+            "async path => "
+            "{ await window.jupyterapp.commands.execute('docmanager:open', {path}); }",
             f"{name}.ipynb",
         )
         wait_until_open(page, name)
@@ -133,12 +136,13 @@ def test_the_status_bar_says_where_one_is_and_leads_to_the_next(page):
 
 
 def test_the_status_bar_tells_the_state_of_the_ranks(page):
-    """Of the notebook in front, after its last cell; while ranks are being restarted it looks again by itself."""
+    """Of the notebook in front, after its last cell; it follows a restart of ranks by itself."""
     sign = page.locator("#jp-main-statusbar .pi2zero-ranks")
 
     def says(words):
         page.wait_for_function(
-            "words => document.querySelector('#jp-main-statusbar .pi2zero-ranks').textContent === words",
+            "words => document.querySelector('#jp-main-statusbar .pi2zero-ranks')"
+            ".textContent === words",
             arg=words,
             timeout=60_000,
         )
@@ -146,7 +150,10 @@ def test_the_status_bar_tells_the_state_of_the_ranks(page):
     says("")
     page.evaluate(INSERT, "import pi2zero\ncluster = pi2zero.start(n=2)")
     says("2 ranks, ready")
-    alone = "%%px\nfrom mpi4py import MPI\nif MPI.COMM_WORLD.rank == 0:\n    raise ValueError\nMPI.COMM_WORLD.Barrier()"
+    alone = (
+        "%%px\nfrom mpi4py import MPI\n"
+        "if MPI.COMM_WORLD.rank == 0:\n    raise ValueError\nMPI.COMM_WORLD.Barrier()"
+    )
     page.evaluate(f"({INSERT})({alone!r}) && null")
     says("2 ranks, being restarted")
     screenshot(page, "status_bar")
@@ -182,7 +189,8 @@ def test_the_unsolved_lab_says_what_is_missing(page):
     close(page)
 
 
-FOLDED = """() => Object.fromEntries(window.jupyterapp.shell.currentWidget.content.widgets.filter(w => w.model.type === 'code')
+FOLDED = """() => Object.fromEntries(window.jupyterapp.shell.currentWidget.content.widgets\
+.filter(w => w.model.type === 'code')
     .map(w => [w.model.id, [w.outputHidden, w.inputHidden]]))"""
 RUN = """async (id) => {
     const app = window.jupyterapp, notebook = app.shell.currentWidget.content;

@@ -1,4 +1,4 @@
-"""One notebook in two tabs, of two people or of one who forgot the first: who saves last is asked; both have the same ranks.
+"""One notebook in two tabs, of two people or of one: who saves last is asked; the ranks are shared.
 
 And in one tab that is closed while a cell runs, and opened again.
 """
@@ -16,7 +16,10 @@ FIRST = "window.jupyterapp.shell.currentWidget.content.widgets[0].model.sharedMo
 SAVE = "window.jupyterapp.commands.execute('docmanager:save') && null"
 CLEAN = "() => !window.jupyterapp.shell.currentWidget.context.model.dirty"
 SHUTDOWN = "async () => { await window.jupyterapp.serviceManager.sessions.shutdownAll(); }"
-BREAKS = "%%px\nfrom mpi4py import MPI\nif MPI.COMM_WORLD.rank == 1:\n    1 / 0\nMPI.COMM_WORLD.Barrier()"
+BREAKS = (
+    "%%px\nfrom mpi4py import MPI\n"
+    "if MPI.COMM_WORLD.rank == 1:\n    1 / 0\nMPI.COMM_WORLD.Barrier()"
+)
 LONG = "import time\ntime.sleep(8)\nkept = 42"
 WORKS = "%%px\nfrom mpi4py import MPI\nprint(MPI.COMM_WORLD.allreduce(1))"
 

@@ -77,7 +77,7 @@ def test_a_controller_that_ends_says_why(folder):
 
 
 def test_output_that_comes_after_the_answer_is_shown(cluster, capsys):
-    """Answers and output go two ways: on a busy machine the second may be seconds later. Here its process rests for 2 s."""
+    """Output is sent apart from answers and may be late. Here its process rests for 2 s."""
     controller = cluster._engines.ipp.controller
     port = int(json.loads(Path(controller.connection_files["engine"]).read_text())["iopub"])
     children = psutil.Process(controller.pid).children(recursive=True)

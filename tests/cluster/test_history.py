@@ -6,7 +6,7 @@ from pi2zero.cluster.history import Cell, History, PushedVariables
 
 
 def history(*steps):
-    """From cells (a source, or a source and its targets) and dicts that were sent (to all, or a rank)."""
+    """From cells (a source, or source and targets) and dicts that were sent (to all, or a rank)."""
     made = History()
     for step in steps:
         what, where = step if isinstance(step, tuple) else (step, None)

@@ -35,7 +35,10 @@ def test_a_log_tells_what_happened_but_no_cell_s_text(logs, monkeypatch):
     ranks.stop()
     text = kept_log(logs)
     for line in (
-        r"INFO kernel \d+: starting 2 ranks; versions .*ipyparallel.*'PI2ZERO_SOMETHING': 'a setting'",
+        (
+            r"INFO kernel \d+: starting 2 ranks; versions .*ipyparallel"
+            r".*'PI2ZERO_SOMETHING': 'a setting'"
+        ),
         r"INFO rank 1 \d+: is up on ",
         r"INFO kernel \d+: cell on ranks 0 and 1: .* s, succeeded",
         r"cell on ranks 0 and 1: .* s, rank 1 died: its process ended with exit code 3",

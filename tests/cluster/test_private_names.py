@@ -1,4 +1,4 @@
-"""What the kit uses of other packages without a promise of theirs, where no other test would notice.
+"""What the kit uses of other packages without their promise, where no other test would notice.
 
 docs/compatibility.md lists all such names, and the tests that notice when they are gone.
 """

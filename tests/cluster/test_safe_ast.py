@@ -1,4 +1,4 @@
-"""The sampler parses what it sees while the learner's cell is compiled: neither disturbs the other."""
+"""The sampler parses what it sees while a learner's cell compiles: neither disturbs the other."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""A second user on the same host gets nothing: every attempt is made for real, by a process with another user's id.
+"""A second user on the same host gets nothing: a process with that user's id makes every attempt.
 
 Each attempt is first shown to work where the protection is off.
 """
@@ -33,7 +33,10 @@ pytestmark = [
 ]
 PROGRAM = Path(__file__).parents[1] / "helpers" / "intruder.py"
 CELL = "secret_number = 4711\nprint('secret output')"
-JOIN = "from pi2zero import ranks\nme = ranks.join()\nimport torch, torch.distributed as dist\nx = torch.ones(1)"
+JOIN = (
+    "from pi2zero import ranks\nme = ranks.join()\n"
+    "import torch, torch.distributed as dist\nx = torch.ones(1)"
+)
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +89,7 @@ def open_ports(pid):
 
 
 def listening(its: engines.Engines):
-    """Where the processes of a cluster listen, as (host, port). Anybody finds them in /proc/net/tcp."""
+    """Where a cluster's processes listen, as (host, port). Anyone finds them in /proc/net/tcp."""
     found = set()
     for process in ownership.marked_processes(its.mark):
         with contextlib.suppress(psutil.Error):

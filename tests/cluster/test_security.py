@@ -76,7 +76,8 @@ program = "from mpi4py import MPI\\nMPI.Comm.Get_parent().Barrier()\\n" + {STAYS
 children = MPI.COMM_SELF.Spawn(sys.executable, ["-c", program], 2)
 children.Barrier()"""
 MPIRUN = f"""import subprocess
-program = "from mpi4py import MPI\\nMPI.COMM_WORLD.Barrier()\\nprint('met', flush=True)\\n" + {STAYS!r}
+program = "from mpi4py import MPI\\nMPI.COMM_WORLD.Barrier()\\nprint('met', flush=True)\\n" \
++ {STAYS!r}
 command = ["mpirun", "-n", "2", sys.executable, "-c", program]
 run = subprocess.Popen(command, stdout=subprocess.PIPE)
 print(run.stdout.readline())"""

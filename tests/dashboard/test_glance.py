@@ -1,4 +1,4 @@
-"""The room at a glance: nothing without consent, nothing but what was shown; thirty seats at once."""
+"""The room at a glance: nothing without consent, only what was shown; thirty seats at once."""
 
 import contextlib
 import http.client
@@ -206,7 +206,8 @@ import pi2zero_course
 from pi2zero_course.checks.blanks.engines import three_numbers
 from pi2zero_course.checks.pi import count_inside
 def largest(*_): raise NotImplementedError
-for check, answer in ((count_inside, largest), (count_inside, lambda *_: 3), (three_numbers, lambda *_: 3)):
+for check, answer in ((count_inside, largest), (count_inside, lambda *_: 3), \
+(three_numbers, lambda *_: 3)):
     try:
         check(answer)
     except (AssertionError, NotImplementedError):
@@ -418,7 +419,7 @@ def due(seat):
 
 @pytest.fixture
 def program(tmp_path):
-    """`python -m pi2zero_course room` as an instructor starts it: a function of its options; (what to tell attendees, the page)."""
+    """A function that starts `pi2zero_course room`; (what to tell attendees, the page)."""
     started = []
 
     def start(folder, *options):
@@ -495,15 +496,19 @@ def test_the_page_is_live(folder):
         )
         before = cell.count()
         assert ask(address, "POST", json.dumps(GOOD | {"task": "lab 1, task 6"}))[0] == 204
-        tab.wait_for_function("count => [...document.querySelectorAll('tr')].find(r => r.cells[0].innerText == '7')"
-                              ".querySelectorAll('.right').length > count", arg=before, timeout=15_000)  # fmt: skip
+        tab.wait_for_function(
+            "count => [...document.querySelectorAll('tr')].find(r => r.cells[0].innerText == '7')"
+            ".querySelectorAll('.right').length > count",
+            arg=before,
+            timeout=15_000,
+        )
         (ROOT / "build" / "screens").mkdir(parents=True, exist_ok=True)
         tab.screenshot(path=ROOT / "build" / "screens" / "room.png")
         assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_the_page_begins_again_at_once_at_the_same_port(folder):
-    """Its last connections keep the port in TIME_WAIT for a minute; seats have the address, with the port, in their consent."""
+    """Its last connections keep the port in TIME_WAIT for a minute; the seats' consent names it."""
     with running(folder) as (_, address):
         assert ask(address)[0] == 200
     port = urlsplit(address).port

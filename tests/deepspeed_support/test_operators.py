@@ -17,7 +17,8 @@ PLAIN_ADAM = """
 import deepspeed, torch
 net = torch.nn.Linear(4, 4)
 config = {"train_batch_size": 2, "optimizer": {"type": "Adam", "params": {"lr": 0.1}}}
-engine, optimizer, *_ = deepspeed.initialize(model=net, model_parameters=net.parameters(), config=config)
+engine, optimizer, *_ = deepspeed.initialize(model=net, \
+model_parameters=net.parameters(), config=config)
 engine.backward(engine(torch.ones(2, 4)).sum())
 engine.step()
 print(type(optimizer).__name__)

@@ -377,7 +377,7 @@ def test_unknown_command_is_explained():
 
 @pytest.mark.long
 def test_a_probe_leaves_no_shared_memory(monkeypatch):
-    """Open MPI's ranks without mpirun leave theirs: it lies in a folder that goes with the probe."""
+    """Open MPI's ranks without mpirun leave theirs, in a folder that goes with the probe."""
     removed = {}
 
     def rmtree(folder, **how):

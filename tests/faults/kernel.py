@@ -52,7 +52,7 @@ class Notebook:
         return self.manager.provisioner.pid
 
     def run(self, code: str, timeout: float = 240, interrupt_after: float | None = None) -> Reply:
-        """Run a cell; `interrupt_after` presses the stop button that many seconds after its first output."""
+        """Run a cell; `interrupt_after` presses stop that many seconds after its first output."""
         text, outputs, pressed = [], [], False
 
         def on_output(message):
@@ -104,7 +104,7 @@ class Notebook:
 def wait_until_gone(
     notebook: Notebook, owner: str, seconds: float
 ) -> tuple[float, list[psutil.Process]]:
-    """Wait until no process of `owner` is left: how long it took, and what is there at the end of `seconds`."""
+    """Wait up to `seconds` until `owner` has no process: how long it took, and what is left."""
     start = time.monotonic()
     while (left := marked_processes(owner)) and time.monotonic() - start < seconds:
         time.sleep(0.1)

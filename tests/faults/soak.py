@@ -1,4 +1,4 @@
-"""Rounds of start, run, break at random, go on, stop in one kernel; what the kernel and the machine hold after each."""
+"""Rounds of start, run, break at random, go on, stop in one kernel; what is held after each."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from .kernel import START, WORKS, WORKS_OUTPUT, Notebook, wait_until_gone
 
 SETUP = "%%px\nfrom mpi4py import MPI\nimport os, signal, time\ncomm = MPI.COMM_WORLD"
 CONTROLLER = "import os\nos.kill(cluster._engines.ipp.controller.pid, 9)"
-BREAKS = {  # name: (the cell, whether the stop button is pressed, whether only a stop is wanted afterwards)
+BREAKS = {  # name: (the cell, is the stop button pressed, is only a stop wanted afterwards)
     "nothing": ("%%px\npass", False, False),
     "an exception": ("%%px\nif comm.rank == 1:\n    raise ValueError('soak')", False, False),
     "an exception, others in Barrier": (
@@ -50,13 +50,16 @@ MACHINE = (
     "files",
     "ports",
 )  # what is counted on the machine, not in the kernel
-# Namespaces of its own, where nobody else listens, and nobody else's shared memory and files lie. Root may make them.
+# Namespaces without anybody else's listeners, shared memory and files. Root may make them.
 APART = ["unshare", "--mount", "--net", "--ipc", "--", "sh", "-c"]
-INSIDE = 'ip link set lo up && mount -t tmpfs soak /dev/shm && mount -t tmpfs soak "$TMPDIR" && exec "$@"'
+INSIDE = (
+    "ip link set lo up && mount -t tmpfs soak /dev/shm"
+    ' && mount -t tmpfs soak "$TMPDIR" && exec "$@"'
+)
 
 
 def apart(*command, **options):
-    """subprocess.run of a program where /dev/shm, the temporary folder and the ports are its own. Wants root and iproute2."""
+    """subprocess.run with its own /dev/shm, temporary folder and ports. Wants root and iproute2."""
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         return subprocess.run(
             [*APART, INSIDE, "soak", *command], env={**os.environ, "TMPDIR": folder}, **options
@@ -64,11 +67,12 @@ def apart(*command, **options):
 
 
 def rounds(notebook, count: int, seed: int = 0, names=tuple(BREAKS)):
-    """Yields a dict for each round: what broke, seconds of the start, and what is held when all has stopped.
+    """Yields a dict per round: what broke, seconds of the start, what is held when all has stopped.
 
-    names: of BREAKS; each comes once, then they come at random. descriptors, threads and memory (bytes of its own) are the
-    kernel's; shared: entries of /dev/shm, named semaphores among them; semaphores: System V's; files: of the temporary folder;
-    ports: on which this machine listens; processes: what the kernel has left.
+    names: of BREAKS; each comes once, then they come at random. descriptors, threads and memory
+    (bytes of its own) are the kernel's; shared: entries of /dev/shm, named semaphores among them;
+    semaphores: System V's; files: of the temporary folder; ports: on which this machine listens;
+    processes: what the kernel has left.
     """
     chance = random.Random(seed)
     for at in range(count):

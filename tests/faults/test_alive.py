@@ -1,6 +1,7 @@
-"""What must live: a rank that computes, prints, publishes, reads, downloads or sleeps, and those that wait for it.
+"""What must live: ranks that compute, print, publish, read, download, sleep or wait for such ranks.
 
-Real ranks. Each case takes three times the cell's time-out. PI2ZERO_FAULTS=full takes 60 s each, for docs/no_cell_hangs.md.
+Real ranks. Each case takes three times the cell's time-out. PI2ZERO_FAULTS=full takes 60 s each,
+for docs/no_cell_hangs.md.
 """
 
 import os
@@ -22,7 +23,8 @@ from pi2zero import ranks
 me = ranks.join()
 T = {SECONDS}
 def sized(work, small, power):
-    # The size at which work(size) takes T seconds and some more, from the best of six small ones (other work disturbs
+    # The size at which work(size) takes T seconds and some more, from the best of six small ones \
+(other work disturbs
     # some): time grows as size**power.
     took = []
     for _ in range(6):
@@ -59,44 +61,60 @@ parent.Barrier(); parent.Disconnect()
 
 ALIVE = {
     "prints now and then": "for _ in range(3):\n    time.sleep(T / 3)\n    print('on', flush=True)",
-    "publishes now and then": "for i in range(3):\n    time.sleep(T / 3)\n    publish_data({'progress': i / 3})",
+    "publishes now and then": (
+        "for i in range(3):\n    time.sleep(T / 3)\n    publish_data({'progress': i / 3})"
+    ),
     "one matrix product": "if rank == 0:\n    n = sized(square, 1000, 3)\n    square(n)",
     "one backward()": "if rank == 0:\n    n = sized(backward, 800, 3)\n    backward(n)",
-    "one call that holds Python's lock": "if rank == 0:\n    n = sized(lambda n: sum(range(n)), 10**7, 1)\n    sum(range(n))",
+    "one call that holds Python's lock": (
+        "if rank == 0:\n    n = sized(lambda n: sum(range(n)), 10**7, 1)\n    sum(range(n))"
+    ),
     # For longer than the time-out times hang.TRANSFER, and others wait in that very call
     "an allreduce of what takes long, in one statement": (
-        "n = sized(lambda n: sum(range(n)), 10**7, 1) if rank == 0 else 0\ncomm.allreduce(sum(range(2 * n)))"
+        "n = sized(lambda n: sum(range(n)), 10**7, 1) if rank == 0 else 0\n"
+        "comm.allreduce(sum(range(2 * n)))"
     ),
     "a loop of Python": "end = time.monotonic() + T\nwhile time.monotonic() < end: pass",
     "time.sleep": "time.sleep(T)",
     "top-level await": "import asyncio\nawait asyncio.sleep(T)",
-    "another program, as a compiler": "subprocess.run([sys.executable, '-c', f'import time; time.sleep({T})'], check=True)",
+    "another program, as a compiler": (
+        "subprocess.run([sys.executable, '-c', f'import time; time.sleep({T})'], check=True)"
+    ),
     "reads from a slow pipe": "assert os.popen(f'sleep {T}; echo there').read() == 'there\\n'",
     "downloads from a slow server": (
-        "server = subprocess.Popen([sys.executable, '-c', SERVER], stdout=subprocess.PIPE, text=True)\n"
+        "server = subprocess.Popen([sys.executable, '-c', SERVER],"
+        " stdout=subprocess.PIPE, text=True)\n"
         "url = f'http://127.0.0.1:{int(server.stdout.readline())}'\n"
         "assert urllib.request.urlopen(url).read() == b'late'"
     ),
     "others wait in Barrier for one that computes": (
-        "if rank == 1:\n    end = time.monotonic() + T\n    while time.monotonic() < end: pass\ncomm.Barrier()"
+        "if rank == 1:\n    end = time.monotonic() + T\n"
+        "    while time.monotonic() < end: pass\ncomm.Barrier()"
     ),
     "others wait in recv for one that sleeps": (
-        "if rank == 0:\n    time.sleep(T)\n    comm.send(1, dest=1)\n    comm.send(1, dest=2)\nelse:\n    comm.recv(source=0)"
+        "if rank == 0:\n    time.sleep(T)\n    comm.send(1, dest=1)\n"
+        "    comm.send(1, dest=2)\nelse:\n    comm.recv(source=0)"
     ),
     "others wait in gloo for one long call": (
-        "if rank == 2:\n    square(sized(square, 1000, 3))\nx = torch.ones(2)\ndist.all_reduce(x)\nassert x[0] == 3"
+        "if rank == 2:\n    square(sized(square, 1000, 3))\n"
+        "x = torch.ones(2)\ndist.all_reduce(x)\nassert x[0] == 3"
     ),
     "others ask again and again, one computes": (
-        "if rank == 0:\n    time.sleep(T)\n    for other in (1, 2):\n        comm.send(1, dest=other)\nelse:\n"
+        "if rank == 0:\n    time.sleep(T)\n"
+        "    for other in (1, 2):\n        comm.send(1, dest=other)\nelse:\n"
         "    while not comm.iprobe(source=0):\n        time.sleep(0.01)\n    comm.recv(source=0)"
     ),
-    "asks a subprocess again and again": "p = subprocess.Popen(['sleep', str(T)])\nwhile p.poll() is None: time.sleep(0.05)",
+    "asks a subprocess again and again": (
+        "p = subprocess.Popen(['sleep', str(T)])\nwhile p.poll() is None: time.sleep(0.05)"
+    ),
     "waits for a message that a thread will send": (
         "import threading\nother = comm.size - 1 - rank\n"
-        "threading.Thread(target=lambda: (time.sleep(T), comm.send(1, dest=other))).start()\ncomm.recv(source=other)"
+        "threading.Thread(target=lambda: (time.sleep(T), comm.send(1, dest=other))).start()\n"
+        "comm.recv(source=other)"
     ),
     "a parent waits for children that it spawned": (
-        "if rank == 0:\n    child = MPI.COMM_SELF.Spawn(sys.executable, ['-c', CHILD], maxprocs=1)\n"
+        "if rank == 0:\n"
+        "    child = MPI.COMM_SELF.Spawn(sys.executable, ['-c', CHILD], maxprocs=1)\n"
         "    child.Barrier()\n    child.Disconnect()"
     ),
     "all-reduce after all-reduce": (
@@ -109,7 +127,10 @@ ALIVE = {
 @pytest.fixture(scope="module")
 def ranks():
     book = Notebook()
-    spawns = "import os\nos.environ['OMPI_MCA_btl'] = 'self,sm,tcp'  # docs/shared_host.md: ranks that spawn need TCP"
+    spawns = (
+        "import os\nos.environ['OMPI_MCA_btl'] = 'self,sm,tcp'"
+        "  # docs/shared_host.md: ranks that spawn need TCP"
+    )
     assert (reply := book.run(f"{spawns}\nimport pi2zero\ncluster = pi2zero.start(n=3)")).ok, (
         reply.text
     )

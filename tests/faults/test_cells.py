@@ -1,6 +1,7 @@
-"""Whatever is typed into a `%%px` cell: the learner sees within seconds what happened, and can go on.
+"""Whatever is typed into a `%%px` cell: the learner sees within seconds what happened, and goes on.
 
-Real engines, a real kernel. The faults run one after another in the same notebook, as a learner would make them.
+Real engines, a real kernel. The faults run one after another in the same notebook, as a learner
+would make them.
 """
 
 from pathlib import Path
@@ -10,7 +11,10 @@ from timing import assert_within
 
 from .kernel import Notebook
 
-SETUP = "%%px\nfrom mpi4py import MPI\ncomm = MPI.COMM_WORLD\nrank = comm.rank\nimport os, signal, sys, time"
+SETUP = (
+    "%%px\nfrom mpi4py import MPI\ncomm = MPI.COMM_WORLD\n"
+    "rank = comm.rank\nimport os, signal, sys, time"
+)
 SUM = "%%px\nprint(comm.allreduce(rank))"
 SUM_OUTPUT = "".join(f"[stdout:{rank}] 6\n" for rank in range(4))
 GLOO = "\nimport torch, torch.distributed as dist\nfrom pi2zero import ranks\nme = ranks.join()\n"
@@ -29,7 +33,8 @@ if rank == 3:
     libc = ctypes.CDLL(None)
     libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
     libc.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
-    libc.memset(libc.malloc(8 << 30), 1, 8)  # C code that does not look whether malloc gave anything
+    libc.memset(libc.malloc(8 << 30), 1, 8)  # C code that does not look \
+whether malloc gave anything
 comm.Barrier()
 """
 
@@ -161,7 +166,10 @@ def passing(reply):
 def test_output_is_live_from_all_ranks_and_comes_in_their_order(shared):
     shared.run("import pi2zero\ncluster = pi2zero.start(n=3)")
     shared.run(SETUP)
-    cell = "%%px\nfor i in range(3):\n    print(f'{i} of rank {rank}', flush=True)\n    time.sleep(1 + (rank == 0))"
+    cell = (
+        "%%px\nfor i in range(3):\n"
+        "    print(f'{i} of rank {rank}', flush=True)\n    time.sleep(1 + (rank == 0))"
+    )
     reply = shared.run(cell)
     assert reply.text == "".join(
         f"[stdout:{rank}] {i} of rank {rank}\n" for rank in range(3) for i in range(3)
@@ -191,7 +199,10 @@ def test_output_is_capped_and_the_rest_is_in_a_file(shared):
 
 
 def test_top_level_await(shared):
-    cell = "%%px\nimport asyncio\nasync def twice(x):\n    await asyncio.sleep(0.05)\n    return 2 * x\nprint(await twice(rank))"
+    cell = (
+        "%%px\nimport asyncio\nasync def twice(x):\n"
+        "    await asyncio.sleep(0.05)\n    return 2 * x\nprint(await twice(rank))"
+    )
     assert shared.run(cell).text == "[stdout:0] 0\n[stdout:1] 2\n[stdout:2] 4\n"
 
 
@@ -242,7 +253,8 @@ def test_after_a_restart_the_wait_counts_and_replay_knows_what_to_do(shared):
         in read
     )
     checked = shared.run(
-        "%%px\nfrom pi2zero_course.checks.framework.answers import call_answer\ndef mine(): return x\ncall_answer(mine)"
+        "%%px\nfrom pi2zero_course.checks.framework.answers import call_answer\n"
+        "def mine(): return x\ncall_answer(mine)"
     )
     assert (
         "CheckError" in checked.error and "x is missing because the ranks are new" in checked.text

@@ -1,4 +1,4 @@
-"""What must end: ranks that wait in communication which cannot complete. Real ranks, in MPI, gloo, DDP and Horovod."""
+"""What must end: communication that cannot complete. Real ranks, in MPI, gloo, DDP and Horovod."""
 
 import os
 import time
@@ -17,7 +17,8 @@ import numpy as np
 """
 TORCH = "import torch, torch.distributed as dist\nfrom pi2zero import ranks\nme = ranks.join()\n"
 DDP = TORCH + (
-    "from torch.nn.parallel import DistributedDataParallel\nnet = DistributedDataParallel(torch.nn.Linear(4, 4))\n"
+    "from torch.nn.parallel import DistributedDataParallel\n"
+    "net = DistributedDataParallel(torch.nn.Linear(4, 4))\n"
     "net(torch.ones(4)).sum().backward()\n"
 )
 HOROVOD = "import torch, horovod.torch as hvd\nhvd.init()\n"
@@ -36,7 +37,8 @@ ENDED = {
     ),
     "two different collectives": (
         "",
-        "if rank == 0:\n    comm.bcast(1)\n    comm.gather(1, root=1)\nelse:\n    comm.bcast(None)\n    comm.Barrier()",
+        "if rank == 0:\n    comm.bcast(1)\n    comm.gather(1, root=1)\n"
+        "else:\n    comm.bcast(None)\n    comm.Barrier()",
         ["comm.Barrier()"],
     ),
     "recv without send": (
@@ -46,12 +48,14 @@ ENDED = {
     ),
     "recv with another tag": (
         "",
-        "if rank == 0:\n    comm.send(1, dest=1, tag=3)\nelif rank == 1:\n    comm.recv(source=0, tag=4)",
+        "if rank == 0:\n    comm.send(1, dest=1, tag=3)\n"
+        "elif rank == 1:\n    comm.recv(source=0, tag=4)",
         ["rank 1: cell line 4:  comm.recv(source=0, tag=4)"],
     ),
     "a pair that both send first": (
         "",
-        "x = np.ones(10**6)\nif rank < 2:\n    comm.Send(x, dest=1 - rank)\n    comm.Recv(x, source=1 - rank)",
+        "x = np.ones(10**6)\n"
+        "if rank < 2:\n    comm.Send(x, dest=1 - rank)\n    comm.Recv(x, source=1 - rank)",
         ["ranks 0 and 1: cell line 3:  comm.Send(x, dest=1 - rank)"],
     ),
     "a ring that all receive first": ("", "comm.recv(source=rank - 1)", ["ranks 0, 1 and 2"]),
@@ -77,7 +81,8 @@ ENDED = {
     ),
     "a loop that tests and sleeps": (
         "",
-        "r = comm.irecv(source=2)\nif rank == 0:\n    while not r.test()[0]:\n        time.sleep(0.01)",
+        "r = comm.irecv(source=2)\nif rank == 0:\n"
+        "    while not r.test()[0]:\n        time.sleep(0.01)",
         ["rank 0: cell line"],
     ),
     "one waits, others ask": (
@@ -127,7 +132,7 @@ def ranks():
 
 
 def settled(ranks, count):
-    """How many processes there are once it is so many, or after 5 s: on several hosts an ssh that asked may just be ending."""
+    """The number of processes once it is `count`, or after 5 s: an ssh that asked may be ending."""
     deadline = time.monotonic() + 5
     while (found := len(ranks.processes())) != count and time.monotonic() < deadline:
         time.sleep(0.2)

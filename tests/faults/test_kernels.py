@@ -1,4 +1,4 @@
-"""Kernels that are interrupted, restarted or killed, and two of them at once: no process is left, none meets another."""
+"""Interrupted, restarted, killed kernels, and two at once: no process left, none meets another."""
 
 import subprocess
 import sys
@@ -117,8 +117,8 @@ def test_reset_spares_what_a_kernel_spawns_by_unless_its_children_hang(notebook)
         for program in (MEETS, STAYS)
     }
     ready = (
-        "import os\nos.environ['OMPI_MCA_btl'] = 'self,sm,tcp'  # as notebook 02: children need TCP\n"
-        + START
+        "import os\n"
+        "os.environ['OMPI_MCA_btl'] = 'self,sm,tcp'  # as notebook 02: children need TCP\n" + START
     )
     assert (reply := notebook.run(ready)).ok, reply.text
     for _ in range(2):
@@ -138,7 +138,7 @@ def test_ranks_that_cannot_start_say_why(notebook):
     notebook.run("import os\nos.environ['OMPI_MCA_pml'] = 'nonsense'")
     reply = notebook.run(START)
     assert "ClusterError" in reply.error
-    # Open MPI's own words, not a time-out. (It names the component too, but that message is often lost in the abort.)
+    # Open MPI's own words, not a time-out. (Its message that names the component is often lost.)
     assert "An error occurred in MPI_Init" in reply.text
     assert reply.seconds < 30
     assert not notebook.processes()
@@ -223,7 +223,8 @@ def test_one_watchdog_for_many_starts(notebook):
 def test_a_view_tells_of_a_death_too(notebook):
     assert (reply := notebook.run(START)).ok, reply.text
     notebook.run(
-        "import os, signal\nos.kill(cluster.info[1]['pid'], signal.SIGKILL)\nimport time; time.sleep(0.5)"
+        "import os, signal\nos.kill(cluster.info[1]['pid'], signal.SIGKILL)\n"
+        "import time; time.sleep(0.5)"
     )
     says = "<MPICluster: 2 ranks, rank 1 died; the next cell says why>"
     assert says in notebook.run("print(cluster)").text

@@ -1,4 +1,4 @@
-"""Faults inside MPI, torch and DDP: wrong types, counts, shapes and groups, a rank lost in backward.
+"""Faults inside MPI, torch and DDP: wrong types, counts, shapes, groups, a rank lost in backward.
 
 Real engines, a real kernel. Each is reported within seconds, and the next cell works.
 """
@@ -23,12 +23,14 @@ me = ranks.join()
 HOROVOD = """import torch, horovod.torch as hvd
 hvd.init()
 net = torch.nn.Linear(4, 4)
-step = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=0.1), named_parameters=net.named_parameters())
+step = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=0.1), \
+named_parameters=net.named_parameters())
 """
 DEEPSPEED = f"""{TORCH}import deepspeed
 torch.manual_seed(0)
 adam = {{"type": "Adam", "params": {{"torch_adam": True}}}}
-config = {{"train_micro_batch_size_per_gpu": 1, "optimizer": adam, "zero_optimization": {{"stage": 1}}}}
+config = {{"train_micro_batch_size_per_gpu": 1, "optimizer": adam, \
+"zero_optimization": {{"stage": 1}}}}
 model = torch.nn.Linear(4, 4)
 net, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
 """
@@ -37,12 +39,14 @@ AT_MOST = 60  # s until the report, beside whatever else runs; the account has w
 FAULTS = {
     "MPI, a message longer than its buffer": (
         "",
-        "if rank == 0:\n    comm.Send(np.ones(4), dest=1)\nelif rank == 1:\n    comm.Recv(np.ones(2), source=0)",
+        "if rank == 0:\n    comm.Send(np.ones(4), dest=1)\n"
+        "elif rank == 1:\n    comm.Recv(np.ones(2), source=0)",
         ["MPI_ERR_TRUNCATE: message truncated"],
     ),
     "MPI, types of different sizes": (
         "",
-        "if rank == 0:\n    comm.Send(np.ones(4), dest=1)\nelif rank == 1:\n    comm.Recv(np.empty(4, 'int32'), source=0)",
+        "if rank == 0:\n    comm.Send(np.ones(4), dest=1)\n"
+        "elif rank == 1:\n    comm.Recv(np.empty(4, 'int32'), source=0)",
         ["Rank 1 raised", "MPI_ERR_TRUNCATE: message truncated"],
     ),
     "MPI, a type that has no name": ("", "comm.Bcast(np.array([object()]))", ["KeyError"]),
@@ -71,26 +75,29 @@ FAULTS = {
         "DistributedDataParallel(torch.nn.Linear(4, 4 + rank))",
         ["Rank 1 raised RuntimeError", "appears not to match sizes of the same param in process 0"],
     ),
-    "DeepSpeed, networks whose shapes differ": (  # `initialize` takes them, and the first step ends the ranks
+    "DeepSpeed, networks whose shapes differ": (  # only the first step ends the ranks
         DEEPSPEED.replace("Linear(4, 4)", "Linear(4, 4 + rank)"),
         "net.backward(net(torch.ones(1, 4)).sum())\nnet.step()",
         ["died: signal SIGABRT"],
     ),
     "DDP, a rank is lost in backward": (
         TORCH + "net = DistributedDataParallel(torch.nn.Linear(4, 4))\n",
-        "if rank == 1:\n    net.module.bias.register_hook(lambda grad: os.kill(os.getpid(), signal.SIGKILL))\n"
+        "if rank == 1:\n"
+        "    net.module.bias.register_hook(lambda grad: os.kill(os.getpid(), signal.SIGKILL))\n"
         "net(torch.ones(4)).sum().backward()",
         ["Rank 1 died: signal SIGKILL"],
     ),
     "Horovod, a rank is lost in backward": (
         HOROVOD,
-        "if rank == 1:\n    net.bias.register_hook(lambda grad: os.kill(os.getpid(), signal.SIGKILL))\n"
+        "if rank == 1:\n"
+        "    net.bias.register_hook(lambda grad: os.kill(os.getpid(), signal.SIGKILL))\n"
         "net(torch.ones(4)).sum().backward()\nstep.step()",
         ["Rank 1 died: signal SIGKILL"],
     ),
     "DeepSpeed, a rank is lost in backward": (
         DEEPSPEED,
-        "if rank == 1:\n    net.module.bias.register_hook(lambda grad: os.kill(os.getpid(), signal.SIGKILL))\n"
+        "if rank == 1:\n"
+        "    net.module.bias.register_hook(lambda grad: os.kill(os.getpid(), signal.SIGKILL))\n"
         "net.backward(net(torch.ones(1, 4)).sum())\nnet.step()",
         ["Rank 1 died: signal SIGKILL"],
     ),

@@ -16,7 +16,7 @@ KERNEL = {
 
 
 def test_ten_rounds_leave_nothing_more_than_the_first():
-    """Where it can be, apart from the tests beside it, so that the machine's entries, ports and semaphores are this soak's."""
+    """Apart from other tests where it can be: the entries, ports and semaphores are this soak's."""
     can_be = bool(shutil.which("unshare")) and apart("true", capture_output=True).returncode == 0
     command, options = (
         [sys.executable, "-m", "tests.faults.soak"],

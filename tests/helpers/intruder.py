@@ -1,6 +1,7 @@
-"""What another user of the host tries: `python tests/helpers/intruder.py UID ATTEMPT JSON`, started as root, prints what it got.
+"""What another user of the host tries: `intruder.py UID ATTEMPT JSON`, as root, prints what it got.
 
-It becomes that user for good, once all that it needs is imported: the interpreter may lie where only root can read.
+It becomes that user for good, once all that it needs is imported: the interpreter may lie where
+only root can read.
 """
 
 import encodings.idna  # noqa: F401  (for connecting, later)
@@ -16,7 +17,7 @@ import time
 from pathlib import Path
 
 SECONDS = 3.0
-NEEDED = {  # by attempt; tornado looks for its loop late, when the other user may not read it any more
+NEEDED = {  # by attempt; tornado looks for its loop late, when the other user cannot read it
     "subscribe": ["zmq"],
     "connect": ["ipyparallel", "tornado.platform.asyncio"],
     "join": ["torch.distributed"],
@@ -92,7 +93,7 @@ def stay(port):
 
 
 def look(pids):
-    """Read the environment of processes; the pids whose environment it got. Its own child is the first that it tries."""
+    """Read the environment of processes, its own child's first; the pids that it could read."""
     own = child()
     got = [pid for pid in (own.pid, *pids) if allowed(Path(f"/proc/{pid}/environ").read_bytes)]
     own.kill()

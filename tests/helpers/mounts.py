@@ -1,4 +1,4 @@
-"""A small or peculiar file system, really mounted, for what must do on a full disk, a read-only one, one that runs nothing."""
+"""A small or peculiar file system, really mounted: full, read-only, or one that runs nothing."""
 
 import contextlib
 import os

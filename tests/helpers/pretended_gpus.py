@@ -1,4 +1,4 @@
-"""GPUs that are not there, for ranks in tests: torch is told of them, and what join() asks of torch is kept in a list."""
+"""GPUs that are not there: torch is told of them, and what join() asks of it is kept in a list."""
 
 import types
 
@@ -10,7 +10,7 @@ asked = []
 
 
 def pretend(uuids, broken=""):
-    """This process sees these GPUs, cuda:0 first. nccl itself cannot be pretended: gloo takes its place."""
+    """This process sees these GPUs, cuda:0 first. gloo replaces nccl, which cannot be pretended."""
 
     def properties(index):
         if broken:

@@ -23,7 +23,7 @@ configs:
 
 
 def tables(train=20, validation=4, test=4):
-    """{path in the repository: bytes} of a small CNN/DailyMail: its column names in its own order."""
+    """{path in the repository: bytes} of a small CNN/DailyMail: its columns in their order."""
     files = {"README.md": CARD.encode()}
     for split, count in {"train": train, "validation": validation, "test": test}.items():
         rows = [

@@ -92,9 +92,8 @@ def main():
         shutil.rmtree(FOLDER)
         write(5, 5.0)
         killed_at(operation)
-        if (
-            found[-1] == 5.0
-        ):  # another run may come to step 10, too: what was left of the killed one is not taken for its own
+        if found[-1] == 5.0:
+            # another run may reach step 10, too: what the killed one left is not taken for its own
             write(10, 11.0)
             assert value_of_latest() == 11.0
     print(found.count(5.0), found.count(10.0))

@@ -55,12 +55,14 @@ news.story = functools.cache(news.story)  # the commands read the same stories
 destroy, dist.destroy_process_group = dist.destroy_process_group, lambda: None
 base, found, save, tiny = Path({folder!r}), {{}}, summarize.save, {tiny!r}
 unpickled = []
-sys.addaudithook(lambda event, what: event == "pickle.find_class" and unpickled.append(".".join(map(str, what))))
+sys.addaudithook(lambda event, what: \
+event == "pickle.find_class" and unpickled.append(".".join(map(str, what))))
 def run(name, *words, stdin=b""):
     unpickled.clear()
     sys.argv, shown, said = [str(word) for word in ("summarize.py", *words)], io.StringIO(), None
     os.environ.pop("RANK", None)  # as a fresh process
-    sys.stdin = io.TextIOWrapper(io.BytesIO(stdin if os.environ.get("OMPI_COMM_WORLD_RANK", "0") == "0" else b""))
+    sys.stdin = io.TextIOWrapper(io.BytesIO(\
+stdin if os.environ.get("OMPI_COMM_WORLD_RANK", "0") == "0" else b""))
     with contextlib.redirect_stdout(shown):
         try:
             summarize.main(summarize.parse())
@@ -68,7 +70,8 @@ def run(name, *words, stdin=b""):
             said = str(stop)
     every = [None] * dist.get_world_size()
     dist.all_gather_object(every, said)
-    found[name] = dict(records=[json.loads(line) for line in shown.getvalue().splitlines()], said=every, unpickled=unpickled[:])
+    found[name] = dict(records=[json.loads(line) for line in shown.getvalue().splitlines()], \
+said=every, unpickled=unpickled[:])
 def train(name, *options, stop=None):
     def stopping(engine, tokenizer, args, step, seconds):
         save(engine, tokenizer, args, step, seconds)
@@ -147,7 +150,8 @@ use("nothing to evaluate", "evaluate", base / "nothing")
 use("nothing to generate", "generate", base / "nothing", base / "story.txt")
 for file in ("empty", "latin", "absent"):
     use(file, "generate", summarizer, base / "story.txt", base / file)
-use("from stdin", "generate", summarizer, "--length", "60", "-", stdin=(base / "story.txt").read_bytes())
+use("from stdin", "generate", summarizer, "--length", "60", "-", \
+stdin=(base / "story.txt").read_bytes())
 use("evaluated by two", "evaluate", summarizer, "--data", "embedded", "--limit", 12)
 """
 

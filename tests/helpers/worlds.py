@@ -35,8 +35,10 @@ def tell(name, good):
 known = dict(globals())
 for n in {sizes}:
     if comm.rank < n:
-        dist.init_process_group("gloo", store=dist.FileStore(f"{folder}/{{n}}", n), rank=comm.rank, world_size=n)
-        exec({text!r}, known | dict(me=Rank(comm.rank, n, comm.rank, "cpu", "gloo"), __name__=f"on {{n}}"))
+        dist.init_process_group("gloo", store=dist.FileStore(f"{folder}/{{n}}", n), \
+rank=comm.rank, world_size=n)
+        exec({text!r}, known | dict(me=Rank(comm.rank, n, comm.rank, "cpu", "gloo"), \
+__name__=f"on {{n}}"))
         time.sleep(0.1)  # s, see pi2zero.ranks.leave
         dist.destroy_process_group()
     done = comm.Ibarrier()  # ranks outside the world sleep: waiting in MPI, they would spin

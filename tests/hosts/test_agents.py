@@ -166,7 +166,7 @@ def test_an_agent_cleans_up_when_the_kernels_host_is_gone(connect, mark, folder)
 def test_the_job_is_given_back_when_the_kernels_host_is_gone(
     connect, mark, folder, programs, tmp_path
 ):
-    """With the login node go the kernel and its watchdog: the agent on a node is all that is left."""
+    """With the login node go the kernel and its watchdog: only the agent on a node is left."""
     programs("scancel", f'echo "$@" >> {tmp_path}/cancelled')
     connect(job="4710").close(mark, folder)
     assert not (tmp_path / "cancelled").exists(), "who closes it gives the job back"

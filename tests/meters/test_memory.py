@@ -1,4 +1,4 @@
-"""Each component of a rank's memory at each ZeRO stage against the paper's formula, on DeepSpeed."""
+"""Each part of a rank's memory at each ZeRO stage against the paper's formula, on DeepSpeed."""
 
 import json
 import subprocess
@@ -53,11 +53,11 @@ def test_moments_of_a_step(measured):
         assert samples["step"]["gradients"] == pytest.approx(
             2 * PSI / ranks if stage == 3 else 0, rel=0.03
         )
-        # Inputs of 32 layers, 4 samples x 256 values of 2 bytes; forward keeps them, backward lets go of them.
+        # Inputs of 32 layers, 4 samples x 256 values of 2 bytes: forward keeps, backward frees them
         assert samples["forward"]["activations"] == pytest.approx(32 * 4 * 256 * 2, rel=0.05)
         assert samples["step"]["activations"] == 0
         assert samples["step"]["resident"] > 16 * PSI / ranks
-        # Adam reads fp32 gradients of its shard: 4 more bytes for each of its parameters, and at stage 0 for all.
+        # Adam reads fp32 gradients: 4 more bytes per parameter of its shard, or of all at stage 0.
         assert samples["update"]["gradients"] >= 4 * PSI / ranks
 
 

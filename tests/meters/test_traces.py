@@ -27,7 +27,7 @@ def test_common_is_what_both_have():
 
 
 class Profiler:
-    """Writes what torch.profiler would: (name, category, thread, ts, dur) in microseconds after a base."""
+    """Writes what torch.profiler would: (name, category, thread, ts, dur), in µs after a base."""
 
     def __init__(self, *events):
         keys = ("name", "cat", "tid", "ts", "dur")
@@ -75,7 +75,7 @@ def test_a_step_is_sorted_into_computing_communicating_and_waiting():
 
 
 def test_what_a_gpu_says_of_the_same_blocks_is_not_counted_again():
-    """With a GPU, torch writes each block of the host again, in the GPU's time (seen on an H200)."""
+    """With a GPU, torch writes each block of the host again, in the GPU's time (as on an H200)."""
     step, sums = (
         ("step", "user_annotation", 1, 0, 100),
         ("gloo:all_reduce", "user_annotation", 7, 20, 30),

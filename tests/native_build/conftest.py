@@ -37,7 +37,8 @@ class Build(build_py):
         while os.path.exists(os.environ.get("TOY_HOLD", "")):
             time.sleep(0.05)
         library = Path(self.build_lib, "horovod", "torch", "mpi_lib_v2.so")
-        subprocess.run([*compiler, os.environ.get("TOY_SOURCE", "lib.cc"), "-o", library], check=True)
+        subprocess.run([*compiler, os.environ.get("TOY_SOURCE", "lib.cc"), "-o", library], \
+check=True)
 
 setup(name="horovod", version="VERSION", packages=["horovod", "horovod.torch"],
       cmdclass={"build_py": Build})
@@ -82,7 +83,7 @@ class ToyClone:
         (self.site / "torch-0.dist-info" / "METADATA").write_text(text)
 
     def env(self, **more: str) -> dict[str, str]:
-        """The environment of a user who has only the compiler, and whose pip looks into one folder."""
+        """The environment of a user who has only the compiler; pip looks into one folder."""
         drop = ("PIP_", "HOROVOD_", "PYTHON", "CXX", "PI2ZERO", "XDG_")
         env = {name: value for name, value in os.environ.items() if not name.startswith(drop)}
         own = {

@@ -1,4 +1,4 @@
-"""Horovod and DeepSpeed's operators are compiled once per user, in the background, after a kill too."""
+"""Horovod and DeepSpeed's operators compile once per user, in the background, after a kill too."""
 
 import subprocess
 import time

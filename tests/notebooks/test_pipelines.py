@@ -116,29 +116,36 @@ for depth in (4, 7, 8):
     images, labels = train[:33]
     x, y = forward_once(images)
     backward_once(x, y, labels)
-    tell(f"layers: {depth} on {n}", off([p.grad for p in part.parameters()], serial_gradients(33)) < 1e-7)
+    tell(f"layers: {depth} on {n}", \
+off([p.grad for p in part.parameters()], serial_gradients(33)) < 1e-7)
     for size_of_batch, micro in ((515, 8), (13, 5), (3, 3), (64, 1)):
         for name, schedule in schedule_of.items():
             ours = gradients_of(schedule(me.rank, n, micro), size_of_batch, micro)
-            tell(f"{name}: {depth} layers, {size_of_batch} in {micro}", off(ours, serial_gradients(size_of_batch)) < 1e-6)
+            tell(f"{name}: {depth} layers, {size_of_batch} in {micro}", \
+off(ours, serial_gradients(size_of_batch)) < 1e-6)
 network.__defaults__ = (8, 0)
 part = stages_of(n, [me.rank])[me.rank]
 size, losses, (images, labels) = 515, [], train[:515]
-run(one_f_one_b(me.rank, n, 8), lambda s, i: part, one_way, images.tensor_split(8), labels.tensor_split(8))
-tell("a stage that takes its time computes the same", off([p.grad for p in part.parameters()], serial_gradients(515)) < 1e-6)
-tell("its trace is the plan", [action for action, _, _ in actions_of(trace)] == one_f_one_b(me.rank, n, 8))
+run(one_f_one_b(me.rank, n, 8), lambda s, i: part, one_way, \
+images.tensor_split(8), labels.tensor_split(8))
+tell("a stage that takes its time computes the same", \
+off([p.grad for p in part.parameters()], serial_gradients(515)) < 1e-6)
+tell("its trace is the plan", \
+[action for action, _, _ in actions_of(trace)] == one_f_one_b(me.rank, n, 8))
 if n % 2 == 0:
     for batches in (2, 4):
         ours, _ = gems_gradients(two_way(me.rank, n, batches), two_ways, 515, batches)
         tell(f"two ways: 515 in {batches}", off(ours, serial_gradients(515)) < 1e-6)
     layer_seconds = 0
-    for images_a_step in (256, 264):  # 32 in each micro-batch, and 33: PyTorch's stages receive messages of one size only
+    for images_a_step in (256, 264):  # 32 in each micro-batch, and 33: \
+PyTorch's stages receive messages of one size only
         exec(STEPS["px-curves"].replace("256", str(images_a_step)))
         alone = one_process()
         for name in ("Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV"):
             curve = by_torch(name)
             owns = me.rank == (0 if name in ("ZBVZeroBubble", "DualPipeV") else n - 1)
-            tell(f"torch: {name}, {images_a_step}", not owns or np.allclose(curve, alone, rtol=0, atol=1e-5))
+            tell(f"torch: {name}, {images_a_step}", \
+not owns or np.allclose(curve, alone, rtol=0, atol=1e-5))
 """
 DEEPSPEED = """
 if n % 2 == 0:

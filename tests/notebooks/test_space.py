@@ -26,11 +26,15 @@ for height, width in ((128, 96), (101, 67), (77, 45), (64, 9)):
     alone, lines = serial(images, labels), strips(height, range(n))
     tell(f"strips: {height} x {width}", off(in_space(images, labels, lines), alone, lines) < 1e-10)
     if n == 4:
-        lines = [line_of(tiles, "down", 2, height), line_of(tiles, "across", 3, width)] if width > 9 else lines
-        tell(f"tiles: {height} x {width}", off(in_space(images, labels, lines), alone, lines) < 1e-10)
-odd, even = [(3, 1, 1), (5, 1, 2), (3, 2, 1), (5, 2, 2), (1, 1, 0), (1, 2, 0), (3, 1, 0), (7, 3, 3)], [(2, 2, 0), (4, 2, 1)]
+        lines = [line_of(tiles, "down", 2, height), \
+line_of(tiles, "across", 3, width)] if width > 9 else lines
+        tell(f"tiles: {height} x {width}", \
+off(in_space(images, labels, lines), alone, lines) < 1e-10)
+odd, even = [(3, 1, 1), (5, 1, 2), (3, 2, 1), (5, 2, 2), (1, 1, 0), (1, 2, 0), \
+(3, 1, 0), (7, 3, 3)], [(2, 2, 0), (4, 2, 1)]
 for kernel, stride, padding in odd + even:
-    for layer in (PreConv(3, 4, kernel, stride, padding), nn.MaxPool2d(kernel, stride, min(padding, kernel // 2))):
+    for layer in (PreConv(3, 4, kernel, stride, padding), \
+nn.MaxPool2d(kernel, stride, min(padding, kernel // 2))):
         for height in (40, 41, 43):
             x = slides(2, height, 11)[0].requires_grad_()
             lines = strips(height, range(n))
@@ -49,11 +53,14 @@ try:
 except ValueError as error:
     tell("a strip thinner than its halo", n >= 3 and "Take fewer ranks" in str(error))
 for channels, filters in ((5, 10), (3, 7)):
-    shapes, draw = ((2, channels, 9, 11), (filters, channels, 3, 3), (4, filters, 3, 3)), torch.Generator().manual_seed(3)
+    shapes, draw = ((2, channels, 9, 11), (filters, channels, 3, 3), (4, filters, 3, 3)), \
+torch.Generator().manual_seed(3)
     x, first, second = (torch.rand(shape, generator=draw) for shape in shapes)
-    theirs, ours = gradients(pair, x, first, second), gradients(split_pair, x, share(first, 0), share(second, 1))
+    theirs, ours = gradients(pair, x, first, second), \
+gradients(split_pair, x, share(first, 0), share(second, 1))
     theirs = [*theirs[:2], share(theirs[2], 0), share(theirs[3], 1)]
-    tell(f"filters: {filters} of {channels}", all(torch.allclose(a, b, rtol=1e-10, atol=1e-10) for a, b in zip(ours, theirs)))
+    tell(f"filters: {filters} of {channels}", \
+all(torch.allclose(a, b, rtol=1e-10, atol=1e-10) for a, b in zip(ours, theirs)))
 shapes = sorted({(2, n // 2), (n // 2, 2)}) if n % 2 == 0 else []
 for shape in shapes:
     mesh = init_device_mesh("cpu", shape, mesh_dim_names=("data", "space"))
@@ -68,12 +75,15 @@ if n % 2 == 0:
         part, alone = data_and_pipeline(images, labels, pipes, micro), Network()
         F.cross_entropy(alone(images), labels).backward()
         its = stages_of(alone)[pipes.get_local_rank("pipeline")]
-        near = apart([p.grad for p in part.parameters()], [p.grad for p in its.parameters()]) < 1e-10
+        near = apart([p.grad for p in part.parameters()], \
+[p.grad for p in its.parameters()]) < 1e-10
         tell(f"data x pipeline: {micro} micro-batches", near)
         group, adam = pipes["data"].get_group(), torch.optim.Adam(alone.parameters(), lr=1e-3)
-        dealt = optim.ZeroRedundancyOptimizer(part.parameters(), torch.optim.Adam, process_group=group, lr=1e-3)
+        dealt = optim.ZeroRedundancyOptimizer(part.parameters(), torch.optim.Adam, \
+process_group=group, lr=1e-3)
         dealt.step(), adam.step()
-        tell(f"ZeRO-1 on a pipeline: {micro} micro-batches", apart(part.parameters(), its.parameters()) < 1e-8)
+        tell(f"ZeRO-1 on a pipeline: {micro} micro-batches", \
+apart(part.parameters(), its.parameters()) < 1e-8)
 for shape in shapes:
     mesh = init_device_mesh("cpu", shape, mesh_dim_names=("data", "tensor"))
     plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
@@ -86,10 +96,13 @@ for shape in shapes:
         (net(mine_of_them).square().sum() / x.numel()).backward()
         for p in net.parameters():
             dist.all_reduce(p.grad.to_local(), group=mesh["data"].get_group())
-        tell(f"data x tensor: {shape}, {tokens} tokens", apart([p.grad.full_tensor() for p in net.parameters()], theirs) < 1e-10)
+        tell(f"data x tensor: {shape}, {tokens} tokens", \
+apart([p.grad.full_tensor() for p in net.parameters()], theirs) < 1e-10)
         net = fsdp.fully_shard(parallelize_module(MLP(), mesh["tensor"], plan), mesh=mesh["data"])
-        (shape[0] * net(mine_of_them).square().sum() / x.numel()).backward()  # FSDP takes the mean over `data`
-        tell(f"FSDP x tensor: {shape}, {tokens} tokens", apart([p.grad.full_tensor() for p in net.parameters()], theirs) < 1e-10)
+        (shape[0] * net(mine_of_them).square().sum() / x.numel()).backward()  \
+# FSDP takes the mean over `data`
+        tell(f"FSDP x tensor: {shape}, {tokens} tokens", \
+apart([p.grad.full_tensor() for p in net.parameters()], theirs) < 1e-10)
 """
 WRONG = {
     "nothing comes": ("px-halo-forward", "part.copy_(came)", "pass"),
@@ -121,7 +134,10 @@ def told(name):
 
 def program(text):
     cells = "\n\n".join(definitions(BOOK, cell, values=False) for cell in CELLS.split())
-    made = 'tiles = init_device_mesh("cpu", (2, 2), mesh_dim_names=("down", "across")) if me.world_size == 4 else None'
+    made = (
+        'tiles = init_device_mesh("cpu", (2, 2), mesh_dim_names=("down", "across"))'
+        " if me.world_size == 4 else None"
+    )
     return "\n".join([cells, "torch.set_default_dtype(torch.float64)", made, text])
 
 

@@ -50,7 +50,7 @@ def can_fail(source, language):
 
 
 def unchecked(cells, language="python"):
-    """The numbers of the exempt cells with text for which neither they nor a neighbour assert anything.
+    """The numbers of exempt cells with text for which neither they nor a neighbour assert anything.
 
     Neighbours are the exempt cells in one run with it, and one more cell on either side.
     """

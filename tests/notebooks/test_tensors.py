@@ -24,17 +24,21 @@ CHECKS = """
 n, SPLIT = me.world_size, (1, 1, 0, 1)
 for tokens, hidden, heads in ((97, 130, 6), (64, 128, 8), (5, 7, 4)):
     what = f"{tokens} tokens, {hidden} hidden, {heads} heads"
-    x, weights = random(tokens, 64), [random(3, heads, 16, 64, seed=3), random(64, heads, 16, seed=4)]
+    x, weights = random(tokens, 64), \
+[random(3, heads, 16, 64, seed=3), random(64, heads, 16, seed=4)]
     weights += [random(hidden, 64, seed=1), random(64, hidden, seed=2)]
     split = [mine(weight, dim) for weight, dim in zip(weights, SPLIT)]
     serial = gradients(attention, x, *weights[:2])
-    tell(f"attention: {what}", off(gradients(parallel_attention, x, *split[:2]), dealt(serial, *SPLIT[:2])) < 1e-5)
+    tell(f"attention: {what}", off(gradients(parallel_attention, x, *split[:2]), \
+dealt(serial, *SPLIT[:2])) < 1e-5)
     serial = gradients(mlp, x, *weights[2:])
-    tell(f"MLP: {what}", off(gradients(parallel_mlp, x, *split[2:]), dealt(serial, *SPLIT[2:])) < 1e-5)
+    tell(f"MLP: {what}", off(gradients(parallel_mlp, x, *split[2:]), \
+dealt(serial, *SPLIT[2:])) < 1e-5)
     serial = dealt(gradients(block, x, *weights), *SPLIT)
     tell(f"block: {what}", off(gradients(tensor_parallel, x, *split), serial) < 1e-5)
     ours = gradients(sequence_parallel(tokens), mine(x, 0), *split)
-    tell(f"sequence: {what}", off(ours, [mine(serial[0], 0), mine(serial[1], 0), *serial[2:]]) < 1e-5)
+    tell(f"sequence: {what}", off(ours, \
+[mine(serial[0], 0), mine(serial[1], 0), *serial[2:]]) < 1e-5)
 for tokens in (401, 64, 5):
     whole = [random(12, tokens, 16, seed=seed) * 4 for seed in range(3)]
     serial, parts = [mine(x, 1) for x in with_gradients(plain, *whole)], [mine(x, 1) for x in whole]
@@ -43,34 +47,43 @@ for tokens in (401, 64, 5):
     token_shares = shares(tokens)
     tell(f"Ulysses: {tokens} tokens", off(with_gradients(ulysses, *parts), serial) < 1e-5)
 for tokens in (203, 11) if n > 1 else ():  # one expert leaves the router no choice
-    x, router, ups, downs = random(tokens, 32) * 5, random(n, 32, seed=1), random(n, 48, 32, seed=2), random(n, 32, 48, seed=3)
+    x, router, ups, downs = random(tokens, 32) * 5, random(n, 32, seed=1), \
+random(n, 48, 32, seed=2), random(n, 32, 48, seed=3)
     ours = with_gradients(mixture, mine(x, 0), router, ups[me.rank], downs[me.rank])
     dist.all_reduce(ours[2])
     serial = with_gradients(serial_mixture, x, router, ups, downs)
-    serial = [mine(serial[0], 0), mine(serial[1], 0), serial[2], serial[3][me.rank], serial[4][me.rank]]
-    near = [torch.allclose(a, b, rtol=1e-4, atol=1e-5 * b.abs().max()) for a, b in zip(ours, serial)]
+    serial = [mine(serial[0], 0), mine(serial[1], 0), \
+serial[2], serial[3][me.rank], serial[4][me.rank]]
+    near = [torch.allclose(a, b, rtol=1e-4, atol=1e-5 * b.abs().max()) \
+for a, b in zip(ours, serial)]
     tell(f"experts: {tokens} tokens", all(near))
     for capacity in (1, 5, tokens):
         ours = with_gradients(limited, mine(x, 0), router, ups[me.rank], downs[me.rank])
         dist.all_reduce(ours[2])
         serial = with_gradients(serial_limited, x, router, ups, downs)
-        serial = [mine(serial[0], 0), mine(serial[1], 0), serial[2], serial[3][me.rank], serial[4][me.rank]]
-        near = [torch.allclose(a, b, rtol=1e-4, atol=1e-5 * b.abs().max()) for a, b in zip(ours, serial)]
+        serial = [mine(serial[0], 0), mine(serial[1], 0), \
+serial[2], serial[3][me.rank], serial[4][me.rank]]
+        near = [torch.allclose(a, b, rtol=1e-4, atol=1e-5 * b.abs().max()) \
+for a, b in zip(ours, serial)]
         tell(f"experts: {tokens} tokens, capacity {capacity}", all(near))
 mesh = init_device_mesh("cpu", (n,), mesh_dim_names=("tensor",))
-for tokens in (97, 5) if n != 3 else ():  # these styles want equal parts, and three do not divide 128
+for tokens in (97, 5) if n != 3 else ():  \
+# these styles want equal parts, and three do not divide 128
     torch.manual_seed(0)
     x, alone, net = random(tokens, 64), MLP(), MLP()
     net.load_state_dict(alone.state_dict())
     parallelize_module(net, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
     ours, theirs = with_gradients(net, x), with_gradients(alone, x)
-    ours, theirs = [*ours, *(p.grad.full_tensor() for p in net.parameters())], [*theirs, *(p.grad for p in alone.parameters())]
+    ours, theirs = [*ours, *(p.grad.full_tensor() for p in net.parameters())], \
+[*theirs, *(p.grad for p in alone.parameters())]
     tell(f"DTensor: {tokens} tokens", off(ours, theirs) < 1e-5)
     x, alone, net = x[: tokens // n * n], Normed(), Normed()
     net.load_state_dict(alone.state_dict())
     parallelize_module(net, mesh, sharded | {"norm": SequenceParallel(sequence_dim=0)})
-    ours, theirs = with_gradients(net, mine(x, 0)), [mine(each, 0) for each in with_gradients(alone, x)]
-    ours, theirs = [*ours, *(p.grad.full_tensor() for p in net.parameters())], [*theirs, *(p.grad for p in alone.parameters())]
+    ours, theirs = with_gradients(net, mine(x, 0)), \
+[mine(each, 0) for each in with_gradients(alone, x)]
+    ours, theirs = [*ours, *(p.grad.full_tensor() for p in net.parameters())], \
+[*theirs, *(p.grad for p in alone.parameters())]
     tell(f"DTensor, sequence: {tokens} tokens", off(ours, theirs) < 1e-5)
 """
 
@@ -105,14 +118,18 @@ WRONG = {
     ),
 }
 TOLD = {
-    "px-f-g": "off(gradients(parallel_mlp, x, mine(up, 0), mine(down, 1)), dealt(gradients(mlp, x, up, down), 0, 1))",
+    "px-f-g": (
+        "off(gradients(parallel_mlp, x, mine(up, 0), mine(down, 1)), "
+        "dealt(gradients(mlp, x, up, down), 0, 1))"
+    ),
     "px-ring-forward": "off(with_gradients(ring, *parts), serial)",
     "px-ring-backward": "off(with_gradients(ring, *parts), serial)",
     "px-ulysses": "off(with_gradients(ulysses, *parts), serial)",
     "px-exchange": "off([mixture(mine(x, 0), router, ups[me.rank], downs[me.rank])], [mixed])",
 }
 INPUTS = """
-x, up, down, token_shares = random(31, 32) * 5, random(48, 32, seed=1), random(32, 48, seed=2), shares(31)
+x, up, down, token_shares = random(31, 32) * 5, random(48, 32, seed=1), \
+random(32, 48, seed=2), shares(31)
 whole = [random(4, 31, 16, seed=seed) * 4 for seed in range(3)]
 serial, parts = [mine(x, 1) for x in with_gradients(plain, *whole)], [mine(x, 1) for x in whole]
 router, ups, downs = random(2, 32, seed=1), random(2, 48, 32, seed=2), random(2, 32, 48, seed=3)

@@ -1,6 +1,7 @@
-"""Cells of notebooks 04 and 04b on 1 to 4 ranks: data-parallel training equals the serial one, every byte and message arrives.
+"""Cells of notebooks 04 and 04b on 1 to 4 ranks: data-parallel training equals the serial one.
 
-The cells are taken from the notebooks by their ids, so what is tested is what a learner reads.
+Every byte and message arrives. The cells are taken from the notebooks by their ids, so what is
+tested is what a learner reads.
 """
 
 import pytest
@@ -37,11 +38,15 @@ for n in (1, 2, 3, 29, 61, 62, 64, 1437):
     if n % comm.size == 0:
         tell(f"a plain mean is right when {n} divides", close(plain, serial, 1e-6))
     elif n < 100:  # of 1,437 images, one more or less weighs little
-        tell(f"a plain mean is wrong when {n} does not divide", np.linalg.norm(plain - serial) > 1e-3 * np.linalg.norm(serial))
-tell("gradient equals the serial one to 1e-6", all(difference <= 1e-6 for difference in off.values()))
+        tell(f"a plain mean is wrong when {n} does not divide", \
+np.linalg.norm(plain - serial) > 1e-3 * np.linalg.norm(serial))
+tell("gradient equals the serial one to 1e-6", \
+all(difference <= 1e-6 for difference in off.values()))
 serial, parallel = train_with(gradient_of, epochs=2), train_with(parallel_gradient, epochs=2)
-tell("training equals the serial one to 1e-4", close(parallel, serial, 1e-4) and abs(serial - start()).max() > 0.05)
-tell("ranks are equal to the last bit", (comm.bcast(parallel) == parallel).all() and ranks_differ_by(parallel) == 0)
+tell("training equals the serial one to 1e-4", \
+close(parallel, serial, 1e-4) and abs(serial - start()).max() > 0.05)
+tell("ranks are equal to the last bit", \
+(comm.bcast(parallel) == parallel).all() and ranks_differ_by(parallel) == 0)
 if comm.size == 1:
     sys.exit()
 
@@ -49,7 +54,8 @@ mine = np.random.default_rng(comm.rank).normal(size=9610).astype("float32")
 everybody = comm.allgather(mine)
 updated, traffic = start(), meters.Traffic()
 server_step(comm, mine.copy(), updated, traffic, lr=0.1)
-tell("server_step: one update by the workers' mean", close(updated, start() - 0.1 * np.mean(everybody[1:], axis=0), 1e-6))
+tell("server_step: one update by the workers' mean", \
+close(updated, start() - 0.1 * np.mean(everybody[1:], axis=0), 1e-6))
 S = 4 * 9610
 tell("server_step: bytes", traffic.total == (2 * S * (comm.size - 1) if comm.rank == 0 else 2 * S))
 for length in (1, 2, 7, 9610):
@@ -57,7 +63,8 @@ for length in (1, 2, 7, 9610):
     ring_allreduce(comm, x, traffic)
     tell(f"ring: sum of {length}", close(x, sum(part[:length] for part in everybody), 1e-5))
     sent = comm.allreduce(traffic.sent)
-    tell(f"ring: bytes of {length}", sent == comm.allreduce(traffic.received) == 2 * (comm.size - 1) * 4 * length)
+    tell(f"ring: bytes of {length}", \
+sent == comm.allreduce(traffic.received) == 2 * (comm.size - 1) * 4 * length)
 
 history, order, spans = asynchronous(lr=0.1, updates=30)
 stale = staleness(order)
@@ -75,8 +82,10 @@ if comm.size == 2:  # one worker is never stale: plain SGD
     for _ in range(30):
         rows, twin = rng.integers(len(train_x), size=64), new_model()
         vector_to_parameters(torch.from_numpy(expected[-1]), twin.parameters())
-        expected.append(expected[-1] - np.float32(0.1) * gradient_of(twin, train_x[rows], train_y[rows]))
-    tell("asynchronous: one worker is serial", comm.rank == 1 or close(history[-1], expected[-1], 1e-5))
+        expected.append(expected[-1] - np.float32(0.1) * \
+gradient_of(twin, train_x[rows], train_y[rows]))
+    tell("asynchronous: one worker is serial", \
+comm.rank == 1 or close(history[-1], expected[-1], 1e-5))
 """
 
 

@@ -1,4 +1,4 @@
-"""A stranger installs the wheels into an environment of their own, without torch, and starts ranks from its kernel."""
+"""A stranger installs the wheels into an environment without torch, whose kernel starts ranks."""
 
 import json
 import os
@@ -42,7 +42,7 @@ FIRST = next((version for version in PYTHONS if find_python(version)), PYTHONS[0
 
 @pytest.fixture(scope="session")
 def wheels(tmp_path_factory):
-    """(pi2zero's wheel, the course's), built from sdists: nothing that an earlier build left is in them."""
+    """(pi2zero's wheel, the course's), from sdists: nothing of an earlier build is in them."""
     folder = tmp_path_factory.mktemp("dist")
     for source in (ROOT, ROOT / "course"):
         command = [UV, "build", "--quiet", "--no-build-isolation", "--out-dir", folder, source]
@@ -126,7 +126,7 @@ def test_a_stranger_installs_it_and_starts_ranks(version, kernel, wheels, tmp_pa
 
 
 def run_notebooks():
-    """Notebooks 00 and 02, on this kernel; a cell that raises where it should not fails the test."""
+    """Notebooks 00 and 02 on this kernel; a cell that raises where it should not fails the test."""
     for name in ("00_start_here", "02_mpi_pi"):
         book = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
         folder = {"metadata": {"path": ROOT / "notebooks"}}
@@ -134,7 +134,7 @@ def run_notebooks():
 
 
 def break_a_barrier():
-    """A barrier that one rank leaves out ends with its report, fresh ranks work, and nothing is left."""
+    """A barrier that one rank omits ends with its report, fresh ranks work, and nothing is left."""
     book = Notebook(kernel_name="stranger")
     owner = owner_mark(book.pid)
     try:

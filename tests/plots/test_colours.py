@@ -1,4 +1,4 @@
-"""The pictures' colours, as people see them whose eyes lack one kind of cone, are still told apart."""
+"""People whose eyes lack one kind of cone can still tell the pictures' colours apart."""
 
 import sys
 from itertools import combinations
@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "slides"))
 
 import diagrams
 
-# What is left of linear red, green, blue. Source: G. M. Machado and others, IEEE TVCG 15 (2009), severity 1.
+# What is left of linear red, green, blue: G. M. Machado et al., IEEE TVCG 15 (2009), severity 1.
 SEEN_BY = {
     "everybody": np.eye(3),
     "protanopia": [

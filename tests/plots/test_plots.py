@@ -1,4 +1,4 @@
-"""Every picture: nothing is cut off, the given Axes and size are used; and what is drawn is right."""
+"""Every picture: nothing is cut off, the given Axes and size are used, what is drawn is right."""
 
 import matplotlib
 

@@ -42,7 +42,8 @@ hvd.init()
 rank, said = hvd.rank(), {}
 wrong = {
     "shapes": lambda: hvd.allreduce(torch.ones(2 + rank), name="a"),
-    "types": lambda: hvd.allreduce(torch.ones(2, dtype=torch.float64 if rank else torch.float32), name="b"),
+    "types": lambda: hvd.allreduce(\
+torch.ones(2, dtype=torch.float64 if rank else torch.float32), name="b"),
     "roots": lambda: hvd.broadcast(torch.ones(2), root_rank=rank, name="c"),
 }
 for name, call in wrong.items():

@@ -21,7 +21,8 @@ dist.all_reduce(x)
 ports = [None] * me.world_size
 dist.all_gather_object(ports, os.environ["MASTER_PORT"])
 assert len(set(ports)) == 1 and int(ports[0]) > 0
-listens = {c.laddr.ip for c in psutil.Process().net_connections("inet") if c.status == psutil.CONN_LISTEN}
+listens = {c.laddr.ip for c in psutil.Process().net_connections("inet") \
+if c.status == psutil.CONN_LISTEN}
 assert listens <= {"127.0.0.1"}, listens
 if me.rank == 0:
     print(me.backend, x.tolist())
@@ -32,7 +33,8 @@ me = ranks.join()  # and after an end, it joins anew
 dist.barrier()
 ranks.leave()
 ranks.leave()  # nothing to leave
-dist.init_process_group("gloo")  # a program that makes its own world finds the names that it looks for
+dist.init_process_group("gloo")  \
+# a program that makes its own world finds the names that it looks for
 dist.barrier()
 ranks.leave()
 """
@@ -60,7 +62,8 @@ ENDS_EARLY = """
 import sys, torch, torch.distributed as dist
 from pi2zero import ranks
 me = ranks.join()
-torch.optim.SGD([torch.zeros(1)])  # imports torch._dynamo, which in torch 2.14.1 keeps the world open to the end of the process
+torch.optim.SGD([torch.zeros(1)])  \
+# imports torch._dynamo, which in torch 2.14.1 keeps the world open to the end of the process
 if me.rank == 1:
     sys.exit("rank 1 has no checkpoint")  # its world is still there
 dist.barrier()

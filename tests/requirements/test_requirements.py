@@ -60,7 +60,10 @@ def test_another_system_is_told_at_once_what_to_do(program, system, name):
 
 
 def test_models_work_on_another_system():
-    program = "import sys; sys.platform = 'darwin'; from pi2zero import costs; costs.zero_bytes(1e9, 4, 1)"
+    program = (
+        "import sys; sys.platform = 'darwin'; "
+        "from pi2zero import costs; costs.zero_bytes(1e9, 4, 1)"
+    )
     subprocess.run([sys.executable, "-c", program], check=True)
 
 

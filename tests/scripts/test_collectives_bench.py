@@ -1,4 +1,4 @@
-"""scripts/allreduce_bench.py as a user starts it: with mpirun on 1, 2 and 3 ranks, and with bad options."""
+"""scripts/allreduce_bench.py as a user starts it: mpirun on 1, 2 and 3 ranks, and bad options."""
 
 import json
 import os
@@ -124,7 +124,8 @@ import sys
 sys.path.insert(0, {folder!r})
 import allreduce_bench
 from mpi4py import MPI
-rank, world = MPI.COMM_WORLD.rank, [("a", 0, 2), ("a", 1, 2), ("b", 0, 1)]  # of each rank: its host, its place there, of how many
+rank, world = MPI.COMM_WORLD.rank, [("a", 0, 2), ("a", 1, 2), ("b", 0, 1)]  \
+# of each rank: its host, its place there, of how many
 allreduce_bench.platform.node = lambda: world[rank][0]
 allreduce_bench.mpi.local_rank = lambda comm: world[rank][1:]
 for free in ({{"a": 3.2e9, "b": 1.6e9}}, {{"a": 9e9, "b": 1.2e9}}):
@@ -139,7 +140,7 @@ for free in ({{"a": 3.2e9, "b": 1.6e9}}, {{"a": 9e9, "b": 1.2e9}}):
 
 @pytest.mark.long
 def test_memory_is_counted_on_each_host():
-    """100 MB in 14 arrays a rank: 2 ranks of host a, where rank 0 gathers 3 more, and 1 of host b: 3.1 and 1.4 GB."""
+    """100 MB in 14 arrays per rank, 3 more at rank 0: host a 3.1 GB (2 ranks), b 1.4 GB (1)."""
     program = HOSTS.format(folder=str(SCRIPT.parent))
     command = ["mpirun", "-n", "3", sys.executable, "-c", program]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=90)

@@ -64,7 +64,7 @@ hvd.shutdown()
 
 @pytest.fixture(scope="module")
 def runs(mpi_set, horovod, tmp_path_factory):
-    """Runs on two ranks of one mpirun; of each its records, and the sentence that ranks ended with."""
+    """Of runs on two ranks of one mpirun: the records, and the sentence that ranks ended with."""
     folder = tmp_path_factory.mktemp("horovod")
     for script, name in ((SINGLE, "single_adam.py"), (HOROVOD, "horovod_adam.py")):
         text = script.read_text()

@@ -31,7 +31,8 @@ from train_tissue import SCHEDULES, Trainer
 n, found = me.world_size, {}
 torch.set_default_dtype(torch.float64)
 for side in (101, 64):
-    images = [torch.rand(3, side, side, generator=torch.Generator().manual_seed(k)) for k in range(4)]
+    images = [torch.rand(3, side, side, generator=torch.Generator().manual_seed(k)) \
+for k in range(4)]
     labels, serial = torch.tensor([0, 1, 1, 0]), network()
     F.cross_entropy(classify(serial, torch.stack(images), Line([me.rank], 0)), labels).backward()
     for data in (1, 2, 4):
@@ -45,7 +46,8 @@ for side in (101, 64):
                 trainer = Trainer(data, stages, space, schedule)
                 strips, its = trainer.mine(images)
                 trainer.gradients(strips, labels[list(its)], side)
-                pairs = [(p.grad, q.grad) for a, b in trainer.beside(serial) for p, q in zip(a.parameters(), b.parameters())]
+                pairs = [(p.grad, q.grad) for a, b in trainer.beside(serial) \
+for p, q in zip(a.parameters(), b.parameters())]
                 near = max(((p - q).abs().max() / q.abs().max()).item() for p, q in pairs) < 1e-10
                 tell(f"{side}: {data} copies, {stages} stages, {space} strips, {schedule}", near)
 """
@@ -72,7 +74,8 @@ def test_every_way_gives_one_process_s_gradients(by_size, n, ways):
 @pytest.mark.long
 def test_a_wrong_sum_is_told_from_the_right_one(tmp_path):
     text = f"""
-source = open({str(SCRIPTS / "tissue.py")!r}).read() + open({str(SCRIPT)!r}).read().replace("from tissue import", "#")
+source = open({str(SCRIPTS / "tissue.py")!r}).read() \
++ open({str(SCRIPT)!r}).read().replace("from tissue import", "#")
 source = source.partition("def main(")[0]
 torch.set_default_dtype(torch.float64)
 images = [torch.rand(3, 64, 64, generator=torch.Generator().manual_seed(k)) for k in range(4)]
@@ -81,11 +84,13 @@ for name, (was, becomes) in { ({"right": ("", "")} | WRONG)!r}.items():
     space = dict(globals())
     exec(source.replace(was, becomes, 1), space)
     serial = space["network"]()
-    F.cross_entropy(space["classify"](serial, torch.stack(images), space["Line"]([me.rank], 0)), labels).backward()
+    F.cross_entropy(space["classify"](serial, torch.stack(images), \
+space["Line"]([me.rank], 0)), labels).backward()
     trainer = space["Trainer"](stages=2, space=2, schedule="gems")
     strips, its = trainer.mine(images)
     trainer.gradients(strips, labels[list(its)], 64)
-    pairs = [(p.grad, q.grad) for a, b in trainer.beside(serial) for p, q in zip(a.parameters(), b.parameters())]
+    pairs = [(p.grad, q.grad) for a, b in trainer.beside(serial) \
+for p, q in zip(a.parameters(), b.parameters())]
     tell(name, max(((p - q).abs().max() / q.abs().max()).item() for p, q in pairs) < 1e-10)
 torch.set_default_dtype(torch.float32)
 """

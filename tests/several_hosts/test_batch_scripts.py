@@ -29,7 +29,8 @@ TOLD = """import os, runpy, sys
 told = os.environ.get
 size = told("WORLD_SIZE") or told("HOROVOD_SIZE") or told("OMPI_COMM_WORLD_SIZE")
 os.write(1, f"one of {size} at {told('MASTER_ADDR')}\\n".encode())
-sys.argv[:] = [word for word in sys.argv[1:] if not word.startswith("--local_rank=")]  # deepspeed's, before all others
+sys.argv[:] = [word for word in sys.argv[1:] if not word.startswith("--local_rank=")]  \
+# deepspeed's, before all others
 sys.path[0] = os.path.dirname(sys.argv[0])
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
@@ -182,7 +183,8 @@ def test_jupyterlab_on_a_node_is_reached_by_its_token_only():
         # to the node
         (line,) = re.findall(r"^ +(ssh .+)$", text, re.MULTILINE)
         assert line == f"ssh -N -L {port}:127.0.0.1:{port} -J root@login root@node1"
-        through = f"{line} & until {ask} >/dev/null; do sleep 0.2; done; {ask}?token={token}; {ask}; kill $!"
+        wait = f"until {ask} >/dev/null; do sleep 0.2; done"
+        through = f"{line} & {wait}; {ask}?token={token}; {ask}; kill $!"
         assert on("node2", through).endswith("200 403 ")
         address.unlink()
     finally:

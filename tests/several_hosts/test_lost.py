@@ -128,7 +128,10 @@ def test_more_ranks_than_slots_are_dealt_out_and_bound_to_nothing(notebook):
     """
     reply = notebook.run('import pi2zero\ncluster = pi2zero.start(n=10, on=["node1:2", "node2:2"])')
     assert reply.ok and "on node1 (5) and node2 (5)" in shown(reply), shown(reply)
-    cell = "print(socket.gethostname(), os.environ['LOCAL_RANK'], len(os.sched_getaffinity(0)) == os.cpu_count())"
+    cell = (
+        "print(socket.gethostname(), os.environ['LOCAL_RANK'],"
+        " len(os.sched_getaffinity(0)) == os.cpu_count())"
+    )
     text = notebook.run(f"{SETUP}\n{cell}").text
     assert text == "".join(
         f"[stdout:{rank}] node{1 + rank // 5} {rank % 5} True\n" for rank in range(10)

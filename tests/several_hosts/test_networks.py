@@ -9,10 +9,12 @@ def test_the_interface_that_is_named_has_all_traffic(fast, site, notebook):
     site(f'interface = "{fast}"\n')
     assert (reply := notebook.run(START)).ok, reply.text
     assert notebook.run(SETUP).ok and notebook.run(SUM).text == SUMS
-    cell = "%%px\nimport torch\nfrom pi2zero import ranks\nranks.join()\ntorch.distributed.all_reduce(x := torch.ones(1))\n"
-    text = notebook.run(
-        cell + "print(x.item(), os.environ['MASTER_ADDR'], os.environ['GLOO_SOCKET_IFNAME'])"
-    ).text
+    cell = (
+        "%%px\nimport torch\nfrom pi2zero import ranks\nranks.join()\n"
+        "torch.distributed.all_reduce(x := torch.ones(1))\n"
+        "print(x.item(), os.environ['MASTER_ADDR'], os.environ['GLOO_SOCKET_IFNAME'])"
+    )
+    text = notebook.run(cell).text
     assert text == "".join(f"[stdout:{rank}] 4.0 10.78.0.11 fast\n" for rank in range(4)), text
     controller = [
         one

@@ -19,7 +19,8 @@ LIMITS = [
 ]
 RANKS = """import os, socket, pi2zero
 cluster = pi2zero.start(n=4)
-cluster.run("import os, socket\\nfrom mpi4py import MPI\\nprint(socket.gethostname(), os.getuid(), MPI.COMM_WORLD.allreduce(1))")
+cluster.run("import os, socket\\nfrom mpi4py import MPI\\n\
+print(socket.gethostname(), os.getuid(), MPI.COMM_WORLD.allreduce(1))")
 cluster.stop()
 print(os.environ["SLURM_JOB_ID"])"""
 

@@ -16,8 +16,12 @@ TIMEOUT, STOPPED = 2, 7  # s of the cell's time-out, and how long the server ans
 FAR, NEAR, PROGRAM = "/tmp/far", "/tmp/near", "/usr/lib/openssh/sftp-server"
 LATE = {
     "reads a file": f"print(len(open('{FAR}/1', 'rb').read()))",
-    "imports a module": f"import sys\nsys.path.append('{FAR}')\nimport far_module\nprint(far_module.x)",
-    "reads a page of a mapped file": f"import numpy as np\nprint(np.memmap('{FAR}/2')[::4096].sum())",
+    "imports a module": (
+        f"import sys\nsys.path.append('{FAR}')\nimport far_module\nprint(far_module.x)"
+    ),
+    "reads a page of a mapped file": (
+        f"import numpy as np\nprint(np.memmap('{FAR}/2')[::4096].sum())"
+    ),
 }
 
 
@@ -26,11 +30,14 @@ def book():
     """A kernel with four ranks; /tmp/far on node1 is a folder of node2's."""
     on(
         "node2",
-        f"mkdir {NEAR}; cd {NEAR}; for file in 1 2 3; do head -c 8000000 /dev/zero > $file; done; echo 'x = 1' > far_module.py",
+        f"mkdir {NEAR}; cd {NEAR};"
+        " for file in 1 2 3; do head -c 8000000 /dev/zero > $file; done;"
+        " echo 'x = 1' > far_module.py",
     )
     said = on(
         "node1",
-        f"mkdir {FAR}; sshfs node2:{NEAR} {FAR} -o sftp_server={PROGRAM},dir_cache=no 2>&1; ls {FAR}",
+        f"mkdir {FAR}; sshfs node2:{NEAR} {FAR}"
+        f" -o sftp_server={PROGRAM},dir_cache=no 2>&1; ls {FAR}",
     )
     assert said.split() == ["1", "2", "3", "far_module.py"], said
     book = Book()
@@ -85,7 +92,8 @@ def test_a_full_shared_folder(book, account):
         assert book.run(SETUP).ok
         save = f"with open('{far}/new', 'wb') as file:\n        file.write(bytes(1_000_000))"
         reply = book.run(
-            f"%%px\nif rank == 0:\n    {save}\n    os.replace(file.name, '{far}/checkpoint')\ncomm.Barrier()"
+            f"%%px\nif rank == 0:\n    {save}\n"
+            f"    os.replace(file.name, '{far}/checkpoint')\ncomm.Barrier()"
         )
         assert not reply.ok and "Rank 0 raised OSError" in reply.text, reply.text
         left = on("node2", f"cat {near}/checkpoint; df --output=avail {near}").split()
@@ -113,7 +121,10 @@ def test_a_rank_that_files_hold_for_ever_is_left_behind(book, account):
     before = len(book.processes())
     server("STOP")
     try:
-        cell = f"print('on', flush=True)\nif rank == 0:\n    open('{FAR}/3', 'rb').read()\ncomm.Barrier()"
+        cell = (
+            "print('on', flush=True)\nif rank == 0:\n"
+            f"    open('{FAR}/3', 'rb').read()\ncomm.Barrier()"
+        )
         reply = book.run(f"%%px --timeout {TIMEOUT}\n{cell}", interrupt_after=5)
         assert (
             "You interrupted the cell" in reply.text

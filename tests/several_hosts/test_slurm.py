@@ -237,7 +237,8 @@ INSIDE = """import pi2zero, subprocess
 c = pi2zero.start(n=2)
 c.run("import os, socket\\nfrom mpi4py import MPI\\n"
       "print(socket.gethostname(), MPI.COMM_WORLD.allreduce(1), os.environ.get('PI2ZERO_ADDRESS'))")
-print("jobs:", subprocess.run(["squeue", "-h", "-o", "%A"], capture_output=True, text=True).stdout.split())
+print("jobs:", subprocess.run(["squeue", "-h", "-o", "%A"], \
+capture_output=True, text=True).stdout.split())
 c.stop()
 """
 
@@ -292,13 +293,16 @@ def test_modules_lines_and_scratch_are_the_ranks_and_whole_nodes_are_slots(slurm
     site(PREPARED + 'modules = ["cuda"]\n')
     reply = slurm.run("cluster = pi2zero.start(n=2)")
     assert "2 ranks are up on node1 (1) and node2 (1)" in shown(reply), shown(reply)
-    cell = "%%px\nfrom os import environ as e\nprint(e['X'], e['TMPDIR'], e['LD_LIBRARY_PATH'][-5:], e['PATH'][-7:])"
+    cell = (
+        "%%px\nfrom os import environ as e\n"
+        "print(e['X'], e['TMPDIR'], e['LD_LIBRARY_PATH'][-5:], e['PATH'][-7:])"
+    )
     text = slurm.run(cell).text
     assert text == "".join(f"[stdout:{rank}] 7 /dev/shm /cuda :/extra\n" for rank in range(2))
 
 
 def test_worlds_of_one_are_refused():
-    """srun without a PMI that Open MPI knows starts four programs that know nothing of each other."""
+    """srun without a PMI that Open MPI knows starts four programs that do not know each other."""
     program = "from pi2zero import ranks; ranks.join()"
     words = ["srun", "-N2", "-n4", "--mpi=none", sys.executable, "-c", program]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, env=somebody_s())

@@ -254,7 +254,8 @@ def test_search_finds_and_the_skip_link_comes_first(site, browser):
 
 AXE = """async (rules) => {
     const found = await axe.run(document, {runOnly: rules, resultTypes: ["violations"]});
-    return found.violations.map(v => [v.id, v.nodes.length, v.nodes[0].html.slice(0, 200), v.nodes[0].failureSummary]);
+    return found.violations.map(v => [v.id, v.nodes.length, \
+v.nodes[0].html.slice(0, 200), v.nodes[0].failureSummary]);
 }"""
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
 
@@ -268,8 +269,10 @@ def axe(page, rules=WCAG):
     return page.evaluate(AXE, rules)
 
 
-WIDE = """() => [...document.querySelectorAll("article *")].filter(e => e.getBoundingClientRect().right > innerWidth + 1
-  && !e.closest("pre, table, .math, mjx-container, figure.diagram, .output")).map(e => e.outerHTML.slice(0, 120))"""
+WIDE = """() => [...document.querySelectorAll("article *")]\
+.filter(e => e.getBoundingClientRect().right > innerWidth + 1
+  && !e.closest("pre, table, .math, mjx-container, figure.diagram, .output"))\
+.map(e => e.outerHTML.slice(0, 120))"""
 
 
 @needs_browser

@@ -20,7 +20,10 @@ from content import PARTS, all_pages, notebook, path_of, text_of  # noqa: E402
 
 # isort: on
 
-PAPERS = r"https://(?:arxiv\.org|doi\.org|aclanthology\.org|www\.usenix\.org|papers\.nips\.cc|opendatascience\.com)/[^)\s]+"
+PAPERS = (
+    r"https://(?:arxiv\.org|doi\.org|aclanthology\.org|www\.usenix\.org"
+    r"|papers\.nips\.cc|opendatascience\.com)/[^)\s]+"
+)
 
 
 def test_every_notebook_lab_and_deck_is_in_one_part():

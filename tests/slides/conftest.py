@@ -1,4 +1,4 @@
-"""The decks, built once for the whole run: the workers of pytest-xdist share them by a file lock."""
+"""The decks, built once for the whole run: pytest-xdist's workers share them by a file lock."""
 
 import subprocess
 import sys

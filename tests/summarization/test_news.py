@@ -1,4 +1,4 @@
-"""The generated stories: always the same, in the form of CNN/DailyMail, and different from split to split."""
+"""The generated stories: always the same, in CNN/DailyMail's form, and different in each split."""
 
 import json
 import re

@@ -4,8 +4,10 @@ import pytest
 
 from pi2zero_course.summarization.scores import facts, interval, scores, sentences
 
-REFERENCE = "A fire burned the old mill.\nNobody was hurt."  # 9 words: a fire burn the old mill / nobodi was hurt
-SUMMARY = "The old mill burned down.\nNobody was hurt."  # 8 words: the old mill burn down / nobodi was hurt
+# 9 words: a fire burn the old mill / nobodi was hurt
+REFERENCE = "A fire burned the old mill.\nNobody was hurt."
+# 8 words: the old mill burn down / nobodi was hurt
+SUMMARY = "The old mill burned down.\nNobody was hurt."
 
 
 def mean(found):

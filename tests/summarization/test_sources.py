@@ -1,4 +1,4 @@
-"""Which source of stories is in use, and that nobody waits long where there is no network. All servers are on loopback."""
+"""Which source of stories is in use; nobody waits long without a network. All servers are local."""
 
 import contextlib
 import http.server
@@ -32,7 +32,8 @@ socket.getaddrinfo = loopback_only
 start = time.monotonic()
 from pi2zero_course.summarization import data
 stories = data.load({source!r}, counts={{"train": 5}})
-print(stories.name, [len(stories.splits[split]) for split in data.SPLITS], round(time.monotonic() - start, 2), sep="|")
+print(stories.name, [len(stories.splits[split]) for split in data.SPLITS], \
+round(time.monotonic() - start, 2), sep="|")
 print(stories.splits["train"].column_names, stories.splits["test"][1])
 """
 
@@ -52,7 +53,7 @@ def no_cache(tmp_path, monkeypatch):
 
 
 def run(home, endpoint, source="auto", silent=False, **settings):
-    """The program's output, in a process of its own: the libraries read their settings at their import."""
+    """The program's output, in its own process: the libraries read their settings at import."""
     env = {
         name: value
         for name, value in os.environ.items()

@@ -1,4 +1,4 @@
-"""Stories on ranks: one copy on a host, the same numbers as one process would make, and what is wrong with a file ends all."""
+"""Stories on ranks: one copy per host, the numbers of one process; a fault in a file ends all."""
 
 import pytest
 from test_local_copies import as_lines, folder_of_lines, rows
@@ -20,7 +20,8 @@ dist.all_gather_object(files, [part["filename"] for part in stories.splits["trai
 tell("one copy", all(each == files[0] and each for each in files))
 tell("only rank 0 says what it reads", bool(said) == (me.rank == 0))
 alone = data.load(source, say=said.append)
-tell("the same stories", all(list(stories.splits[name]) == list(alone.splits[name]) for name in data.SPLITS))
+tell("the same stories", \
+all(list(stories.splits[name]) == list(alone.splits[name]) for name in data.SPLITS))
 
 def encode(some):
     assert len(some["article"]) <= 7
@@ -29,10 +30,14 @@ def encode(some):
 
 shares = []
 made = on_ranks.tokenized(stories.splits["train"], encode, at_once=7, report=shares.append)
-due = [pair for first in range(0, len(alone.splits["train"]), 7) for pair in encode(alone.splits["train"][first : first + 7])]
-same = len(made) == len(due) and all([list(a), list(h)] == [list(x), list(y)] for (a, h), (x, y) in zip(made, due))
-tell("the same numbers, in the same order", same and [list(part) for part in made[-1]] == [list(part) for part in due[-1]])
-tell("lengths", [list(each) for each in made.lengths()] == [[len(a) for a, _ in due], [len(h) for _, h in due]])
+due = [pair for first in range(0, len(alone.splits["train"]), 7) \
+for pair in encode(alone.splits["train"][first : first + 7])]
+same = len(made) == len(due) and all([list(a), list(h)] == [list(x), list(y)] \
+for (a, h), (x, y) in zip(made, due))
+tell("the same numbers, in the same order", \
+same and [list(part) for part in made[-1]] == [list(part) for part in due[-1]])
+tell("lengths", [list(each) for each in made.lengths()] == \
+[[len(a) for a, _ in due], [len(h) for _, h in due]])
 tell("it says how far it is", shares[-1:] == [1.0] and shares == sorted(shares))
 tell("64-bit numbers, for torch", torch.tensor(made[0][0]).dtype == torch.int64)
 try:
@@ -44,7 +49,8 @@ try:
 except TypeError as error:
     tell("rows stay where they are", "stay on their ranks" in str(error))
 few = on_ranks.tokenized(stories.splits["train"].select([0]), encode)
-tell("fewer stories than ranks", len(few) == 1 and [list(part) for part in few[0]] == [list(part) for part in due[0]])
+tell("fewer stories than ranks", \
+len(few) == 1 and [list(part) for part in few[0]] == [list(part) for part in due[0]])
 mine = Path(made._own.name)
 del made, few
 gc.collect()
@@ -52,7 +58,8 @@ tell("its files go with it", not mine.exists())
 try:
     on_ranks.load(me, broken, say=said.append)
 except ValueError as error:
-    tell("what is wrong is said on all ranks", "train.jsonl, line 1, column 2: not JSON" in str(error))
+    tell("what is wrong is said on all ranks", \
+"train.jsonl, line 1, column 2: not JSON" in str(error))
 embedded = on_ranks.load(me, "embedded", counts={{"train": 5, "test": 5}}, say=said.append)
 tell("the kit's own", len(embedded.splits["train"]) == 5 and embedded.name == "embedded")
 """

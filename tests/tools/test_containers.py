@@ -1,4 +1,4 @@
-"""The containers' recipes name what is there, run the one set-up, and fetch from registries only."""
+"""The containers' recipes name what exists, run the one set-up, fetch from registries only."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""The kit under other MPI libraries than the wheel's Open MPI 5: a world, spawn, notebook 03's ring, watched cells on ranks.
+"""MPI libraries other than the wheel's Open MPI 5: world, spawn, notebook 03's ring, watched cells.
 
 `tools/mpi_libraries.py --test` runs far more under each.
 """
@@ -28,7 +28,8 @@ cluster.run("from mpi4py import MPI\\ncomm = MPI.COMM_WORLD\\nsum = comm.allredu
 told = {"library": cluster.info[0]["library"], "sum": cluster.view["sum"]}
 for name, does in {"raises": "1 / 0", "dies": "import os; os.kill(os.getpid(), 9)"}.items():
     try:
-        cluster.run(f"from mpi4py import MPI\\nif MPI.COMM_WORLD.rank == 1:\\n    {does}\\nMPI.COMM_WORLD.Barrier()")
+        cluster.run(f"from mpi4py import MPI\\n\
+if MPI.COMM_WORLD.rank == 1:\\n    {does}\\nMPI.COMM_WORLD.Barrier()")
     except pi2zero.RankError as error:
         told[name] = str(error)
 cluster.run("from mpi4py import MPI\\nsum = MPI.COMM_WORLD.allreduce(1)")
@@ -121,7 +122,10 @@ def test_cells_are_watched(run, library):
 
 
 def test_the_doctor_names_it_and_says_what_it_cannot_do(run, library):
-    report = "import json, time; from pi2zero.doctor import checks, probes; r = checks.check_mpi(probes.Probe(time.monotonic() + 60))"
+    report = (
+        "import json, time; from pi2zero.doctor import checks, probes; "
+        "r = checks.check_mpi(probes.Probe(time.monotonic() + 60))"
+    )
     name, status, detail, remedy = json.loads(
         run("-c", f"{report}; print(json.dumps([r.name, r.status, r.detail, r.remedy]))")
     )

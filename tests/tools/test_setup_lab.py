@@ -1,4 +1,4 @@
-"""`make lab`'s server, used as a browser uses it: localhost, a token, kernels over private sockets, also in a long home."""
+"""`make lab`'s server, from a browser: localhost, a token, private sockets, also in a long home."""
 
 import contextlib
 import json
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """(base URL, token, log, pid) of tools/lab.py in a copy. 8888 is taken, and the home's path is too long for sockets."""
+    """(base URL, token, log, pid) of a copied lab.py. 8888 is taken, home too long for sockets."""
     copy = tmp_path_factory.mktemp("kit")
     shutil.copytree(ROOT / "tools", copy / "tools", ignore=shutil.ignore_patterns("__pycache__"))
     home = copy / ("home" * 25)
@@ -187,7 +187,7 @@ def test_kernels_speak_through_a_private_folder(server, kernel):
         p for p in psutil.Process(pid).children() if "ipykernel_launcher" in " ".join(p.cmdline())
     ]
     assert len(kernels) == 1
-    # One port is left: ipykernel's own, on which processes that a cell forks hand it what they print.
+    # One port is left: ipykernel's own, for the output of processes that a cell forks.
     assert [
         c.laddr.ip for c in kernels[0].net_connections("inet") if c.status == psutil.CONN_LISTEN
     ] == ["127.0.0.1"]
@@ -201,7 +201,7 @@ def test_kernels_speak_through_a_private_folder(server, kernel):
 
 @pytest.mark.long
 def test_the_doctor_looks_beside_it_and_says_so_in_the_terminal(server):
-    """Last, because it takes some seconds; and nothing that `make lab` has started for it is left."""
+    """Last, because it takes seconds; nothing that `make lab` has started for it is left."""
     *_, log, pid = server
     deadline = time.monotonic() + 200
     while "The doctor has looked at this machine" not in log.read_text():

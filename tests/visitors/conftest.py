@@ -1,4 +1,4 @@
-"""A kernel as a visitor has it: started without any of the kit's settings in its environment, in a folder of their own."""
+"""A visitor's kernel: without any of the kit's settings in its environment, in their own folder."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""In a kernel of the kit, without a line of the kit's: spawned ranks, ipyparallel's own cluster, Horovod's and DeepSpeed's."""
+"""In a kernel of the kit, without its code: spawned ranks, ipyparallel, Horovod and DeepSpeed."""
 
 import json
 import os
@@ -32,7 +32,8 @@ view.activate()
 SETTINGS = """
 import json, os, sys
 names = ("PRTE_ALLOW_RUN_AS_ROOT", "PRTE_MCA_rmaps_default_mapping_policy", "TORCH_EXTENSIONS_DIR")
-print(json.dumps([os.environ.get(name) for name in names] + [os.environ["PATH"].split(":")[0], "PI2ZERO_MARK" in os.environ]))
+print(json.dumps([os.environ.get(name) for name in names] \
++ [os.environ["PATH"].split(":")[0], "PI2ZERO_MARK" in os.environ]))
 """
 
 
@@ -103,7 +104,8 @@ def test_own_cluster_with_ipyparallel_s_own_magics(visitor):
     assert ran(visitor, "print(rc.ids)") == "[0, 1, 2, 3]\n"
     ran(
         visitor,
-        "%%px\nfrom mpi4py import MPI\nrank = MPI.COMM_WORLD.rank\ntotal = MPI.COMM_WORLD.allreduce(rank)",
+        "%%px\nfrom mpi4py import MPI\nrank = MPI.COMM_WORLD.rank\n"
+        "total = MPI.COMM_WORLD.allreduce(rank)",
     )
     assert ran(visitor, "print(view['total'])") == "[6, 6, 6, 6]\n"
     ran(visitor, "%px square = rank**2")

@@ -1,4 +1,4 @@
-"""ipyparallel's options of `%%px`, its other magics and `activate()`, on the kit's ranks: each works, or is refused."""
+"""On the kit's ranks, ipyparallel's magics, their options and `activate()` work or are refused."""
 
 import pytest
 

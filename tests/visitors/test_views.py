@@ -1,4 +1,4 @@
-"""A notebook in the style of ipyparallel's own for MPI, unchanged but for the start of the cluster."""
+"""A notebook in ipyparallel's own style for MPI, unchanged but for the start of the cluster."""
 
 import pytest
 
@@ -15,7 +15,8 @@ view.block = True
 CELLS = [  # what a cell prints on four ranks, in this order
     ("print(rc.ids, len(view))", "[0, 1, 2, 3] 4"),
     (
-        "view.scatter('mine', 'eight words that are scattered and counted'.split())\nprint(view['mine'])",
+        "view.scatter('mine', 'eight words that are scattered and counted'.split())\n"
+        "print(view['mine'])",
         "[['eight', 'words'], ['that', 'are'], ['scattered', 'and'], ['counted']]",
     ),
     (

@@ -1,4 +1,4 @@
-"""DeepSpeed as its users write it: no line of the kit's. Prints, on each rank, what a test compares."""
+"""DeepSpeed as its users write it, without the kit. Each rank prints what a test compares."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Images per second of a small network on made-up data with Horovod: mean and spread over the ranks."""
+"""Images per second of a small network on made-up data with Horovod: mean and spread over ranks."""
 
 import time
 
