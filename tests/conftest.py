@@ -22,8 +22,11 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 pytest.register_assert_rewrite("pictures")
 
 HERE = Path(__file__).parent
-# All tests there are long: they start kernels with ranks, browsers, or environments.
-LONG = ("browser/", "faults/", "packaging/", "several_hosts/", "visitors/")
+# All tests there are long: they start kernels, browsers, or environments, build decks, or train.
+LONG = (
+    *("browser/", "faults/", "packaging/", "several_hosts/", "visitors/"),
+    *("scripts/test_train_scripts.py", "slides/test_slides.py"),
+)
 # Of the long tests, those that `make test` runs.
 CORE = (
     "checks/test_blanks_on_ranks.py",
@@ -31,8 +34,8 @@ CORE = (
     "cluster/",
     "deepspeed_support/",
     "faults/test_cells.py",
-    "meters/",
-    "notebooks/",
+    "notebooks/test_collectives.py",
+    "notebooks/test_training.py",
     "ranks/",
 )
 # Begun first, so that no worker is left with one of them at the end: a file's tests run on one
