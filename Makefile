@@ -74,7 +74,7 @@ test-all: set-up ## all tests and notebooks, several hosts, Slurm and browsers i
 	@$(PY) tools/check.py all
 
 test-rest: set-up ## what `make test-all` runs and `make test` does not
-	@$(PY) tools/check.py rest
+	@$(PY) tools/check.py rest $(STEPS)
 
 test-fast: set-up ## the tests that start no ranks (two minutes)
 	@$(PY) -m pytest -q -n3 --dist=loadfile -m "not long" tests

@@ -142,8 +142,8 @@ def test_no_such_notebook():
     assert done.returncode == 1 and "no such notebook" in done.stderr
 
 
-@pytest.mark.parametrize("minute", [0, 87])
-def test_ci_fails_when_a_target_fails_and_never_gives_timeout_a_negative_time(tmp_path, minute):
+@pytest.mark.parametrize(("minute", "last"), [(0, ["make cluster-test"]), (80, []), (87, [])])
+def test_ci_fails_when_a_target_fails_and_begins_nothing_that_it_cannot_end(tmp_path, minute, last):
     """`timeout` refuses a negative time: a late CI reported tests as failed that had not run."""
     stubs = {
         "id": "echo 1000",
@@ -156,4 +156,5 @@ def test_ci_fails_when_a_target_fails_and_never_gives_timeout_a_negative_time(tm
     env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SECONDS": str(60 * minute)}
     done = subprocess.run([ROOT / ".ci" / "run"], capture_output=True, text=True, env=env)
     assert done.returncode == 1 and "FAILED: test-rest" in done.stdout, done.stdout + done.stderr
-    assert re.findall(r"^make \S+$", done.stdout, re.M) == ["make test", "make test-rest"]
+    assert re.findall(r"^make \S+$", done.stdout, re.M) == ["make test", "make test-rest", *last]
+    assert ("make cluster-test: NOT RUN" in done.stdout) == (not last)
