@@ -18,9 +18,11 @@ LOG = "PI2ZERO_TEST_LOG"  # the environment variable that names the JSON file to
 COLOUR = re.compile(r"\x1b\[[\d;]*m")
 outcomes: Counter[str] = Counter()
 errors: dict[str, str] = {}  # by the test's id
+seconds: Counter[str] = Counter()  # by file
 
 
 def pytest_runtest_logreport(report):
+    seconds[report.nodeid.split("::")[0]] += report.duration
     if report.failed:
         error = errors.setdefault(report.nodeid, first_error(report.longreprtext))
         print(f"\nFAILED {report.nodeid}: {error}", flush=True)  # a run may be cut short
@@ -40,7 +42,8 @@ def first_error(text: str) -> str:
 
 def pytest_sessionfinish(session):
     if not hasattr(session.config, "workerinput"):  # pytest-xdist's workers report to this process
-        result = {"outcomes": outcomes, "errors": errors}
+        files = {file: round(spent, 1) for file, spent in seconds.most_common()}
+        result = {"outcomes": outcomes, "errors": errors, "seconds": files}
         Path(os.environ[LOG]).write_text(json.dumps(result))
 
 
