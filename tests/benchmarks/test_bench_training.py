@@ -25,6 +25,7 @@ def ranks_of(program):
     ]
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_programs_take_turns(monkeypatch):
     with monkeypatch.context() as patch:

@@ -339,6 +339,7 @@ def benchmarks(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_bytes_of_layouts_that_ran(tmp_path, benchmarks):
     """Four ranks train two steps by 1F1B, by GPipe with recomputation, by ZeRO-2, and on a ring:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from .soak import BREAKS, MACHINE, apart
 
 KERNEL = {
@@ -15,6 +17,7 @@ KERNEL = {
 }  # by how much the last round may have more than the first
 
 
+@pytest.mark.nightly
 def test_ten_rounds_leave_nothing_more_than_the_first():
     """Apart from other tests where it can be: the entries, ports and semaphores are this soak's."""
     can_be = bool(shutil.which("unshare")) and apart("true", capture_output=True).returncode == 0

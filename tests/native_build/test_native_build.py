@@ -66,11 +66,13 @@ def test_stop_ends_the_compiler_too(clone):
     assert not psutil.wait_procs(running, timeout=10)[1]
 
 
+@pytest.mark.nightly
 def test_a_file_system_without_locks(clone):
     (clone.site / "sitecustomize.py").write_text(NO_FLOCK)
     assert clone.build("--wait") == READY
 
 
+@pytest.mark.nightly
 def test_an_error_of_the_background_process_is_not_hidden_by_its_lock(clone):
     """fork() raises BlockingIOError where a user has too many processes."""
     (clone.venv / "native_build").mkdir()
@@ -90,6 +92,7 @@ def test_an_environment_of_somebody_else_is_left_alone(clone):
     assert is_compiled(clone)
 
 
+@pytest.mark.nightly
 def test_another_torch_or_options_are_another_build(clone):
     nccl = {"HOROVOD_GPU_OPERATIONS": "NCCL"}
     assert clone.build("--wait") == READY
@@ -112,6 +115,7 @@ def test_a_failure_is_a_sentence_and_is_tried_again_when_somebody_asks(clone):
     assert clone.build("--again", "--wait") == READY
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("tool", ["g++", "make"])
 def test_a_missing_tool_is_named(clone, tool):
     (clone.bin / tool).unlink()
@@ -119,18 +123,21 @@ def test_a_missing_tool_is_named(clone, tool):
     assert code == 1 and f"there is no {tool}" in text and "apt-get install g++ make" in text
 
 
+@pytest.mark.nightly
 def test_no_network_for_the_source(clone):
     nowhere = {"PIP_NO_INDEX": "0", "PIP_FIND_LINKS": "", "PIP_INDEX_URL": "http://127.0.0.1:9/"}
     code, text = clone.build("--wait", PIP_RETRIES="1", **nowhere)
     assert code == 1 and "NewConnectionError" in text and "What to do" in text
 
 
+@pytest.mark.nightly
 def test_a_source_with_another_hash_is_refused(clone):
     clone.archive.write_bytes(clone.archive.read_bytes() + b"\0")
     assert clone.build("--wait")[0] == 1
     assert "DO NOT MATCH THE HASHES" in clone.log() and not is_compiled(clone)
 
 
+@pytest.mark.nightly
 def test_a_damaged_cache_or_one_that_others_may_write_is_not_used(clone, second_clone):
     clone.build("--wait")
     (wheel,) = clone.cached()
@@ -145,6 +152,7 @@ def test_a_damaged_cache_or_one_that_others_may_write_is_not_used(clone, second_
     assert second_clone.build("--wait") == READY and is_compiled(second_clone)
 
 
+@pytest.mark.nightly
 def test_a_cache_that_cannot_be_written_is_no_failure(clone):
     clone.cache.write_text("a file where the folder would be")
     assert clone.build("--wait") == READY

@@ -149,6 +149,7 @@ def test_keras_on_two_ranks_follows_keras_on_one(runs):
     assert_same_curve(runs["keras"]["records"], records(sys.executable, KERAS, *TWO_EPOCHS))
 
 
+@pytest.mark.nightly
 @needs_horovod
 def test_a_second_worker_joins_and_no_step_is_lost(tmp_path):
     hosts, discover = tmp_path / "hosts", tmp_path / "discover.sh"

@@ -120,6 +120,7 @@ def run(ranks, *options):
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_the_script_trains_alike_on_one_rank_and_on_four_and_holds_less():
     alone = run(1)
