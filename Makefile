@@ -45,7 +45,7 @@ gpu:            ## on a GPU node: test every GPU path in ten minutes (PYTHON=...
 
 ##@ For instructors
 
-test: set-up    ## lint, the tests of the core, and the notebooks of the short way compared (12 minutes)
+test: set-up    ## lint, the tests of the core, and the notebooks of the short way compared (15 to 19 minutes)
 	@$(PY) tools/check.py test
 
 slides: set-up  ## build the decks: HTML that needs no network, and PDF if there is a Chromium
@@ -70,7 +70,7 @@ clean:          ## remove what can be made again: .venv, built slides, caches
 
 ##@ For maintainers
 
-test-all: set-up ## all tests and notebooks, several hosts, Slurm and browsers included (40 minutes)
+test-all: set-up ## all tests and notebooks, several hosts, Slurm and browsers included (80 minutes)
 	@$(PY) tools/check.py all
 
 test-rest: set-up ## what `make test-all` runs and `make test` does not

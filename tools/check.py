@@ -80,7 +80,7 @@ STEPS = {
 }
 MORE = (
     "`make test-all` adds the other tests that start ranks, all injected faults, browsers, "
-    "the other notebooks, several hosts and Slurm: about 25 minutes more."
+    "the other notebooks, several hosts and Slurm: about an hour more."
 )
 
 
