@@ -37,7 +37,7 @@ def first_error(text: str) -> str:
     """
     lines = COLOUR.sub("", text).strip().splitlines() or ["it ended without a report"]
     errors = [line for line in lines if line.startswith(("E  ", "Cell "))] or lines[-1:]
-    return errors[0].removeprefix("E").strip()
+    return errors[0].removeprefix("E  ").strip()
 
 
 def pytest_sessionfinish(session):
