@@ -31,7 +31,7 @@ BUILD = HERE.parent / "build" / "peers"
 STOP = 45  # s after which the stop button is pressed
 AFTER = 15  # s that a cell has to end then, and that the ranks have to answer
 NEVER = float("inf")
-ANSI = re.compile(r"\\x1b\[[0-9;]*m")
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
 SETTINGS = {  # root is allowed, and more ranks than cores
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
