@@ -333,7 +333,7 @@ WRONG = {
         (
             "    host.Reduce_scatter(x, mine, sizes)\n    ring_allreduce(between, mine)",
             "    host.Allreduce(MPI.IN_PLACE, x)\n    ring_allreduce(between, x)\n    return",
-            "over the wire; 4 are its part",
+            "over the network; 4 are its part",
         ),
         ("ring_allreduce(between, mine)", "pass", "between the hosts, is missing"),
         ("host.Allgatherv(mine, [x, sizes])", "host.Barrier()", "does Allgatherv"),

@@ -1,4 +1,4 @@
-"""Which source of stories is in use; nobody waits long without a network. All servers are local."""
+"""Which source of stories is in use; no long wait without a network. All servers are local."""
 
 import contextlib
 import http.server

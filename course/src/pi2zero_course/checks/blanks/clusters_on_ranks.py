@@ -59,7 +59,7 @@ def _judge(length, hosts, per_host, results):
         if right:
             raise CheckError(
                 f"{length} numbers: the sum is right, but rank {rank} takes {sent} of them over "
-                f"the wire; {most} are its part. Each rank of a host carries its own part only: "
+                f"the network; {most} are its part. Each rank of a host carries its own part only: "
                 "Reduce_scatter first, inside the host."
             )
         host_sum = sum(part for part, host in zip(parts, hosts, strict=True) if host == hosts[rank])
