@@ -11,11 +11,12 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from pi2zero.hosts import address, place, port_filter, site, srun
+from pi2zero.hosts import address, limits, place, port_filter, site, srun
 from pi2zero.hosts.control_groups import ControlGroups
 from pi2zero.hosts.find import find
 from pi2zero.hosts.place import Place, PlaceError
@@ -257,6 +258,7 @@ def test_srun_prepares_the_site_and_gets_no_other_jobs_wishes(own_site, monkeypa
     assert left == {"SLURM_CONF"} | ({"TMPDIR"} if kept else set())
 
 
+NO_GROUPS = ControlGroups(Path("/nowhere"), Path("/nowhere"))
 V2 = {
     "cgroup.controllers": "cpu memory",
     "slurm/job_7/cpu.max": "max 100000",
@@ -265,6 +267,9 @@ V2 = {
     "slurm/job_7/memory.current": "2500000000",
     "slurm/job_7/memory.stat": "anon 1\ninactive_file 1000000000",
     "slurm/memory.max": "max",
+    "slurm/pids.max": "100",
+    "slurm/pids.current": "83",
+    "pids.max": "max",
 }
 V1 = {
     "cpu,cpuacct/slurm/job_7/cpu.cfs_quota_us": "-1",
@@ -274,6 +279,8 @@ V1 = {
     "memory/slurm/job_7/memory.usage_in_bytes": "2500000000",
     "memory/slurm/job_7/memory.stat": "cache 1\ntotal_inactive_file 1000000000",
     "memory/slurm/memory.limit_in_bytes": "9223372036854771712",
+    "pids/slurm/pids.max": "100",
+    "pids/slurm/pids.current": "83",
 }
 
 
@@ -281,7 +288,7 @@ V1 = {
     ("files", "own"),
     [
         (V2, "1:name=systemd:/\n0::/slurm/job_7\n"),
-        (V1, "4:memory:/slurm/job_7\n3:cpu,cpuacct:/slurm/job_7\n0::/\n"),
+        (V1, "5:pids:/slurm/job_7\n4:memory:/slurm/job_7\n3:cpu,cpuacct:/slurm/job_7\n0::/\n"),
     ],
     ids=["version 2", "version 1"],
 )
@@ -296,5 +303,22 @@ def test_limits_stand_in_this_control_group_or_in_one_above_it(tmp_path, files, 
     groups = ControlGroups(tmp_path, tmp_path / "own")
     assert groups.cpu_limit() == 0.5
     assert groups.memory_limits() == [(3_000_000_000, 1_500_000_000)]
+    assert limits.task_limits(groups)[0] == ("this container, session or batch job", 100, 83)
+    assert limits.free_memory(groups) <= 1_500_000_000 and limits.cores(groups) == 0.5
     nowhere = ControlGroups(tmp_path / "absent", tmp_path / "absent")
-    assert nowhere.memory_limits() == [] and nowhere.cpu_limit() > 1e6
+    assert nowhere.memory_limits() == nowhere.task_limits() == [] and nowhere.cpu_limit() > 1e6
+
+
+def test_the_limit_of_an_account_counts_its_threads(monkeypatch):
+    """As `ulimit -u` sets it; root is exempt, so the answer of the system is pretended."""
+    monkeypatch.setattr(limits, "_is_exempt", lambda: False)
+    monkeypatch.setattr(limits.resource, "getrlimit", lambda kind: (100, 100))
+    monkeypatch.setattr(limits.psutil, "pids", lambda: [os.getpid(), 999_999_999])
+    before, done = limits.own_tasks(), threading.Event()
+    threads = [threading.Thread(target=done.wait) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    assert limits.task_limits(NO_GROUPS) == [("your account", 100, before + 3)]
+    done.set()
+    for thread in threads:
+        thread.join()

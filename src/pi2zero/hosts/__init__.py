@@ -7,5 +7,5 @@ group.py, host.py the kernel's side: all hosts of a cluster; one of them
 agent.py          what the kit does on another host; heartbeat.py keeps the way to it alive
 exit_watcher.py   in which order ranks ended
 port_filter.py    no stranger connects to what Open MPI, torch and gloo listen on
-limits.py         cores, memory and GPUs of this process; control_groups.py reads Linux's limits
+limits.py         cores, memory, tasks, GPUs of this process; control_groups.py reads Linux's limits
 """

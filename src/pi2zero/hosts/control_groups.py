@@ -61,6 +61,15 @@ class ControlGroups:
             limits.append((int(limit), used - int(cached)))
         return limits
 
+    def task_limits(self) -> list[tuple[int, int]]:
+        """(limit, used) processes and threads, for each group that limits this process's."""
+        limits = []
+        for group in self._levels("pids"):
+            limit, used = (_words(group / name) for name in ("pids.max", "pids.current"))
+            if limit and used and limit != ["max"]:
+                limits.append((int(limit[0]), int(used[0])))
+        return limits
+
     def _levels(self, controller: str) -> list[Path]:
         """This process's group and those above it, up to the root of the hierarchy."""
         own = self.own_dir(controller)

@@ -2,7 +2,10 @@
 
 import contextlib
 import os
+import resource
 import subprocess
+from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
@@ -27,6 +30,45 @@ def total_memory(groups: ControlGroups | None = None) -> float:
     """Bytes of memory: the system's, or a limit below it."""
     limits = [limit for limit, _ in (groups or ControlGroups()).memory_limits()]
     return float(min([psutil.virtual_memory().total, *limits]))
+
+
+class TaskLimit(NamedTuple):
+    """How many processes and threads may exist, and do. whose: the subject of a sentence."""
+
+    whose: str
+    limit: int
+    used: int
+
+
+def task_limits(groups: ControlGroups | None = None) -> list[TaskLimit]:
+    """The limits on processes and threads, which Linux counts together; [] if there is none."""
+    limits = [
+        TaskLimit("this container, session or batch job", limit, used)
+        for limit, used in (groups or ControlGroups()).task_limits()
+    ]
+    limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    if limit != resource.RLIM_INFINITY and not _is_exempt():
+        limits.append(TaskLimit("your account", limit, own_tasks()))
+    return limits
+
+
+def own_tasks() -> int:
+    """Processes and threads of this user that this process can see."""
+    count = 0
+    for pid in psutil.pids():
+        with contextlib.suppress(OSError):  # it has ended
+            status = Path(f"/proc/{pid}/task").stat()
+            if status.st_uid == os.getuid():
+                count += status.st_nlink - 2  # one folder for each thread
+    return count
+
+
+def _is_exempt() -> bool:
+    """Whether the account's limit does not count: it does not for the host's own root."""
+    with contextlib.suppress(OSError):
+        identity = ["0", "0", "4294967295"]  # user_namespaces(7): ids are the host's own
+        return os.geteuid() == 0 and Path("/proc/self/uid_map").read_text().split() == identity
+    return False
 
 
 def nvidia_gpus() -> int:
