@@ -89,7 +89,7 @@ class RemoteHost:
     """
 
     def __init__(self, host: str, shell: tuple[str, ...], mark: str, folder: str, job: str = ""):
-        self.host, self.why_lost = host, ""
+        self.host, self.name, self.why_lost = host, "", ""
         self.last_status = {"dead": [], "exit_times": {}, "launched": 0, "samples": {}}
         self._ranks_mark = ""
         self._numbers = itertools.count()
@@ -136,7 +136,7 @@ class RemoteHost:
         while poll.poll(1000 * limit):
             if not (data := os.read(self._stdout.fileno(), 65536)):
                 time.sleep(0.1)  # for the last errors
-                return self._mark_lost("\n".join(self._errors[-5:]) or "its connection has ended")
+                return self._mark_lost(self._why_ended())
             *lines, buffer = (buffer + data).split(b"\n")
             for line in lines:
                 if (message := parse_message(line.decode(errors="replace"))) is None:
@@ -146,6 +146,13 @@ class RemoteHost:
                     self._receive(message)
         self._mark_lost(f"it has not answered for {limit:.0f} s")
         self._kill()
+
+    def _why_ended(self) -> str:
+        """That the connection has ended, with what the shell or ssh said; at a start only that."""
+        words = "\n".join(self._errors[-5:])
+        if not self.name:
+            return words or "its connection has ended"
+        return f"its connection has ended: {words}" if words else "its connection has ended"
 
     def _receive(self, message: dict) -> None:
         if status := message.get("status"):
