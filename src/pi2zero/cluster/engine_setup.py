@@ -88,6 +88,8 @@ def _attach_to_shell(run_dir: str, rank: int, size: int) -> None:
     path = sample_path(run_dir, rank)
     path.parent.mkdir(mode=0o700, exist_ok=True)
     ActivitySampler(path, shell).start()
+    # Tab asks a rank between two cells. Jedi would read all of torch's source for it.
+    shell.Completer.use_jedi = False
     # For an `await` ipykernel 7 asks for its thread of subshells; an engine of ipyparallel 9.2 has
     # none, and would never answer.
     type(shell.kernel)._supports_kernel_subshells = False

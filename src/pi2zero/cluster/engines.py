@@ -348,6 +348,15 @@ class Engines:
         view = self.client[[self.ids[rank] for rank in ranks]]
         return view.execute(source, silent=False, block=False)
 
+    def ask(self, rank: int, function: Callable, arguments: tuple, patience: float) -> Any:
+        """What a function returns on a rank. Raises TimeoutError after `patience` seconds."""
+        result = self.client[self.ids[rank]].apply_async(function, *arguments)
+        try:
+            return result.get(patience)
+        finally:
+            if result.done():  # else the client would keep each answer
+                self.client.purge_local_results(result)
+
     def signal(self, signum: int, ranks: list[int]) -> None:
         """Send a signal to these ranks alone. (mpirun would end the whole world at SIGINT.)"""
         ids = [self.ids[rank] for rank in ranks]

@@ -11,6 +11,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
 from pi2zero.cluster.cell_output import show_grouped
+from pi2zero.cluster.completion import complete_on_ranks
 from pi2zero.cluster.history import definitions
 from pi2zero.mpi import name_ranks
 
@@ -29,6 +30,7 @@ def register(shell, cluster: MPICluster, ranks: list[int] | None = None, suffix:
     magics = RankMagics(shell, cluster, ranks, suffix)
     shell.magics_manager.register(magics)
     if not suffix:
+        complete_on_ranks(shell)
         for hook in magics.hooks:
             shell.events.register("post_run_cell", hook)
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
+from ipyparallel.error import IPythonError
 from IPython import get_ipython
 
 from pi2zero.cluster import magics
@@ -119,6 +123,16 @@ class MPICluster:
         `activate`."""
         if shell := get_ipython():
             magics.register(shell, self)
+
+    def ask(self, rank: int, function: Callable, arguments: tuple, patience: float) -> Any:
+        """What a function returns on a rank. None if the rank is busy or gone, or does not answer
+        within `patience` seconds: this never waits for a cell or a restart."""
+        engines = self._engines
+        if not engines or not self._restarted.is_set():
+            return None
+        with contextlib.suppress(KeyError, IndexError, TimeoutError, IPythonError):
+            if not engines.is_busy(rank):
+                return engines.ask(rank, function, arguments, patience)
 
     def send(self, source: str, targets: list[int]):
         """Send a cell to the ranks; return ipyparallel's AsyncResult at once.
