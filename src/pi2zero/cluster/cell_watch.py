@@ -1,6 +1,7 @@
 """Watch one cell while it runs on the ranks, and end it when it cannot end by itself."""
 
 import concurrent.futures
+import contextlib
 import re
 import signal
 import time
@@ -12,6 +13,7 @@ from pi2zero.cluster.cell_output import CellOutput
 from pi2zero.cluster.engines import Engines
 from pi2zero.cluster.hang_detector import HangDetector
 from pi2zero.cluster.report import CellSources, Outcome
+from pi2zero.cluster.soft_stop import SoftStop
 from pi2zero.hosts.concurrency import defer_sigint
 from pi2zero.log import logger
 from pi2zero.mpi import name_ranks
@@ -66,14 +68,24 @@ class CellWatch:
                 self.outcome.dead = self._reasons_of_death()
         except KeyboardInterrupt:
             self.outcome.interrupted = True
+            with contextlib.suppress(KeyboardInterrupt):  # the second press ends the ranks
+                self._stop_softly()
         try:
-            if self.outcome.interrupted or self.unfinished():
+            if self.unfinished():
                 self._interrupt_unfinished()
         except KeyboardInterrupt:  # a second interrupt: end it now, without the stacks
             self.outcome.stuck = {rank: [] for rank in self.unfinished()}
         self._complete_outcome()
         self._log(time.monotonic() - start)
         return self.outcome
+
+    def _stop_softly(self) -> None:
+        """Let ranks in a loop that asks `ranks.stopping()` leave it, and end the cell."""
+        soft_stop = SoftStop(self.engines, self.unfinished())
+        if soft_stop.is_possible():
+            with soft_stop:
+                self._wait(soft_stop)
+            self.outcome.stopped_at = soft_stop.step()
 
     def _complete_outcome(self) -> None:
         self.outcome.uninterruptible = bool(self.unfinished())
@@ -135,7 +147,7 @@ class CellWatch:
     def _patience(self, ranks: list[int], blocked: float, other: float) -> float:
         return blocked if all(map(self.hang_detector.is_blocked_on_peers, ranks)) else other
 
-    def _wait(self) -> None:
+    def _wait(self, soft_stop: SoftStop | None = None) -> None:
         last_sign_of_life = time.monotonic()
         first_error = signs = None
         while pending := self.unfinished():
@@ -144,6 +156,8 @@ class CellWatch:
             now = time.monotonic()
             if dead := self.engines.dead_ranks():
                 self.outcome.dead = dead
+                return
+            if soft_stop and soft_stop.is_overdue():
                 return
             if first_error is None and self._collect_errors():
                 first_error = now

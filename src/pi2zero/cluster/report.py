@@ -60,7 +60,8 @@ class Outcome:
     errors: what each rank raised; dead: why a rank is gone; stuck: ranks that had not finished when
     the cell was ended, with their stacks; uninterruptible: whether one of these did not react to an
     interrupt; finished: ranks that came to the end; seconds_waited: how long they had waited for
-    each other, if that ended the cell."""
+    each other, if that ended the cell; stopped_at: after which step all ranks left their loop, if
+    the stop button was pressed while they asked for it."""
 
     errors: dict[int, RemoteError] = field(default_factory=dict)
     dead: dict[int, str] = field(default_factory=dict)
@@ -69,6 +70,7 @@ class Outcome:
     finished: list[int] = field(default_factory=list)
     seconds_waited: float = 0.0
     interrupted: bool = False
+    stopped_at: str = ""
 
     @property
     def succeeded(self) -> bool:
@@ -172,6 +174,9 @@ def make_report(outcome: Outcome, sources: CellSources, size: int, previous: His
 
     previous: what `replay` would do again, if these ranks are new.
     """
+    if outcome.stopped_at and not (outcome.errors or outcome.dead or outcome.stuck):
+        text = f"Stopped at step {outcome.stopped_at}; the ranks and their variables are there."
+        return RankError(text, text)
     parts, summaries = [], []
     for why in dict.fromkeys(outcome.dead.values()):
         ranks = name_ranks([rank for rank, reason in outcome.dead.items() if reason == why])

@@ -64,6 +64,17 @@ class HostGroup:
         for host in self:
             host.call("write", str(path), text)
 
+    def read(self, paths: dict[int, Path]) -> dict[int, str]:
+        """Each rank's file; "" if its host is lost or has none."""
+        texts = dict.fromkeys(paths, "")
+        for host in self:
+            ranks = [rank for rank in paths if self.host_of_rank[rank] is host]
+            with contextlib.suppress(HostError):
+                if ranks and not host.why_lost:
+                    found = host.call("read_all", [str(paths[rank]) for rank in ranks])
+                    texts.update(zip(ranks, found, strict=True))
+        return texts
+
     def watch(self, ranks_mark: str, info: list[dict], sample_paths: dict[int, str]) -> None:
         """Watch these ranks from now on. info: host and mark of each, in their order."""
         by_name = {host.name: host for host in self}
@@ -103,26 +114,17 @@ class HostGroup:
         self, paths: dict[int, Path], trigger: Callable[[], None], patience: float = 0.5
     ) -> dict[int, str]:
         """Each rank's file, emptied first and read once trigger() has let the ranks write it."""
-        ranks_of = {host: [r for r in paths if self.host_of_rank[r] is host] for host in self}
-        ranks_of = {host: ranks for host, ranks in ranks_of.items() if ranks and not host.why_lost}
-        texts = dict.fromkeys(paths, "")
-
-        def read() -> None:
-            for host, ranks in ranks_of.items():
-                found = host.call("read_all", [str(paths[rank]) for rank in ranks])
-                texts.update(zip(ranks, found, strict=True))
-
-        with contextlib.suppress(HostError):
-            for host, ranks in ranks_of.items():
-                host.call("clear", [str(paths[rank]) for rank in ranks])
-            trigger()
-            deadline = time.monotonic() + patience
-            while time.monotonic() < deadline and not all(texts.values()):
-                time.sleep(0.02)
-                read()
-            time.sleep(0.02)  # for the last frames
-            read()
-        return texts
+        for host in self:
+            ranks = [rank for rank in paths if self.host_of_rank[rank] is host]
+            with contextlib.suppress(HostError):
+                if ranks and not host.why_lost:
+                    host.call("clear", [str(paths[rank]) for rank in ranks])
+        trigger()
+        deadline = time.monotonic() + patience
+        while time.monotonic() < deadline and not all(self.read(paths).values()):
+            time.sleep(0.02)
+        time.sleep(0.02)  # for the last frames
+        return self.read(paths)
 
     def end(self, mark: str) -> None:
         """End what carries this mark on all hosts.

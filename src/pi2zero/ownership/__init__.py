@@ -21,6 +21,8 @@ from pi2zero.ownership.run_dirs import (
     make_run_dir,
     remove_run_dirs,
     run_dirs,
+    stop_answer,
+    stop_request,
     temporary_dir,
 )
 from pi2zero.ownership.shm import SHM_DIR, remove_unused_segments
@@ -45,6 +47,8 @@ __all__ = [
     "run_dirs",
     "scope_mark",
     "spawn_daemons",
+    "stop_answer",
+    "stop_request",
     "temporary_dir",
     "wait_until_ended",
 ]

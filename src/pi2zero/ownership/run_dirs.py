@@ -24,6 +24,16 @@ def make_run_dir(within: Path | None = None) -> Path:
     return Path(tempfile.mkdtemp(prefix=_folder_name("run", owner_mark()), dir=within))
 
 
+def stop_request(run_dir: str | Path) -> Path:
+    """The file of a cluster that is empty until the stop button is pressed in its notebook."""
+    return Path(run_dir) / "stop-request"
+
+
+def stop_answer(run_dir: str | Path, rank: int) -> Path:
+    """The file in which a rank says that it is in a loop that asks, or at which step it left."""
+    return Path(run_dir) / f"stop-answer-{rank}"
+
+
 def is_private(path: Path) -> bool:
     """Whether it is this user's own folder, no link, and closed to all others."""
     try:

@@ -12,9 +12,10 @@ from dataclasses import asdict, dataclass
 
 from pi2zero.ranks import gpus, rendezvous
 from pi2zero.ranks.outcomes import gather_or_raise, raise_on_all
+from pi2zero.ranks.stopping import stopping
 from pi2zero.requirements import require_package
 
-__all__ = ["Rank", "gather_or_raise", "join", "leave", "raise_on_all"]
+__all__ = ["Rank", "gather_or_raise", "join", "leave", "raise_on_all", "stopping"]
 
 CPU_AND_GPU = "cpu:gloo,cuda:nccl"  # tensors on the CPU use gloo also where others use nccl
 _joined = None  # this rank, while it is in a world that join() has made
