@@ -6,6 +6,7 @@ the outputs are those that the kit has stored.
 """
 
 import copy
+import html
 import json
 import os
 import re
@@ -129,7 +130,11 @@ def _stage_cell(cell, alt):
             note = {"output_type": "display_data", "metadata": {}}
             note["data"] = {"text/markdown": NO_WIDGET}
             cell["outputs"].insert(cell["outputs"].index(output), note)
-            if "image/png" not in data:
+            if svg := "".join(data.pop("image/svg+xml", "")):
+                title = f"<title>{html.escape(alt.get(cell['id'], ''))}</title>"
+                svg = svg.replace("background:white;", "")
+                data["text/html"] = re.sub(r"<title>.*?</title>", title, svg)
+            if not data.keys() & {"text/html", "image/png"}:
                 cell["outputs"].remove(output)
         # IPython's Code: its colours are for white paper only
         elif "text/html" in data and "text/latex" in data:

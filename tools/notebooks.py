@@ -146,7 +146,7 @@ def keep_vectors(book, shown):
     for cell in book.cells:
         wanted = shown & {cell.get("id"), *cell.metadata.get("tags", [])}
         for output in cell.get("outputs", []):
-            if SVG in output.get("data", {}):
+            if {SVG, "image/png"} <= output.get("data", {}).keys():
                 svg = output.data.pop(SVG)
                 if wanted:  # without the time at which it was drawn
                     output.data[SVG] = re.sub(

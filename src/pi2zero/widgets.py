@@ -1,7 +1,10 @@
-"""Explorers: pictures of the models with sliders. Without a kernel, the first picture is shown."""
+"""Explorers: pictures of the models with sliders, which follow while a slider is moved.
 
-import base64
-import io
+Without a kernel, the picture that was shown when the cell ran is there.
+"""
+
+import functools
+import time
 
 from pi2zero.requirements import require_package
 
@@ -9,40 +12,63 @@ require_package("ipywidgets", "plots")
 require_package("matplotlib", "plots")
 
 import ipywidgets as widgets
-import numpy as np
-from matplotlib.figure import Figure
 
-from pi2zero import costs, plots
+from pi2zero import costs
+from pi2zero.hosts.limits import nvidia_gpu_memory
+from pi2zero.plots import live
+from pi2zero.plots.style import COMPONENT_COLORS, STEP_COLORS
 
 __all__ = ["LayoutExplorer", "PlanExplorer", "ScalingExplorer", "ZeroExplorer"]
 
 MiB = 2**20
 GB = 1e9
 POWERS_OF_2 = [2**k for k in range(12)]
+PAUSE = 1.0  # s without a change, after which what is shown becomes the ghost of the next picture
+MODELS = {  # billions of parameters
+    "GPT-2 1.5B": 1.5,
+    "Llama 2 7B": 6.7,
+    "Turing NLG 17B": 17.0,
+    "Llama 2 70B": 69.0,
+    "GPT-3 175B": 175.0,
+}
+DEVICES = {  # GB
+    "T4": 16,
+    "RTX 4090": 24,
+    "V100": 32,
+    "A100, 40 GB": 40,
+    "A100 or H100, 80 GB": 80,
+    "H200": 141,
+}
+LABEL = "13em"
+LOOK = {"style": {"description_width": LABEL}, "layout": {"width": "29em", "max_width": "100%"}}
+OWN = "your own"
 
 
 class Explorer(widgets.VBox):
     """Controls, a picture, and `sentence`, which says what the picture shows.
 
-    A subclass calls `show_controls` at its end and has `draw()`, which returns a Figure.
+    A subclass calls `show_controls` at its end and has `draw(ghost)`, which returns SVG, and
+    `ghost()`, what the next picture shows of this one.
     """
 
-    def show_controls(self, width, *controls):
-        """Lay the controls out beside the picture, which has this width, and draw it."""
-        # In a narrow window the picture shrinks as a whole; the numbers of the controls stay.
-        shrinks = {"width": width, "min_width": "0", "object_fit": "contain"}
-        self.picture, self.text = widgets.Image(format="png", layout=shrinks), widgets.HTML()
-        column = widgets.VBox(controls, layout={"flex": "none"})
-        self.children = [widgets.HBox([column, self.picture]), self.text]
+    def show_controls(self, *controls):
+        """Lay the controls out beside the picture, or above it in a narrow window, and draw it."""
+        self.picture, self.text = widgets.HTML(), widgets.HTML()
+        self._changed, self._ghost, self._last = 0.0, (), ()
+        column = widgets.VBox(controls, layout={"flex": "0 1 auto", "overflow": "hidden"})
+        # A basis of 0 pixels less would never wrap; the picture's own width is that of its text.
+        result = widgets.VBox([self.picture, self.text], layout={"flex": "1 1 26em"})
+        self.children = [widgets.HBox([column, result], layout={"flex_flow": "row wrap"})]
         for control in controls:
             control.observe(self._update, names="value")
         self._update()
 
     def _update(self, _change=None):
-        buffer = io.BytesIO()
-        self.draw().savefig(buffer, format="png")
-        self.picture.value = buffer.getvalue()
-        # widgets.Image has no alternative text, so the sentence describes the picture.
+        if time.monotonic() - self._changed > PAUSE:
+            self._ghost = self._last
+        self._changed = time.monotonic()
+        self.picture.value = self.draw(self._ghost)
+        self._last = self.ghost()
         self.text.value = f"<b>{self.sentence}</b>{self.more()}"
 
     def more(self) -> str:
@@ -52,33 +78,53 @@ class Explorer(widgets.VBox):
     def _repr_mimebundle_(self, **options):
         """A page without a kernel, such as GitHub's, shows the first picture, or the sentence."""
         bundle = super()._repr_mimebundle_(**options)
-        picture = base64.b64encode(self.picture.value).decode()
-        return bundle | {"text/plain": self.sentence, "image/png": picture}
+        on_white = self.picture.value.replace('style="', 'style="background:white;', 1)
+        return bundle | {"text/plain": self.sentence, "image/svg+xml": on_white}
 
 
-def _look(width="11em"):
-    return {"style": {"description_width": width}, "layout": {"width": "30em"}}
-
-
-def _choice(name, options, value, **look):
-    look = {**_look(), "continuous_update": False, **look}
-    return widgets.SelectionSlider(options=options, value=value, description=name, **look)
+def _choice(name, options, value):
+    return widgets.SelectionSlider(options=options, value=value, description=name, **LOOK)
 
 
 def _log_slider(name, value, low, high):
     """A slider from 10^low to 10^high."""
-    look = {**_look(), "continuous_update": False}
-    return widgets.FloatLogSlider(value, base=10, min=low, max=high, description=name, **look)
+    return widgets.FloatLogSlider(value, base=10, min=low, max=high, description=name, **LOOK)
 
 
 def _percent_slider(name, value, most):
-    look = {**_look(), "continuous_update": False}
-    return widgets.IntSlider(value, min=0, max=most, step=5, description=name, **look)
+    return widgets.IntSlider(value, min=0, max=most, step=5, description=name, **LOOK)
 
 
-def _buttons(name, options, value, width):
-    style = {"button_width": width}
+def _buttons(name, options, value):
+    style = {"button_width": "2.6em", "description_width": LABEL}
     return widgets.ToggleButtons(options=options, value=value, description=name, style=style)
+
+
+def _preset(name, values, control):
+    """A list of names that sets a control, and says "your own" when that has another value."""
+    preset = widgets.Dropdown(options=[OWN, *values], description=name, **LOOK)
+
+    def show(_change=None):
+        names = (name for name, value in values.items() if value == control.value)
+        preset.value = (
+            next(names, OWN) if values.get(preset.value) != control.value else preset.value
+        )
+
+    def choose(change):
+        if change["new"] != OWN:
+            control.value = values[change["new"]]
+
+    control.observe(show, names="value")
+    preset.observe(choose, names="value")
+    show()
+    return preset
+
+
+@functools.cache
+def _devices():
+    """The GB of devices by name, with this machine's GPU, if there is one."""
+    own = round(nvidia_gpu_memory() / GB)
+    return DEVICES | ({"this machine's GPU": own} if own else {})
 
 
 class ScalingExplorer(Explorer):
@@ -97,10 +143,8 @@ class ScalingExplorer(Explorer):
         self.size = _log_slider("gradients, MiB", size, 0, 4)
         self.bandwidth = _log_slider("bandwidth, GB/s", bandwidth, -1, 3)
         self.latency = _log_slider("latency, µs", latency, -1, 4)
-        self.overlap = _percent_slider("overlap, % of computing", overlap, 100)
-        self.show_controls(
-            "32em", self.ranks, self.size, self.bandwidth, self.latency, self.overlap
-        )
+        self.overlap = _percent_slider("overlap, % of compute", overlap, 100)
+        self.show_controls(self.ranks, self.size, self.bandwidth, self.latency, self.overlap)
 
     @property
     def model(self):
@@ -128,40 +172,45 @@ class ScalingExplorer(Explorer):
             "all-reduce."
         )
 
-    def draw(self):
+    def ghost(self):
+        """The curve, in percent."""
+        return [100 * float(costs.scaling_efficiency(p, **self.model)) for p in POWERS_OF_2]
+
+    def draw(self, ghost):
         """Efficiency over 1 to 2,048 ranks, with the chosen number marked."""
-        figure = Figure(figsize=(6, 3.4))  # pyplot would show the picture a second time
-        ax, ranks = figure.subplots(), np.array(POWERS_OF_2)
-        plots.scaling_model(ranks, {"model": costs.scaling_efficiency(ranks, **self.model)}, ax=ax)
-        mark = {"color": plots.RANK_COLORS[1], "markersize": 10}
-        ax.plot(self.ranks.value, 100 * self.efficiency, "o", **mark)
-        return figure
+        mark = self.ranks.value, 100 * self.efficiency
+        labels = {"x_label": "ranks", "y_label": "efficiency, %", "title": self.sentence}
+        return live.line_svg(POWERS_OF_2, self.ghost(), mark, ghost, **labels)
 
 
 class ZeroExplorer(Explorer):
     """Controls for ZeRO; a picture of the bytes on one device by stage.
 
     The controls are attributes: parameters (billions), ranks, stage, precision, optimizer, offload,
-    memory (GB of a device) and reserve (% of it kept free for activations and buffers).
+    memory (GB of a device) and reserve (% of it kept free for activations and buffers); model and
+    device set parameters and memory by name.
     """
 
     def __init__(self, parameters=7.5, ranks=64, stage=1, memory=32):
         super().__init__()
         self.parameters = _log_slider("parameters, billions", parameters, -2, 3)
         self.ranks = _choice("ranks", POWERS_OF_2, ranks)
-        self.stage = _buttons("stage", range(4), stage, "3em")
+        self.stage = _buttons("stage", range(4), stage)
         self.precision, self.optimizer = (
-            widgets.Dropdown(options=list(options), description=name, **_look())
+            widgets.Dropdown(options=list(options), description=name, **LOOK)
             for name, options in (("precision", costs.PRECISIONS), ("optimizer", costs.OPTIMIZERS))
         )
-        label = "offload the optimizer to the host"
-        self.offload = widgets.Checkbox(False, description=label, **_look())
-        self.memory = _choice("GB", [4, 8, 16, 24, 32, 40, 80, 141, 192], memory)
-        self.reserve = _percent_slider("kept free, %", 0, 90)
+        self.offload = _buttons("optimizer's states", {"device": False, "host": True}, False)
+        self.offload.style.button_width = "4.5em"
+        devices = _devices()
+        memories = sorted({4, 8, 192, memory, *devices.values()})
+        self.memory = _choice("memory of a device, GB", memories, memory)
+        self.reserve = _percent_slider("of it kept free, %", 0, 90)
+        self.model = _preset("model", MODELS, self.parameters)
+        self.device = _preset("device", devices, self.memory)
         self.show_controls(
-            "34em",
-            *(self.parameters, self.ranks, self.stage, self.precision),
-            *(self.optimizer, self.offload, self.memory, self.reserve),
+            *(self.model, self.parameters, self.ranks, self.stage, self.precision),
+            *(self.optimizer, self.offload, self.device, self.memory, self.reserve),
         )
 
     def options(self, stage):
@@ -202,19 +251,26 @@ class ZeroExplorer(Explorer):
             f"{self.parameters.value:,.3g} billion fit {needs}."
         )
 
-    def draw(self):
-        """Bytes on one device by component, a bar for each stage; a line where its memory ends."""
+    def rows(self):
+        """GB on one device by component, for each stage."""
         psi, ranks = self.parameters.value * 1e9, self.ranks.value
-        rows = {
-            f"stage {stage}": costs.zero_bytes(psi, ranks, stage, **self.options(stage))
-            for stage in range(4)
+        sizes = {n: costs.zero_bytes(psi, ranks, n, **self.options(n)) for n in range(4)}
+        return {
+            f"stage {number}": {name: size / GB for name, size in parts.items()}
+            for number, parts in sizes.items()
         }
-        figure = Figure(figsize=(6.4, 3.2), layout="constrained")
-        ax = plots.memory_bars(rows, unit=GB, ax=figure.subplots())
-        ax.axvline(self.memory.value - self.reserved / GB, color=plots.INK, linestyle="--")
-        ax.get_yticklabels()[self.stage.value].set_weight("bold")
-        ax.set_xlabel("GB on one device; dashed: its memory without the reserve")
-        return figure
+
+    def ghost(self):
+        """Each stage's GB on one device."""
+        return {label: sum(parts.values()) for label, parts in self.rows().items()}
+
+    def draw(self, ghost):
+        """Bytes on one device by component, a bar for each stage; a line where its memory ends."""
+        limit = self.memory.value - self.reserved / GB
+        # The axis is the device's: a larger model is a longer bar.
+        ends = {"limit": limit, "longest": 2.0 * self.memory.value}
+        look = {"ghost": ghost, "bold": f"stage {self.stage.value}", "title": self.sentence}
+        return live.stacked_bars_svg(self.rows(), COMPONENT_COLORS, " GB", **ends, **look)
 
 
 class PlanExplorer(Explorer):
@@ -238,16 +294,15 @@ class PlanExplorer(Explorer):
         super().__init__()
         sizes = [1024, 2048, 4096, 6144, 8192, 12_288, 16_384]
         self.layers = _choice("layers", [12, 24, 36, 48, 64, 80, 96, 128], layers)
-        self.hidden_size = _choice("hidden size (heads of 128)", sizes, hidden_size)
+        self.hidden_size = _choice("hidden size", sizes, hidden_size)
         lengths = [2**k for k in range(9, 17)]
         self.sequence_length = _choice("tokens per sequence", lengths, sequence_length)
         self.batch = _choice("sequences per step", POWERS_OF_2, batch)
         self.ranks = _choice("ranks", POWERS_OF_2[:10], ranks)
-        self.memory = _choice("GB of a device", [16, 24, 40, 80, 141, 192], memory)
+        self.memory = _choice("memory of a device, GB", [16, 24, 40, 80, 141, 192], memory)
         speeds = [1.0, 2.5, 5.0, 10.0, 20.0, 50.0]
         self.inter_node = _choice("GB/s between nodes", speeds, inter_node)
         self.show_controls(
-            "44em",
             *(self.layers, self.hidden_size, self.sequence_length, self.batch),
             *(self.ranks, self.memory, self.inter_node),
         )
@@ -265,27 +320,46 @@ class PlanExplorer(Explorer):
             f"The best of {count:,}: {best.layout.name}, {best.step_time:,.3g} s per step, {size}."
         )
 
-    def draw(self):
+    def rows(self):
+        """The steps of the six best layouts by part, in s."""
+        return {each.layout.name: each.parts for each in (self.plan.best(6) if self.plan else [])}
+
+    def ghost(self):
+        """Each layout's s per step."""
+        return {name: sum(parts.values()) for name, parts in self.rows().items()}
+
+    def draw(self, ghost):
         """Make the plan, and draw the steps of its six best layouts by part."""
-        hidden, ranks, speed = self.hidden_size.value, self.ranks.value, GB * self.inter_node.value
-        length = self.sequence_length.value
-        gpt = costs.transformer(self.layers.value, hidden, hidden // 128, 51_200, length)
-        memory, per_node = GB * self.memory.value, min(8, ranks)
-        machine = costs.Machine(ranks, per_node, memory, 190e12, 10 * speed, speed)
-        try:
-            self.plan = costs.plan(gpt, machine, self.batch.value)
-        except ValueError:
-            self.plan = None
-        best = self.plan.best(6) if self.plan else []
-        rows = {each.layout.name: each.parts for each in best}
-        figure = Figure(figsize=(9, 3.4), layout="constrained")
-        plots.plan_steps(rows or {"nothing fits": {"compute": 0.0}}, ax=figure.subplots())
-        return figure
+        controls = self.layers, self.hidden_size, self.sequence_length, self.batch, self.ranks
+        self.plan = _plan(*(each.value for each in (*controls, self.memory, self.inter_node)))
+        rows = self.rows() or {"nothing fits": {}}
+        look = {"ghost": ghost, "bold": next(iter(rows)), "title": self.sentence}
+        return live.stacked_bars_svg(rows, STEP_COLORS, " s", **look)
 
     def more(self):
-        """Why the other layouts lose."""
+        """Why the other layouts lose, in a table that opens."""
+        left = "style='text-align:left'"
         reasons = self.plan.why_others_lose() if self.plan else {}
-        return "<br>" + "<br>".join(f"{name}: {why}" for name, why in reasons.items())
+        rows = "".join(
+            f"<tr><td {left}>{name}</td><td {left}>{why}</td></tr>"
+            for name, why in reasons.items()
+            if why != "the best has it"
+        )
+        return (
+            rows and f"<details><summary>Why others lose</summary><table>{rows}</table></details>"
+        )
+
+
+@functools.lru_cache(maxsize=64)
+def _plan(layers, hidden_size, sequence_length, batch, ranks, memory, inter_node):
+    """The costs.Plan of these settings of a PlanExplorer; None if no layout uses all ranks."""
+    gpt = costs.transformer(layers, hidden_size, hidden_size // 128, 51_200, sequence_length)
+    speed, per_node = GB * inter_node, min(8, ranks)
+    machine = costs.Machine(ranks, per_node, GB * memory, 190e12, 10 * speed, speed)
+    try:
+        return costs.plan(gpt, machine, batch)
+    except ValueError:
+        return None
 
 
 class LayoutExplorer(Explorer):
@@ -307,16 +381,14 @@ class LayoutExplorer(Explorer):
         self, side=8192, data=2, stages=2, micro_batches=4, strips=2, directions=1, memory=32
     ):
         super().__init__()
-        look = {**_look("13em"), "continuous_update": True}
-        self.side = _choice("pixels per side", [2**k for k in range(9, 16)], side, **look)
-        self.memory = _choice("GB of a device", [16, 32, 80, 141], memory, **look)
-        self.data = _buttons("replicas", [1, 2, 4, 8], data, "3.3em")
-        self.stages = _buttons("stages", [1, 2, 4, 8], stages, "3.3em")
-        self.micro_batches = _buttons("micro-batches", [1, 2, 4, 8], micro_batches, "3.3em")
-        self.strips = _buttons("strips", [1, 2, 4, 8], strips, "3.3em")
-        self.directions = _buttons("directions", [1, 2], directions, "3.3em")
+        self.side = _choice("pixels per side", [2**k for k in range(9, 16)], side)
+        self.memory = _choice("memory of a device, GB", [16, 32, 80, 141], memory)
+        self.data = _buttons("replicas", [1, 2, 4, 8], data)
+        self.stages = _buttons("stages", [1, 2, 4, 8], stages)
+        self.micro_batches = _buttons("micro-batches", [1, 2, 4, 8], micro_batches)
+        self.strips = _buttons("strips", [1, 2, 4, 8], strips)
+        self.directions = _buttons("directions", [1, 2], directions)
         self.show_controls(
-            "48em",
             *(self.side, self.memory, self.data, self.stages),
             *(self.micro_batches, self.strips, self.directions),
         )
@@ -357,26 +429,35 @@ class LayoutExplorer(Explorer):
         """Bytes of a device: a tenth is kept free."""
         return 0.9 * self.memory.value * GB
 
-    def draw(self):
+    def rows(self):
+        """GB on a rank by component, for each row of ranks (a stage, or two)."""
+        stages = self.bytes if self.layout else []
+        return {
+            f"row {number}": {
+                name: size / GB for name, size in (stage | {"in flight": stage["buffers"]}).items()
+            }
+            for number, stage in enumerate(stages)
+        }
+
+    def ghost(self):
+        """The GB on a rank, for each row."""
+        return {
+            label: sum(parts.get(name, 0) for name in COMPONENT_COLORS)
+            for label, parts in self.rows().items()
+        }
+
+    def draw(self, ghost):
         """Two pictures: the part of the model on each rank, and each stage's GB with the limit."""
-        figure = Figure(figsize=(10, 4.2), layout="constrained")
-        left, right = figure.subplots(1, 2, width_ratios=[3, 2])
         if self.layout is None:
-            return figure
+            return live.column_svg(title=self.sentence)
         side, ranks = self.side.value, self.layout.ranks
         batch = self.data.value * self.micro_batches.value
         net = costs.convolutions([3, side, side], self.NETWORK, 2)
-        memory = GB * self.memory.value
-        machine = costs.Machine(ranks, min(8, ranks), memory, 50e12, 100e9, 12.5e9)
+        machine = costs.Machine(ranks, min(8, ranks), GB * self.memory.value, 50e12, 100e9, 12.5e9)
         self.bytes = costs.bytes_by_pipeline_rank(net, self.layout, batch)
         self.parts, _ = costs.step_time(net, self.layout, machine, batch)
-        plots.layout_grid(self.layout, machine.ranks_per_node, ax=left)
-        rows = {
-            f"row {number}": stage | {"in flight": stage["buffers"]}
-            for number, stage in enumerate(self.bytes)
-        }
-        plots.memory_bars(rows, unit=GB, ax=right)
-        right.axvline(self.usable_memory / GB, color=plots.INK, linestyle="--")
-        limit = max(self.memory.value, right.get_xlim()[1])
-        right.set(xlim=(0, limit), xlabel="GB on one rank; dashed: its limit")
-        return figure
+        bars = live.stacked_bars_svg(
+            self.rows(), COMPONENT_COLORS, " GB", self.usable_memory / GB, ghost=ghost
+        )
+        grid = live.grid_svg(self.layout, machine.ranks_per_node)
+        return live.column_svg(grid, bars, title=self.sentence)

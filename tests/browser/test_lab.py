@@ -224,32 +224,5 @@ def test_what_answers_a_predict_is_folded_until_its_cell_is_run(page):
     close(page)
 
 
-def test_a_slider_moves_the_sentence_and_the_picture(page):
-    open_notebook(page, "notebooks/00_start_here")
-    page.evaluate(
-        INSERT, "from pi2zero.widgets import ZeroExplorer\nexplorer = ZeroExplorer()\nexplorer"
-    )
-    wait_until_run(page, 60)
-    page.evaluate(SCROLL_TO_END)
-    cells = page.get_by_role(
-        "feed", name="Cells"
-    )  # a notebook of another test may stand behind, with the same words
-    cells.get_by_text("64 x 32 GB at stage 1").wait_for()
-    picture = cells.locator("img.widget-image").last
-    before = picture.get_attribute("src")
-    cells.get_by_role("button", name="3", exact=True).click()
-    cells.get_by_text("64 x 32 GB at stage 3").wait_for()
-    ranks = (
-        cells.locator(".widget-hslider, .jupyter-widget-hslider")
-        .filter(has_text="ranks")
-        .locator(".noUi-handle")
-    )
-    ranks.press("ArrowRight")
-    cells.get_by_text("128 x 32 GB at stage 3").wait_for()
-    assert picture.get_attribute("src") != before
-    screenshot(page, "explorer")
-    close(page)
-
-
 def test_no_kernel_spoke_over_open_ports(lab):
     assert "without encryption" not in lab[1].read_text()

@@ -1,13 +1,15 @@
 """The explorers: what is drawn and said is what was chosen."""
 
-import base64
+from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import matplotlib
 import pytest
 
 matplotlib.use("Agg")
 
-from pi2zero import costs
+from pi2zero import costs, widgets
+from pi2zero.hosts import limits
 from pi2zero.widgets import LayoutExplorer, PlanExplorer, ScalingExplorer, ZeroExplorer
 
 EXPLORERS = {
@@ -23,11 +25,47 @@ def test_an_explorer_where_widgets_cannot_run(kind):
     """GitHub and the site show its picture; its text alternative is the sentence."""
     explorer = kind()
     shown = explorer._repr_mimebundle_()
-    assert base64.b64decode(shown["image/png"]) == explorer.picture.value
-    assert shown["text/plain"] == explorer.sentence
+    picture = ElementTree.fromstring(shown["image/svg+xml"])  # noqa: S314  (the kit's own)
+    assert picture[0].text == shown["text/plain"] == explorer.sentence, "its alternative text"
     assert "application/vnd.jupyter.widget-view+json" in shown, "JupyterLab shows the controls"
     getattr(explorer, EXPLORERS[kind]).value = 8
-    assert explorer.sentence in explorer.text.value and explorer.sentence != shown["text/plain"]
+    assert explorer.sentence != shown["text/plain"]
+    assert explorer.sentence in explorer.text.value
+    assert f"<title>{explorer.sentence}</title>" in explorer.picture.value, "both are of one moment"
+
+
+def test_an_explorer_follows_and_shows_what_was_before(monkeypatch):
+    """While a slider moves, the ghost stays what it was when the move began."""
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    explorer = ZeroExplorer(stage=0)
+    sliders = [getattr(explorer, name) for name in ("parameters", "ranks", "memory", "reserve")]
+    assert all(slider.continuous_update for slider in sliders)
+    before = explorer.ghost()
+    now[0] += 10
+    for ranks in (128, 256):
+        explorer.ranks.value = ranks
+        assert explorer._ghost == before
+        now[0] += 0.1
+    now[0] += 10
+    at_256 = explorer.ghost()
+    explorer.parameters.value = 1.0
+    assert explorer._ghost == at_256 and 'stroke-dasharray="4 3"' in explorer.picture.value
+
+
+def test_models_and_devices_have_names(monkeypatch):
+    monkeypatch.setattr(limits.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout="24564"))
+    widgets._devices.cache_clear()
+    explorer = ZeroExplorer()
+    assert (explorer.model.value, explorer.device.value) == ("your own", "V100")
+    explorer.model.value, explorer.device.value = "GPT-3 175B", "H200"
+    assert (explorer.parameters.value, explorer.memory.value) == (175, 141)
+    assert "64 x 141 GB" in explorer.sentence and "175 billion" in explorer.sentence
+    explorer.device.value = "this machine's GPU"
+    widgets._devices.cache_clear()
+    assert explorer.memory.value == 26  # 24,564 MiB
+    explorer.parameters.value = 20
+    assert explorer.model.value == "your own" and explorer.parameters.value == 20
 
 
 def test_the_scaling_explorer_says_what_costs_says():

@@ -44,7 +44,10 @@ def pictures(path):
     drawn = {
         cell["id"]
         for cell in cells
-        if any("image/png" in output.get("data", {}) for output in cell.get("outputs", []))
+        if any(
+            output.get("data", {}).keys() & {"image/png", "image/svg+xml"}
+            for output in cell.get("outputs", [])
+        )
     }
     return drawn | {"mermaid"} if "```mermaid" in text_of(path) else drawn
 

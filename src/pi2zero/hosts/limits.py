@@ -77,3 +77,12 @@ def nvidia_gpus() -> int:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=10)
         return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
     return 0
+
+
+def nvidia_gpu_memory() -> float:
+    """Bytes of memory of the first GPU that NVIDIA's driver shows; 0 if there is none."""
+    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired, ValueError, IndexError):
+        listed = subprocess.run(command, capture_output=True, text=True, timeout=10)
+        return 2**20 * float(listed.stdout.splitlines()[0])
+    return 0.0
