@@ -80,12 +80,19 @@ def test_real_set_from_the_hub_then_from_the_cache(tmp_path):
             "from the cache of `datasets`" in run(tmp_path, hub.url).stdout
             and len(hub.requests) == asked
         )
+    for lock in tmp_path.rglob("*.lock"):
+        lock.unlink()
     for settings in ({}, {"HF_HUB_OFFLINE": "1"}):
         offline = run(tmp_path, hub.url, "real", **settings)
         assert offline.returncode == 0, offline.stderr
         assert "CNN/DailyMail 3.0.0 is in use, from the cache of `datasets`" in offline.stdout
         assert "cnn_dailymail|[5, 4, 4]|" in offline.stdout and not offline.stderr
         assert offline.stdout.splitlines()[-1] == first.stdout.splitlines()[-1]
+        assert not list(tmp_path.rglob("*.lock")), "the cache may be another's, and read-only"
+    next(tmp_path.rglob("*-test.arrow")).unlink()
+    damaged = run(tmp_path, hub.url, HF_HUB_OFFLINE="1")
+    assert "not CNN/DailyMail: the cache has no complete copy, and HF_" in damaged.stdout
+    assert "embedded|[5, 500, 500]|" in damaged.stdout and not damaged.stderr
 
 
 def test_a_resolver_that_never_answers(tmp_path):
@@ -184,6 +191,14 @@ def test_a_hub_that_answers_without_the_files(no_cache, monkeypatch, tmp_path):
     assert (
         stories.name == "embedded" and "the hub answers, but the download failed (" in stories.why
     )
+
+
+def test_a_cache_that_cannot_be_read(no_cache, monkeypatch, tmp_path):
+    """As root every folder can be read, so its name is too long."""
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / ("x" * 300))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    why = data.load(counts=FEW, say=lambda text: None).why
+    assert "xxx cannot be read (File name too long), and HF_HUB_OFFLINE forbids" in why
 
 
 @pytest.mark.parametrize("setting", ["HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"])

@@ -1,15 +1,17 @@
 """CNN/DailyMail from the cache or the hub, without a long wait where there is no network.
 
 `load_dataset` tries for 23 s without a network, and for minutes behind a firewall that drops
-packets. So the cache is read first, in offline mode, and then one header is requested from the hub,
-with 3 s for the name, the connection and the answer.
+packets. So the cache is looked at first, and then one header is requested from the hub, with 3 s
+for the name, the connection and the answer.
 """
 
 import contextlib
+import json
 import os
 import random
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 REPOSITORY, CONFIG = "abisee/cnn_dailymail", "3.0.0"
 LIMIT_S = 3.0  # s for the hub to answer
@@ -39,12 +41,14 @@ def get(download: bool = True, say: Callable[[str], object] = print) -> tuple[st
     import datasets
     from huggingface_hub import constants
 
-    if stored := cached():
-        return "from the cache of `datasets`, without a request to the hub", stored
+    try:
+        return "from the cache of `datasets`, without a request to the hub", cached()
+    except UnavailableError as error:
+        why = error.reason
     if not download:
-        raise UnavailableError("the cache has no complete copy, and downloads are switched off")
+        raise UnavailableError(f"{why}, and downloads are switched off")
     if name := _offline_by_setting():
-        raise UnavailableError(f"the cache has no complete copy, and {name} forbids to ask the hub")
+        raise UnavailableError(f"{why}, and {name} forbids to ask the hub")
     if reason := unreachable():
         raise UnavailableError(reason)
     say(
@@ -62,22 +66,37 @@ def get(download: bool = True, say: Callable[[str], object] = print) -> tuple[st
         ) from error
 
 
-def cached() -> dict | None:
-    """{split: Dataset} from the cache of `datasets`, or None; no request is sent."""
+def cached() -> dict:
+    """{split: Dataset} from the cache of `datasets`. Raises UnavailableError if it has none.
+
+    The files are read as they are: `load_dataset` would make a lock next to them, which it may not
+    in a cache that a teacher has filled for all. No request is sent.
+    """
     import datasets
 
-    complete = f"{REPOSITORY.replace('/', '___')}/{CONFIG}/*/*/dataset_info.json"
-    if not any(datasets.config.HF_DATASETS_CACHE.glob(complete)):
-        return None
-    verbosity = datasets.logging.get_verbosity()
-    datasets.logging.set_verbosity_error()  # two warnings would repeat `Stories.why`
+    folder = Path(datasets.config.HF_DATASETS_CACHE)
     try:
-        with offline():
-            return _splits(datasets.load_dataset(REPOSITORY, CONFIG))
-    except (OSError, ValueError):  # incomplete
-        return None
-    finally:
-        datasets.logging.set_verbosity(verbosity)
+        infos = folder.glob(f"{REPOSITORY.replace('/', '___')}/{CONFIG}/*/*/dataset_info.json")
+        for info in sorted(infos, key=lambda path: path.stat().st_mtime, reverse=True):
+            with contextlib.suppress(ValueError, KeyError, TypeError, FileNotFoundError):
+                return _splits(_read_arrow(info))  # else it is incomplete
+    except OSError as error:
+        why = f"the cache {folder} cannot be read ({error.strerror or error})"
+        raise UnavailableError(why) from None
+    raise UnavailableError("the cache has no complete copy")
+
+
+def _read_arrow(info: Path) -> dict:
+    """{split: Dataset} of the files next to a dataset_info.json. Raises if one is missing."""
+    from datasets import Dataset, concatenate_datasets
+
+    loaded = {}
+    for split, about in json.loads(info.read_text())["splits"].items():
+        files = sorted(info.parent.glob(f"*-{split}*.arrow"))
+        loaded[split] = concatenate_datasets([Dataset.from_file(str(file)) for file in files])
+        if len(loaded[split]) != about["num_examples"]:
+            raise ValueError(f"{split} is not whole")
+    return loaded
 
 
 @contextlib.contextmanager
@@ -120,10 +139,10 @@ def _ask(limit_s):
     from huggingface_hub import constants, get_session, get_token
     from huggingface_hub.utils import httpx
 
-    token = get_token()
-    headers = {"authorization": f"Bearer {token}"} if token else {}
     url = f"{constants.ENDPOINT}/datasets/{REPOSITORY}/resolve/main/README.md"
     try:
+        token = get_token()  # from a file that may not be readable
+        headers = {"authorization": f"Bearer {token}"} if token else {}
         answer = get_session().head(url, headers=headers, timeout=limit_s)
     except httpx.TimeoutException:
         return _no_answer(limit_s)
