@@ -8,10 +8,13 @@ its container.
 import contextlib
 import json
 import os
+import re
+import ssl
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -25,7 +28,12 @@ from pi2zero.ownership import is_private
 ROOT = Path(__file__).resolve().parents[1]
 FIRST_NOTEBOOK = "notebooks/00_start_here.ipynb"
 OWN_COPY, IN_BACKGROUND = "--own-copy", "--in-background"
-WITHOUT_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+# The user's settings of Jupyter may have a certificate, which need not be made out to 127.0.0.1.
+TO_OWN_SERVER = urllib.request.build_opener(
+    urllib.request.ProxyHandler({}),
+    urllib.request.HTTPSHandler(context=ssl._create_unverified_context()),  # noqa: S323
+)
+JUPYTERS_OWN = "[0-9a-f]{48}"  # Jupyter's own; another one is a secret of the user's
 SOCKET_PATH_MAX = 107  # characters of a Unix socket's path on Linux
 SOCKET_NAME = len("/kernel-01234567-0123-0123-0123-0123456789ab-ipc-99")
 
@@ -61,31 +69,59 @@ def has_browser() -> bool:
 
 
 def run_in_background(server: int) -> None:
-    """Wait until the server (its pid) answers, then run the rest of the doctor and the builds.
+    """Wait until the server (its pid) answers; print its address, run the doctor and the builds.
 
     In a session of its own: it outlives the browser and the terminal.
     """
     if os.fork():
         return
-    os.nice(19)
+    pause = 0.3  # s, longer each time: an answer that cannot be read may never be
     while not answers(server):
         if not psutil.pid_exists(server):
             return
-        time.sleep(0.3)
+        time.sleep(pause)
+        pause = min(1.2 * pause, 30.0)
+    print(address_text(server_info(server)), flush=True)
+    os.nice(19)
     subprocess.run([sys.executable, "-m", "pi2zero", "doctor", "--background"], cwd=ROOT)
     subprocess.run([sys.executable, ROOT / "tools" / "bytecode.py"])
     subprocess.run([sys.executable, "-m", "pi2zero", "build"], cwd=ROOT, stdout=subprocess.DEVNULL)
 
 
+def server_info(server: int) -> dict:
+    """What the server with this pid has written of itself. Raises OSError, ValueError."""
+    return json.loads(Path(jupyter_runtime_dir(), f"jpserver-{server}.json").read_text())
+
+
 def answers(server: int) -> bool:
     """Whether the server with this pid answers at the address that it has written."""
     with contextlib.suppress(OSError, ValueError):
-        info = json.loads(Path(jupyter_runtime_dir(), f"jpserver-{server}.json").read_text())
+        info = server_info(server)
         headers = {"Authorization": f"token {info['token']}"}
         request = urllib.request.Request(f"{info['url']}api", headers=headers)  # noqa: S310
-        with WITHOUT_PROXY.open(request, timeout=5) as reply:
-            return reply.status == 200
+        try:
+            TO_OWN_SERVER.open(request, timeout=5).close()
+        except urllib.error.HTTPError as refusal:  # where it wants a password, for example
+            refusal.close()
+        return True
     return False
+
+
+def address_text(info: dict) -> str:
+    """Where to open JupyterLab, also from another machine. A token that the user set is left out.
+
+    Jupyter itself prints no address if the user has set the token or a password.
+    """
+    query = f"?token={info['token']}" if re.fullmatch(JUPYTERS_OWN, info["token"]) else ""
+    text = f"JupyterLab is at {info['url']}lab/tree/{FIRST_NOTEBOOK}{query} (Ctrl-C twice ends it)."
+    if not query and (info["token"] or info["password"]):
+        text += "\nIt asks for the token or the password that you have set."
+    if not has_browser():
+        text += (
+            "\nOpen this address in a browser. If this is a remote machine, first run on your own: "
+            f"ssh -L {info['port']}:127.0.0.1:{info['port']} you@machine"
+        )
+    return text
 
 
 def main() -> None:
@@ -105,12 +141,10 @@ def main() -> None:
     ]
     if os.getuid() == 0:
         command.append("--allow-root")
+    background = [sys.executable, __file__, IN_BACKGROUND, str(os.getpid())]
     if not has_browser():
         command.append("--no-browser")
-        print("JupyterLab starts. Open the address below that begins with http://127.0.0.1")
-        print("(Ctrl-C twice ends it). On a remote machine, with 8888 as the port in that address:")
-        print("ssh -L 8888:127.0.0.1:8888 you@machine", flush=True)
-    background = [sys.executable, __file__, IN_BACKGROUND, str(os.getpid())]
+    print("JupyterLab starts. Its address comes below.", flush=True)
     subprocess.run(background, env=env, start_new_session=True)
     os.chdir(folder)
     os.execve(command[0], command + [word for word in sys.argv[1:] if word != OWN_COPY], env)

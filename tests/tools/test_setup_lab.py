@@ -1,14 +1,17 @@
 """`make lab`'s server, from a browser: localhost, a token, private sockets, also in a long home."""
 
 import contextlib
+import http.server
 import json
 import os
 import re
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
 from pathlib import Path
@@ -273,6 +276,7 @@ def test_what_is_compiled_begins_when_jupyterlab_answers_and_the_doctor_has_look
     import lab
 
     done, answers = [], iter([False, False, True])
+    monkeypatch.setattr(lab, "server_info", lambda server: INFO)
     monkeypatch.setattr(lab.os, "fork", lambda: 0)
     monkeypatch.setattr(lab.os, "nice", lambda by: done.append(by))
     monkeypatch.setattr(lab, "answers", lambda server: done.append("asked") or next(answers))
@@ -282,4 +286,52 @@ def test_what_is_compiled_begins_when_jupyterlab_answers_and_the_doctor_has_look
         lambda words, **_: done.append(words[3] if len(words) > 3 else words[1].stem),
     )
     lab.run_in_background(os.getpid())
-    assert done == [19, "asked", "asked", "asked", "doctor", "bytecode", "build"]
+    assert done == ["asked", "asked", "asked", 19, "doctor", "bytecode", "build"]
+
+
+INFO = {"url": "http://127.0.0.1:8889/", "port": 8889, "token": "5e" * 24, "password": False}
+
+
+def test_the_address_is_printed_with_its_port_and_without_a_secret_of_the_users(monkeypatch):
+    """Jupyter prints none where JUPYTER_TOKEN or a password is set."""
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    import lab
+
+    monkeypatch.setattr(lab, "has_browser", lambda: False)
+    text = lab.address_text(INFO)
+    assert f"http://127.0.0.1:8889/lab/tree/notebooks/00_start_here.ipynb?token={'5e' * 24}" in text
+    assert "ssh -L 8889:127.0.0.1:8889 you@machine" in text and "that you have set" not in text
+    monkeypatch.setattr(lab, "has_browser", lambda: True)
+    for secret in ({"token": "mine"}, {"token": "", "password": True}):
+        text = lab.address_text(INFO | secret)
+        assert "8889/lab" in text and "mine" not in text and "ssh" not in text
+        assert "It asks for the token or the password that you have set." in text
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="it makes the certificate")
+def test_a_server_with_a_certificate_of_the_users_or_a_password_answers(tmp_path, monkeypatch):
+    """Also with a certificate that is made out to another name."""
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    import lab
+
+    class Refuse(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_error(403)
+
+        def log_message(self, *_):
+            pass
+
+    key, certificate = tmp_path / "key", tmp_path / "certificate"
+    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1"]
+    make += ["-subj", "/CN=another", "-keyout", key, "-out", certificate]
+    subprocess.run(make, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refuse) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"https://127.0.0.1:{server.server_port}/"
+        monkeypatch.setattr(lab, "server_info", lambda pid: INFO | {"url": url})
+        assert lab.answers(os.getpid())
+        server.shutdown()
+    assert not lab.answers(os.getpid())
