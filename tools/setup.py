@@ -19,6 +19,7 @@ import shutil
 import site
 import subprocess
 import sys
+import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -30,6 +31,10 @@ INPUTS = ("requirements.lock", "pyproject.toml", "course/pyproject.toml")
 NEED_GB = 3.0
 FIRST = ("uv", "setuptools")  # by pip: the installer, and what builds the packages without a wheel
 ENTRY = re.compile(r"^([\w.-]+)==(?:.*\\\n)*.*\n", re.M)  # of the lock: a pin with its hashes
+ELSEWHERE = (
+    "unset UV_CONFIG_FILE; remove `target`, `prefix`, `root` and `user` from pip's settings "
+    "(`pip config list` shows them); then run make again."
+)
 # What pip is told, and the variable by which uv is told the same
 SETTINGS = {
     "index-url": "UV_DEFAULT_INDEX",
@@ -60,6 +65,12 @@ def check_machine():
     except ImportError:
         remedy = "Debian or Ubuntu: apt-get install python%s-venv; then run make again."
         stop("%s cannot make environments." % sys.executable, remedy % version)
+    if os.pathsep in ROOT:
+        remedy = "clone the kit into a folder without '%s', and without it in the folders above."
+        stop(
+            "%s has a '%s', which separates folders on PATH." % (ROOT, os.pathsep),
+            remedy % os.pathsep,
+        )
     if not os.access(ROOT, os.W_OK):
         stop("you may not write in %s." % ROOT, "clone the kit into a folder of yours.")
     free = shutil.disk_usage(ROOT).free / 1e9
@@ -70,7 +81,7 @@ def check_machine():
 
 def run(words, **variables):
     """Run an installer, which says itself what is wrong; end with a sentence if it fails."""
-    if subprocess.call(words, env=dict(os.environ, **variables)):
+    if subprocess.call(words, env=dict(os.environ, **variables), cwd=ROOT):
         remedy = "correct what the installer says above (network? disk?), then run make again."
         stop("%s failed." % os.path.basename(words[0]), remedy)
 
@@ -112,11 +123,29 @@ def uv_settings():
 
 def uv_install(words, python=PYTHON, must=True):
     """Install by uv. Returns whether it succeeded; if it must, a failure ends the program."""
-    command = [os.path.join(VENV, "bin", "uv"), "pip", "install", "--python", python] + words
+    uv = os.path.join(VENV, "bin", "uv")
+    if not os.path.exists(uv):
+        stop("pip has not installed uv into %s." % VENV, ELSEWHERE)
+    # Without the user's uv.toml, which may name another target. pip's settings hold, see above.
+    command = [uv, "pip", "install", "--no-config", "--python", python] + words
     if must:
         run(command, **uv_settings())
         return True
-    return subprocess.call(command, env=dict(os.environ, **uv_settings())) == 0
+    return subprocess.call(command, env=dict(os.environ, **uv_settings()), cwd=ROOT) == 0
+
+
+def check_packages(names):
+    """End if .venv cannot use what was installed: a setting may have sent it elsewhere."""
+    code = (
+        "import sys; from importlib.metadata import version\n"
+        "for name in sys.argv[1:]: version(name)\n"
+        "import pi2zero, pi2zero_course"
+    )
+    with tempfile.TemporaryFile() as said:
+        if subprocess.call([PYTHON, "-I", "-c", code] + names, stderr=said):
+            said.seek(0)
+            why = said.read().decode(errors="replace").strip().split("\n")[-1]
+            stop("what was installed is not in %s (%s)." % (VENV, why), ELSEWHERE)
 
 
 def keep_site():
@@ -175,7 +204,9 @@ def set_up(on_site):
         print("[3/4] Installing torch (with an NVIDIA GPU: several GB)", flush=True)
         install_torch(torch.group(1))
     print("[4/4] Installing the kit itself", flush=True)
-    uv_install(exactly + ["-e", ROOT, "-e", os.path.join(ROOT, "course")])
+    # Relative names: uv takes the brackets of "/home/me/kit [2026]" for names of extras.
+    uv_install(exactly + ["-e", ".", "-e", "./course"])
+    check_packages([each[1] for each in ENTRY.finditer(lock) if each[1] not in kept])
     write(DONE, stamp(on_site))
     print("The environment is ready, %.0f s." % (time.time() - begin))
 

