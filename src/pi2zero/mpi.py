@@ -2,10 +2,14 @@
 
 import os
 import re
+import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterable, MutableMapping
 from pathlib import Path
+
+from pi2zero import environment
 
 RUN_DIR = "PI2ZERO_RUN_DIR"  # on a cluster's ranks: its private folder
 ADDRESS = "PI2ZERO_ADDRESS"  # on ranks on several hosts: this host's address in their network
@@ -20,7 +24,11 @@ LAUNCHED = {  # how many ranks were started, and by what
     "PMI_SIZE": "mpirun (MPICH's, or one of its family)",
     "SLURM_STEP_NUM_TASKS": "srun",
 }
+VARIABLES = {"RANK": "RANK", "SIZE": "WORLD_SIZE"}  # a launcher's names, and torch's
+ONE_SIDED, NO_UCX = "OMPI_MCA_osc", "^ucx"  # which of Open MPI's components does it
 MPIRUN_PATIENCE = 30.0  # s for mpirun to tell its version; a wrapper of a site may do more
+is_rank = False  # this process is a rank of a cluster: MPI says who it is
+_reserved: list[socket.socket] = []  # ports of `reserve_port`
 
 
 def mpi_env() -> None:
@@ -38,7 +46,8 @@ def mpi_settings(env: MutableMapping[str, str] = os.environ) -> None:
 
     Root is allowed, and so are more ranks than cores. (Open MPI 5 reads the PRTE names, 4.x the
     OMPI ones; unknown names are ignored.) Values that are set already win. This Python's `bin`
-    comes first on the PATH, because `mpirun` has to be the one that mpi4py uses.
+    comes first on the PATH, because `mpirun` has to be the one that mpi4py uses. What would stop
+    its ranks is taken out: another MPI's libraries, a temporary folder that is gone.
     """
     for family in ("OMPI", "PRTE"):
         env.setdefault(f"{family}_ALLOW_RUN_AS_ROOT", "1")
@@ -53,10 +62,28 @@ def mpi_settings(env: MutableMapping[str, str] = os.environ) -> None:
     # Open MPI leaves loopback out, and a spawned process would have no way to its parent.
     if loopback := only_interface():
         env.setdefault("OMPI_MCA_btl_tcp_if_include", loopback)
+    # Without UCX's hardware, each window of one-sided MPI would print an error that is none.
+    if not any(Path("/sys/class/infiniband").glob("*")):
+        env.setdefault(ONE_SIDED, NO_UCX)
+    # Else a rank that torchrun has started again may read the address of a dead one, and hang.
+    env.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
+    environment.stay_on_this_host(env)
+    environment.correct(env)
     bin_dir = str(Path(sys.executable).parent)
     path = env.get("PATH", os.defpath).split(os.pathsep)
     if path[0] != bin_dir:
         env["PATH"] = os.pathsep.join([bin_dir, *path])
+
+
+def reserve_port() -> int:
+    """A port where no process of this host listens, kept for this process.
+
+    DeepSpeed names shared memory by address and port, and a program may make a world of its own.
+    """
+    _reserved.append(reserved := socket.socket())
+    reserved.bind(("", 0))  # it does not listen
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # this process may listen there
+    return reserved.getsockname()[1]
 
 
 def only_interface() -> str | None:
@@ -78,7 +105,11 @@ def one_host_env(folder: str) -> dict[str, str]:
     wanted = {"UCX_NET_DEVICES": "lo", "FI_TCP_IFACE": "lo"}
     version = mpirun_version()
     if not version or "Open MPI" in version:
-        transport = "vader" if "Open MPI) 4" in version else "sm"
+        old = "Open MPI) 4" in version
+        transport = "vader" if old else "sm"
+        for framework, components in environment.NO_SCHEDULER.items():
+            # All ranks are here, whatever job this kernel is in.
+            wanted[f"{'OMPI' if old else 'PRTE'}_MCA_{framework}"] = components
         wanted |= {
             "OMPI_MCA_pml": "ob1",  # where there is a fast network, another one ignores the next
             "OMPI_MCA_btl": f"self,{transport}",
@@ -102,6 +133,26 @@ def refuse_worlds_of_one(size: int) -> None:
                 f"{launcher} has started {started} tasks, and each is an MPI world of its own: "
                 "rank 0 of 1. It and this Python's MPI library do not speak the same PMI. Start "
                 f"them by that library's own: {own_mpirun()} -n {started} ..."
+            )
+
+
+def refuse_another_launcher() -> None:
+    """Raise RuntimeError if RANK and WORLD_SIZE are not those of the mpirun that started this rank.
+
+    They are left from another start in the same shell or notebook. Each rank would believe them,
+    and train alone. (torchrun and DeepSpeed's launcher may be started by a rank.)
+    """
+    env = os.environ
+    if "TORCHELASTIC_RUN_ID" in env or "CROSS_SIZE" in env:
+        return
+    for family in ("OMPI_COMM_WORLD_", "PMI_"):
+        rank, size = (env.get(family + name, env[old]) for name, old in VARIABLES.items())
+        if (rank, size) != (env["RANK"], env["WORLD_SIZE"]):
+            raise RuntimeError(
+                f"{LAUNCHED[f'{family}SIZE']} has started {size} ranks, and this is rank {rank}. "
+                f"But RANK={env['RANK']} and WORLD_SIZE={env['WORLD_SIZE']} are set, which another "
+                "start has left in this shell or notebook. Remove them: unset RANK WORLD_SIZE, or "
+                "in a notebook os.environ.pop('RANK'); os.environ.pop('WORLD_SIZE')."
             )
 
 
@@ -130,7 +181,7 @@ def local_rank(comm) -> tuple[int, int]:
 
 
 def mpi_library() -> str:
-    """Name and version of the MPI library that mpi4py has loaded, e.g. 'Open MPI 5.0.11'."""
+    """Name and version of the MPI library that mpi4py has loaded, e.g. 'Open MPI 5.0.10'."""
     from mpi4py import MPI
 
     text = MPI.Get_library_version().replace("\0", "").strip()
@@ -140,18 +191,28 @@ def mpi_library() -> str:
 
 
 def mpirun_version() -> str:
-    """What the first mpirun on the PATH says of its version, e.g. 'mpirun (Open MPI) 5.0.11'.
+    """What the first mpirun on the PATH says of its version, e.g. 'mpirun (Open MPI) 5.0.10'.
 
     Empty if there is none, or if it does not answer.
     """
+    return ask_mpirun()[0]
+
+
+def ask_mpirun() -> tuple[str, str]:
+    """(what the first mpirun on the PATH says of its version, why it says nothing)."""
     try:
         done = subprocess.run(
             ["mpirun", "--version"], capture_output=True, text=True, timeout=MPIRUN_PATIENCE
         )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
+    except FileNotFoundError:
+        return "", "there is no mpirun on the PATH"
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return "", f"{shutil.which('mpirun')} does not answer: {error}"
     with_number = [line for line in done.stdout.splitlines() if re.search(r"\d", line)]
-    return " ".join((with_number or [done.stdout])[0].split())
+    if version := " ".join((with_number or [done.stdout])[0].split()):
+        return version, ""
+    last = [line.strip() for line in done.stderr.splitlines() if line.strip()][-1:]
+    return "", f"{shutil.which('mpirun')} fails: {' '.join(last) or 'without a word'}"
 
 
 def name_ranks(ranks: Iterable[int]) -> str:

@@ -60,7 +60,7 @@ WHO = {  # the first of these words of a command line: what the page calls that 
     "ipykernel_launcher": "kernel",
     "ipyparallel.controller": "controller",
     "ipyparallel.engine.nanny": "nanny of a rank",
-    "ipyparallel.engine": "rank",
+    "engine_setup": "rank",
 }
 JOIN = """%%px
 import torch, torch.distributed as dist

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pi2zero import ownership
+from pi2zero import obstacles, ownership
 from pi2zero.hosts import place, site, slurm
 from pi2zero.hosts.place import Place, PlaceError
 
@@ -193,6 +193,16 @@ def test_a_job_on_this_node_alone_is_this_machine(says, monkeypatch):
     says("srun", "")
     says("scontrol", job("RUNNING") + " Nodes=node3 CPU_IDs=0-3", "node3\n")
     assert slurm.place_of_this_job(site.load()) == Place()
+
+
+def test_a_job_that_is_over_is_named_with_the_cure(says, monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    says("srun", "")
+    says("scontrol", "", errors="slurm_load_jobs error: Invalid job id specified")
+    with pytest.raises(PlaceError, match=r"SLURM_JOB_ID is 77\. Slurm ended .* unset SLURM_JOB_ID"):
+        slurm.place_of_this_job(site.load())
+    [(what, remedy)] = obstacles.of_jobs()
+    assert what.startswith("SLURM_JOB_ID is 77") and "unset SLURM_JOB_ID" in remedy
 
 
 @pytest.mark.parametrize(

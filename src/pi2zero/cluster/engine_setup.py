@@ -8,16 +8,33 @@ import sys
 import threading
 from pathlib import Path
 
-from pi2zero import log
+from pi2zero import log, mpi
 from pi2zero.cluster.activity_sampler import ActivitySampler, sample_path
 from pi2zero.cluster.capped_stream import CappedStream
 from pi2zero.hosts.place import interface_of, local_address_towards
-from pi2zero.mpi import ADDRESS, local_rank, mpi_library
+from pi2zero.mpi import ADDRESS, mpi_library
 from pi2zero.ownership import make_private_dir, owner_mark
 
 # Schedulers (Slurm, submitit) may use SIGUSR1 for themselves: a site can choose another signal.
 STACK_SIGNAL = signal.Signals[os.environ.get("PI2ZERO_STACK_SIGNAL", "SIGUSR1")]
+PROGRAM = "from pi2zero.cluster.engine_setup import run_engine; run_engine()"
+SAFE_PATH = "PYTHONSAFEPATH"
 _stack_file = None  # kept open: faulthandler writes to its descriptor
+_safe_path = None  # the user's PYTHONSAFEPATH
+
+
+def run_engine() -> None:
+    """Be one of ipyparallel's engines. It reads its options on the command line.
+
+    What it imports is not looked for in the notebook's folder, which joins the path later. The
+    kit and mpi4py are imported first: a notebook may lie beside a file of that name.
+    """
+    global _safe_path
+    import mpi4py  # noqa: F401
+    from ipyparallel.engine.app import main
+
+    _safe_path, os.environ[SAFE_PATH] = os.environ.get(SAFE_PATH), "1"  # for ipyparallel's nanny
+    main()
 
 
 def prepare_engine(run_dir: str, kernel: str = "") -> dict:
@@ -34,17 +51,18 @@ def prepare_engine(run_dir: str, kernel: str = "") -> dict:
     global _stack_file
     from mpi4py import MPI
 
+    if _safe_path is None:
+        os.environ.pop(SAFE_PATH, None)  # programs that a cell starts find their modules
     rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
     # mpi4py duplicates a communicator at its first reduction of objects, and holds the GIL
     # meanwhile: a rank that waits there cannot be sampled. So do it now, while all ranks are here.
     # (For other communicators see GIL_HOLDING_CALLS in blocking_calls.py.)
     MPI.COMM_WORLD.allreduce(0)
-    os.environ.setdefault("LOCAL_RANK", str(local_rank(MPI.COMM_WORLD)[0]))  # as launchers set it
     if kernel:
         os.environ[ADDRESS] = local_address_towards(kernel)
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface_of(os.environ[ADDRESS])[0])
         # torch warns of each address that has no name
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    _set_rank_variables(MPI.COMM_WORLD)
     path = stack_path(run_dir, rank)
     for folder in (path.parent.parent, path.parent):  # on another host they may not be there yet
         make_private_dir(folder)
@@ -66,6 +84,22 @@ def prepare_engine(run_dir: str, kernel: str = "") -> dict:
         "cores": cores,
         "library": mpi_library(),
     }
+
+
+def _set_rank_variables(comm) -> None:
+    """Set what torchrun would set: `dist.init_process_group("gloo")` needs no more.
+
+    The address is rank 0's in the ranks' network, the port one that is free there. Gloo uses that
+    network, also where a host does not know its own name.
+    """
+    own = os.environ.get(ADDRESS, "127.0.0.1")
+    address, port = comm.bcast((own, mpi.reserve_port()) if comm.rank == 0 else None)
+    number, count = mpi.local_rank(comm)
+    os.environ |= {"RANK": str(comm.rank), "WORLD_SIZE": str(comm.size)}
+    os.environ |= {"LOCAL_RANK": str(number), "LOCAL_WORLD_SIZE": str(count)}
+    os.environ |= {"MASTER_ADDR": address, "MASTER_PORT": str(port)}
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", interface_of(own)[0])
+    mpi.is_rank = True
 
 
 def stack_path(run_dir: str, rank: int) -> Path:

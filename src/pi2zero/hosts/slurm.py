@@ -44,6 +44,10 @@ JOB_END_REASONS = {
     "SUSPENDED": "it was suspended",
     "GONE": "Slurm does not know it any more",
 }
+LEAVE_JOB = (
+    "Open a new shell, or run: unset SLURM_JOB_ID "
+    "(in a notebook: import os; os.environ.pop('SLURM_JOB_ID'))"
+)
 HOLD_SCRIPT = b"""#!/bin/sh
 # This job holds nodes. The kernel that submitted it starts ranks there, and cancels it.
 exec sleep 2147483647
@@ -229,7 +233,13 @@ def place_of_this_job(site: Site) -> Place | None:
     job = os.environ.get("SLURM_JOB_ID")
     if not job or not shutil.which("srun"):
         return None
-    slots = nodes_of(job)
+    try:
+        slots = nodes_of(job)
+    except PlaceError:
+        if over := SlurmJob(job).why_over():
+            message = f"SLURM_JOB_ID is {job}. {over}. {LEAVE_JOB}."
+            raise PlaceError(message) from None
+        raise
     tasks = parse_tasks_per_node(os.environ.get("SLURM_TASKS_PER_NODE", ""))
     if len(tasks) == len(slots):  # a step on a part of the nodes has its own numbers
         slots = dict(zip(slots, tasks, strict=True))
