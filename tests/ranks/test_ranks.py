@@ -33,10 +33,7 @@ me = ranks.join()  # and after an end, it joins anew
 dist.barrier()
 ranks.leave()
 ranks.leave()  # nothing to leave
-dist.init_process_group("gloo")  \
-# a program that makes its own world finds the names that it looks for
-dist.barrier()
-ranks.leave()
+assert not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} & os.environ.keys(), "taken back"
 """
 
 
@@ -56,6 +53,35 @@ def test_mpi_ranks_join_torch_distributed(n, tmp_path):
     total = float(n * (n + 1) / 2)
     assert done.stdout.split(maxsplit=1)[1].strip() == str([total] * 3)
     assert not list(tmp_path.glob("pi2zero*")), "the file where the ranks met is gone with them"
+
+
+OF_ANOTHER = """
+from pi2zero import ranks
+try:
+    ranks.join()
+except RuntimeError as error:
+    print(error, flush=True)
+"""
+
+
+@pytest.mark.long
+def test_numbers_of_another_launcher_are_refused_on_all_ranks(tmp_path):
+    """Else two worlds of one would train, each alone."""
+    (tmp_path / "program.py").write_text(OF_ANOTHER)
+    left = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    mpi_env()
+    done = subprocess.run(
+        ["mpirun", "-n", "2", sys.executable, tmp_path / "program.py"],
+        env=os.environ | left,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    lines = sorted(done.stdout.splitlines())
+    assert done.returncode == 0 and len(lines) == 2, done.stderr
+    for rank, line in enumerate(lines):
+        assert f"has started 2 ranks, and this is rank {rank}. But RANK=0 and WORLD_SIZE=1" in line
+        assert "unset RANK WORLD_SIZE" in line
 
 
 ENDS_EARLY = """

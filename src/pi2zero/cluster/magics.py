@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -63,6 +64,13 @@ def parse_targets(text: str, n: int) -> list[int]:
     return sorted(set(chosen))
 
 
+def own_world_size() -> int:
+    """The size of the torch.distributed world that this process is in; 0 if it is in none."""
+    distributed = sys.modules.get("torch.distributed")
+    joined = distributed and distributed.is_available() and distributed.is_initialized()
+    return distributed.get_world_size() if distributed and joined else 0
+
+
 def check_options(args) -> None:
     """Refuse the options of ipyparallel for which the kit has its own way. Raises UsageError."""
     if args.timeout is not None and not args.timeout > 0:
@@ -101,7 +109,8 @@ class RankMagics(ParallelMagics):
         # ipyparallel keeps the defaults of %pxconfig in a view. targets None: all ranks.
         super().__init__(shell, SimpleNamespace(targets=ranks, block=True), suffix)
         self.cluster = cluster
-        self.hooks = self.keep_magics, self.warn_of_missing_px  # after each cell
+        self.hooks = self.keep_magics, self.warn_of_missing_px, self.warn_of_own_world
+        self._own_world_size = own_world_size()
         self._announced: weakref.WeakSet[ParallelMagics] = weakref.WeakSet()
         self.magics["line"]["%px" + suffix] = self.below_the_first_line
 
@@ -139,6 +148,15 @@ class RankMagics(ParallelMagics):
             print(
                 f"This cell defined {' and '.join(both)} in the notebook's own process. "
                 "The ranks keep their own. Is %%px missing?"
+            )
+
+    def warn_of_own_world(self, _) -> None:
+        """After each cell: did it join a world here, which was meant for the ranks?"""
+        had_own_world, self._own_world_size = self._own_world_size, own_world_size()
+        if self._own_world_size and not had_own_world and self.cluster.runs():
+            print(
+                f"This cell joined a torch.distributed world of {self._own_world_size} in the "
+                "notebook's own process. The ranks are not in it. Is %%px missing?"
             )
 
     def below_the_first_line(self, line):

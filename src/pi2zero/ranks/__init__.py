@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
+from pi2zero import environment
 from pi2zero.ranks import gpus, rendezvous
 from pi2zero.ranks.outcomes import gather_or_raise, raise_on_all
 from pi2zero.ranks.stopping import stopping
@@ -40,7 +41,8 @@ def join(deepspeed: bool = False, on_cpu: bool = False) -> Rank:
     """Make these processes one `torch.distributed` world, with a GPU for each. All ranks call it.
 
     Started by torchrun or deepspeed, the ranks are who RANK, WORLD_SIZE and LOCAL_RANK say. Else
-    they are MPI's ranks; then these variables, MASTER_ADDR and MASTER_PORT are set. Ranks on one
+    they are MPI's ranks; then these variables, MASTER_ADDR and MASTER_PORT are set until `leave`.
+    If mpirun says something else than these variables, all ranks raise RuntimeError. Ranks on one
     host meet in a private file; on several hosts at an address that all have been seen to reach.
 
     The backend is nccl (gloo for tensors on the CPU) if every rank has a GPU of its own; gloo if
@@ -176,6 +178,7 @@ def _end_all(print_traceback: Callable, *error) -> None:
 def leave() -> None:
     """End `torch.distributed` on this rank, if it was joined; a script's last line.
 
+    RANK and the other variables that `join` has set get the values that they had before.
     gloo's thread releases the last tensor a moment after the call has returned. If Python is ending
     by then, one run in ten or twenty aborts ("terminate called without an active exception").
     """
@@ -186,3 +189,4 @@ def leave() -> None:
     if dist.is_initialized():
         time.sleep(0.1)  # s for that thread, which needs Python's lock
         dist.destroy_process_group()
+    environment.take_back_rank()

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from pi2zero import environment, mpi
+
 INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")  # nccl's: of its first messages
 REACH = 3.0  # s for a host to reach an address of rank 0's
 
-# On rank 0: the folder of the file where the ranks met, and the port of their world.
-_kept_open: list = []
+_kept_open: list = []  # on rank 0: the folder of the file where the ranks met
 _worlds = itertools.count()  # that this process has been in: torch's keys are the same in each
-_exported = False  # RANK and the others were set here, not by a launcher
 
 
 @dataclass
@@ -39,20 +39,23 @@ class Rendezvous:
 
     def export_rank_variables(self) -> None:
         """Set the variables by which programs ask who they are, unless a launcher has."""
-        global _exported
-        os.environ["LOCAL_RANK"] = str(self.local_rank)
+        environment.export(LOCAL_RANK=str(self.local_rank))
         if self.port:
-            _exported = True
-            os.environ.update(RANK=str(self.rank), WORLD_SIZE=str(self.size))
-            os.environ.update(MASTER_ADDR=self.address, MASTER_PORT=str(self.port))
+            environment.export(RANK=str(self.rank), WORLD_SIZE=str(self.size))
+            environment.export(MASTER_ADDR=self.address, MASTER_PORT=str(self.port))
 
 
 # --- torchrun, deepspeed --------------------------------------------------------------------------
 
 
 def has_launcher() -> bool:
-    """Whether torchrun, deepspeed or another launcher has set the variables."""
-    named = "RANK" in os.environ and "WORLD_SIZE" in os.environ and not _exported
+    """Whether torchrun, deepspeed or another launcher has set the variables.
+
+    On the ranks of a cluster MPI's numbers hold, whatever a cell has set.
+    """
+    if mpi.is_rank or environment.is_exported("RANK"):
+        return False
+    named = "RANK" in os.environ and "WORLD_SIZE" in os.environ
     return "TORCHELASTIC_RUN_ID" in os.environ or named
 
 
@@ -61,6 +64,7 @@ def by_variables() -> Rendezvous:
 
     The local rank is LOCAL_RANK, or in its absence SLURM_LOCALID.
     """
+    mpi.refuse_another_launcher()
     import torch.distributed as dist
     from torch.distributed.rendezvous import rendezvous
 
@@ -88,8 +92,6 @@ def by_mpi() -> Rendezvous:
 
     Without mpi4py: a world of one.
     """
-    from pi2zero import mpi
-
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:  # RuntimeError: it finds no MPI library
@@ -108,26 +110,14 @@ def world_of_one(error: Exception) -> Rendezvous:
     """For a Python without MPI. Raises RuntimeError if a launcher has started more ranks."""
     import torch.distributed as dist
 
-    from pi2zero.mpi import LAUNCHED
-
-    if started := next((name for name in LAUNCHED if int(os.environ.get(name, "1")) > 1), None):
+    if started := next((name for name in mpi.LAUNCHED if int(os.environ.get(name, "1")) > 1), None):
         raise RuntimeError(
             f"{started} says that {os.environ[started]} ranks were started, and this Python cannot "
             f"use MPI ({error}): each would be rank 0 of 1. Start them by torchrun, or install "
             "mpi4py."
         )
-    return Rendezvous(0, 1, 0, lambda value: [value], dist.HashStore(), "127.0.0.1", _free_port())
-
-
-def _free_port() -> int:
-    """A port where no process listens. It is kept for this world.
-
-    DeepSpeed names shared memory by address and port, and a program may make a world of its own.
-    """
-    _kept_open.append(reserved := socket.socket())
-    reserved.bind(("127.0.0.1", 0))
-    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # this process may listen there
-    return reserved.getsockname()[1]
+    address = "127.0.0.1", mpi.reserve_port()
+    return Rendezvous(0, 1, 0, lambda value: [value], dist.HashStore(), *address)
 
 
 def _in_a_file(comm) -> tuple:
@@ -137,7 +127,7 @@ def _in_a_file(comm) -> tuple:
     """
     import torch.distributed as dist
 
-    from pi2zero import mpi, ownership
+    from pi2zero import ownership
 
     use_interface("lo")  # also where the host's own name does not resolve
     path = port = None
@@ -145,7 +135,7 @@ def _in_a_file(comm) -> tuple:
         if not (folder := os.environ.get(mpi.RUN_DIR)):  # no cluster, which removes its folder
             _kept_open.append(temporary := ownership.temporary_dir("meeting"))
             folder = temporary.name
-        path, port = f"{folder}/torch-{time.monotonic_ns()}", _free_port()
+        path, port = f"{folder}/torch-{time.monotonic_ns()}", mpi.reserve_port()
     path, port = comm.bcast((path, port))
     return dist.FileStore(path, comm.size), "127.0.0.1", port
 
@@ -185,7 +175,8 @@ def use_interface(name: str) -> None:
     if sys.platform == "linux":
         # To nccl "eth1" would mean eth10, too.
         for variable, value in zip(INTERFACES, (name, f"={name}"), strict=True):
-            os.environ.setdefault(variable, value)
+            if variable not in os.environ:
+                environment.export(**{variable: value})
 
 
 def use_interface_towards(host: str) -> None:

@@ -14,7 +14,7 @@ def start(rank) -> None:
     """`deepspeed.init_distributed()`; what DeepSpeed prints meanwhile is dropped. rank: a Rank."""
     import torch.distributed as dist
 
-    from pi2zero import native_build
+    from pi2zero import environment, native_build
     from pi2zero.deepspeed_support import operators
 
     first = rank.local_rank == 0
@@ -24,7 +24,7 @@ def start(rank) -> None:
     os.environ.setdefault("DS_ACCELERATOR", kind)
     if number:  # DeepSpeed takes LOCAL_RANK for it, and asserts that Open MPI's is the same
         for name in {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"} & {"LOCAL_RANK", *os.environ}:
-            os.environ[name] = number
+            environment.export(**{name: number})
     # DeepSpeed 0.19 calls torch's collectives, at every step, by names that torch 2.13 calls old.
     warnings.filterwarnings(
         "ignore", category=FutureWarning, module="torch.distributed.c10d_logger"
