@@ -3,16 +3,21 @@ that starts it.
 
 pip installs this file with the course into the environment's etc/ipython. So a notebook that knows
 nothing of the kit can start MPI ranks, and DeepSpeed finds its operators compiled, without the lock
-that a killed compiler leaves behind.
+that a killed compiler leaves behind. Packages that a cell installs leave the kit's versions alone.
 """
 
 import os
+import re
 import sys
 
+from pi2zero import environment
 from pi2zero.deepspeed_support import operators
 
+MPL = "MPLBACKEND"
 operators.use_folder()
 operators.drop_stale_locks()
+environment.for_kernels_and_terminals()
+environment.set_prefixes()
 # No kernel needs these, and a program that it starts may show them: horovodrun writes its
 # environment on a command line, which everyone can read.
 for name in ("JUPYTERHUB_API_TOKEN", "JPY_API_TOKEN", "JUPYTER_TOKEN"):
@@ -22,3 +27,8 @@ for name in ("JUPYTERHUB_API_TOKEN", "JPY_API_TOKEN", "JUPYTER_TOKEN"):
 # tools/notebooks.py stores the same.
 if "ipykernel.ipkernel" in sys.modules:
     sys.modules["ipykernel.ipkernel"].IPythonKernel.language_info["version"] = "3"
+    # A shell's MPLBACKEND is meant for windows, or for files. Here no picture would come.
+    if not re.search(
+        "module://|inline|ipympl|widget|nbagg|notebook", os.environ.get(MPL, ""), re.I
+    ):
+        os.environ[MPL] = "module://matplotlib_inline.backend_inline"

@@ -22,6 +22,7 @@ import psutil
 from jupyter_core.paths import jupyter_runtime_dir
 from own_copy import make_own_copy
 
+from pi2zero.environment import for_kernels_and_terminals
 from pi2zero.mpi import mpi_settings
 from pi2zero.ownership import is_private
 
@@ -39,9 +40,14 @@ SOCKET_NAME = len("/kernel-01234567-0123-0123-0123-0123456789ab-ipc-99")
 
 
 def environment() -> dict[str, str]:
-    """For the server and its terminals: MPI as kernels have it, and a short runtime folder."""
-    env = dict(os.environ, JUPYTER_RUNTIME_DIR=runtime_dir())
+    """For the server and its terminals: MPI as kernels have it, and a short runtime folder.
+
+    The environment's kernel comes before one that the person has made elsewhere, also where the
+    environment is somebody else's.
+    """
+    env = dict(os.environ, JUPYTER_RUNTIME_DIR=runtime_dir(), JUPYTER_PREFER_ENV_PATH="1")
     mpi_settings(env)
+    for_kernels_and_terminals(env)
     return env
 
 
@@ -126,7 +132,9 @@ def address_text(info: dict) -> str:
 
 def main() -> None:
     doctor = [sys.executable, "-m", "pi2zero", "doctor", "--quick"]
-    if subprocess.run(doctor, cwd=ROOT).returncode and not os.environ.get("ANYWAY"):
+    as_here = dict(os.environ, JUPYTER_PREFER_ENV_PATH="1")
+    failed = subprocess.run(doctor, cwd=ROOT, env=as_here).returncode
+    if failed and not os.environ.get("ANYWAY"):
         sys.exit(
             "The doctor found what would stop you (see above). Fix it, then run make lab again; "
             "or: make lab ANYWAY=1"

