@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -54,6 +55,21 @@ def test_a_mark_does_not_change_when_the_clock_is_set(monkeypatch):
     assert not ownership.owner_is_gone(before)
 
 
+def test_a_mark_does_not_change_when_the_host_gets_another_name(monkeypatch):
+    """By DHCP or a VPN, while ranks run: they and their folders are found again."""
+    before, folder = ownership.owner_mark(), ownership.make_run_dir()
+    monkeypatch.setattr(socket, "gethostname", lambda: "dhcp-10-1-2-3")
+    ownership.host_id.cache_clear()
+    assert ownership.owner_mark() == before and not ownership.owner_is_gone(before)
+    assert folder in ownership.run_dirs()
+    shutil.rmtree(folder)
+
+
+def test_the_watchdog_goes_by_the_process_alone(gone):
+    assert ownership.owner_is_gone(elsewhere(gone), here=True)
+    assert not ownership.owner_is_gone(elsewhere(ownership.owner_mark()), here=True)
+
+
 def test_a_mark_of_a_process_that_has_ended(gone):
     assert ownership.owner_is_gone(gone) and ownership.owner_is_gone(f"{gone}cluster-1/")
     assert ownership.owner_is_gone(f"{ownership.scope_mark()}1:0/"), "the pid was given anew"
@@ -86,6 +102,45 @@ def test_a_temporary_folder_that_cannot_be_read_hides_no_run_folder(tmp_path, mo
     assert folder in ownership.run_dirs()
     ownership.remove_run_dirs()
     assert not folder.exists()
+
+
+def test_a_temporary_folder_that_cannot_be_listed(tmp_path):
+    """On purpose, on some shared machines. All of the kit's folders are found and removed."""
+    program = """
+import os, tempfile
+from pathlib import Path
+from pi2zero import ownership
+run, meeting = ownership.make_run_dir(), ownership.temporary_dir("meeting")
+assert run.parent.name == f"pi2zero-{os.getuid()}" and ownership.is_private(run.parent)
+assert ownership.run_dirs() == [run] and Path(meeting.name).parent == run.parent
+assert ownership.shm.listable(run.parent) == run.parent
+ownership.remove_run_dirs()
+assert not run.exists()
+"""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1333)
+    if os.getuid() == 0:
+        for parent in (tmp_path, *tmp_path.parents[:-2]):
+            parent.chmod(parent.stat().st_mode | 0o711)
+    become = []
+    if os.getuid() == 0:  # whom no mode keeps from listing
+        become = ["setpriv", "--reuid=54321", "--regid=54321", "--clear-groups"]
+    environment = os.environ | {"TMPDIR": str(shared), "HOME": "/"}
+    subprocess.run([*become, sys.executable, "-c", program], env=environment, check=True)
+    shared.chmod(0o700)
+
+
+def test_what_is_in_use_looks_used(tmp_path):
+    """Cleaners of temporary files go by the age of each file."""
+    (tmp_path / "samples").mkdir()
+    (tmp_path / "samples" / "0.json").touch()
+    (tmp_path / "link").symlink_to("nowhere")
+    for path in (*tmp_path.rglob("*"), tmp_path):
+        os.utime(path, (0, 0), follow_symlinks=False)
+    ownership.keep_fresh([tmp_path / "gone", tmp_path])
+    ages = [time.time() - path.lstat().st_mtime for path in (*tmp_path.rglob("*"), tmp_path)]
+    assert len(ages) == 4 and max(ages) < 60
 
 
 def test_of_another_hosts_process_nothing_is_known(gone):

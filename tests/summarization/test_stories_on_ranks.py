@@ -91,7 +91,7 @@ from pi2zero_course.summarization.data import on_ranks
 host, me = ("a", me) if me.rank < 2 else ("b", Rank(me.rank, me.world_size, 0, "cpu", "gloo"))
 (private := Path({folder!r}) / host).mkdir(exist_ok=True)
 os.chdir(private)  # as each host's temporary folder: a name is that of another file, or of none
-on_ranks.platform.node = lambda: host
+on_ranks.host_id = lambda: host
 asked = []
 
 class Stories:

@@ -14,7 +14,9 @@ from pi2zero import log
 from pi2zero.hosts.slurm import cancel_job_in
 from pi2zero.ownership import (
     MARK,
+    REFRESH_INTERVAL,
     end_marked,
+    keep_fresh,
     owner_is_gone,
     owner_mark,
     remove_run_dirs,
@@ -42,8 +44,12 @@ def ensure_watchdog() -> None:
 
 def main(owner: str) -> None:
     """Wait for the owner's end; then end its processes, cancel its jobs, and remove its folders."""
-    while not owner_is_gone(owner):
+    refreshed = time.monotonic()
+    while not owner_is_gone(owner, here=True):
         time.sleep(0.5)
+        if time.monotonic() - refreshed > REFRESH_INTERVAL:
+            refreshed = time.monotonic()
+            keep_fresh(run_dirs(owner))
     folders = run_dirs(owner)
     for folder in folders[-1:]:
         log.write_to(folder, "watchdog")

@@ -194,8 +194,12 @@ def main(mark: str, folder: str, job: str = "") -> None:
                 data = data[os.write(1, data) :]
 
     def send_status() -> None:
+        refreshed = time.monotonic()
         while True:
             time.sleep(STATUS_INTERVAL)
+            if time.monotonic() - refreshed > ownership.REFRESH_INTERVAL:
+                refreshed = time.monotonic()
+                ownership.keep_fresh([Path(folder), Path(shared_memory_dir(folder))])
             try:
                 send({"status": status()})
             except BrokenPipeError:  # the connection is gone: `requests` ends, too

@@ -5,6 +5,7 @@ from pi2zero.ownership.process_marks import (
     SCOPE,
     end_marked,
     end_processes,
+    host_id,
     is_running,
     leftovers,
     marked_processes,
@@ -15,8 +16,11 @@ from pi2zero.ownership.process_marks import (
     wait_until_ended,
 )
 from pi2zero.ownership.run_dirs import (
+    REFRESH_INTERVAL,
     TMP_ON_EVERY_HOST,
+    cache_dir,
     is_private,
+    keep_fresh,
     make_private_dir,
     make_run_dir,
     remove_run_dirs,
@@ -25,18 +29,23 @@ from pi2zero.ownership.run_dirs import (
     stop_request,
     temporary_dir,
 )
-from pi2zero.ownership.shm import SHM_DIR, remove_unused_segments
+from pi2zero.ownership.shm import SHM_DIR, listable, remove_unused_segments
 
 __all__ = [
     "MARK",
+    "REFRESH_INTERVAL",
     "SCOPE",
     "SHM_DIR",
     "TMP_ON_EVERY_HOST",
+    "cache_dir",
     "end_marked",
     "end_processes",
+    "host_id",
     "is_private",
     "is_running",
+    "keep_fresh",
     "leftovers",
+    "listable",
     "make_private_dir",
     "make_run_dir",
     "marked_processes",

@@ -6,11 +6,14 @@ children carry the first three parts, a controller the first four, ranks all fiv
 finds processes that changed their session or their parent, such as Open MPI's daemons, and never
 touches a process of somebody else.
 
-The scope separates what one user runs side by side on one host: the clone (or PI2ZERO_SCOPE, which
-the tests set) and the Slurm job. `reset` ends its own scope on its own host.
+The host is known by its boot and its process namespace: its name may change while ranks run (DHCP,
+a VPN), and containers that share a folder may have the same name. The scope separates what one user
+runs side by side on one host: the clone (or PI2ZERO_SCOPE, which the tests set) and the Slurm job.
+`reset` ends its own scope on its own host.
 """
 
 import contextlib
+import functools
 import hashlib
 import os
 import re
@@ -28,21 +31,42 @@ SPAWN_DAEMON = "prte"  # Open MPI starts it when a process that mpirun did not s
 LAUNCHERS = ("prte", "mpirun", "mpiexec")
 
 
+@functools.cache
+def host_id() -> str:
+    """What pids are valid in: this boot of this host, and in a container its process namespace."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text()
+        namespace = Path("/proc/self/ns/pid").readlink()
+    except OSError:  # no /proc: macOS
+        return _plain(socket.gethostname())
+    return _digest(f"{boot}{namespace}")
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^\w.-]", "-", text)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:8]
+
+
 def scope_mark() -> str:
     """The beginning of all marks of this host and scope: `<host>/<scope>/`."""
-    package = str(Path(__file__).resolve().parents[1]).encode()
-    clone = hashlib.sha1(package, usedforsecurity=False).hexdigest()[:8]
-    scope = os.environ.get(SCOPE) or f"clone-{clone}"
+    scope = os.environ.get(SCOPE) or f"clone-{_digest(str(Path(__file__).resolve().parents[1]))}"
     if job := os.environ.get("SLURM_JOB_ID"):
         scope += f".job-{job}"
-    return "/".join(re.sub(r"[^\w.-]", "-", part) for part in (socket.gethostname(), scope)) + "/"
+    return f"{host_id()}/{_plain(scope)}/"
 
 
 def owner_mark(pid: int | None = None) -> str:
-    """The mark of a process of this scope: `<host>/<scope>/<pid>:<start>/`.
+    """The mark of a process of this scope: `<host>/<scope>/<pid>:<start>/`."""
+    return f"{scope_mark()}{_pid_and_start(pid)}/"
 
-    The start tells it from a later process with the same pid. It is in clock ticks since boot,
-    because a date would change when the clock is set.
+
+def _pid_and_start(pid: int | None = None) -> str:
+    """`<pid>:<start>`: the start tells it from a later process with the same pid.
+
+    It is in clock ticks since boot, because a date would change when the clock is set.
     """
     process = psutil.Process(pid)
     try:
@@ -50,20 +74,21 @@ def owner_mark(pid: int | None = None) -> str:
         start = fields[19].decode()  # field 22 of proc(5)
     except FileNotFoundError:  # no /proc: macOS
         start = f"{process.create_time():.2f}"
-    return f"{scope_mark()}{process.pid}:{start}/"
+    return f"{process.pid}:{start}"
 
 
-def owner_is_gone(mark: str) -> bool:
+def owner_is_gone(mark: str, here: bool = False) -> bool:
     """Whether the process that a mark names has ended; a zombie has.
 
-    False also for a process of another host and for a text that is no mark: nothing is known then.
+    here: it is known to be a process of this host. Else False also for a process of another host,
+    and for a text that is no mark: nothing is known then.
     """
     match = re.match(r"([^/]+)/[^/]+/((\d+):[\d.]+)/", mark)
-    if not match or match[1] != scope_mark().partition("/")[0]:
+    if not match or not (here or match[1] == host_id()):
         return False
     pid = int(match[3])
     try:
-        is_same = owner_mark(pid).split("/")[2] == match[2]
+        is_same = _pid_and_start(pid) == match[2]
         return not is_same or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except (psutil.NoSuchProcess, ProcessLookupError):
         return True

@@ -9,8 +9,21 @@ from pathlib import Path
 
 import psutil
 
+OWN_DIR = f"pi2zero-{os.getuid()}"  # in a folder that others may use, but not list
+NAME_AT_START = socket.gethostname()  # Open MPI's files have the host's name, which may change
+
+
+def listable(folder: Path) -> Path:
+    """The folder; where it may not be listed, this user's own folder in it."""
+    if folder.name == OWN_DIR or os.access(folder, os.R_OK):
+        return folder
+    return folder / OWN_DIR
+
+
 # Open MPI keeps here what the ranks of a host share: in a folder with the cluster's name.
-SHM_DIR = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
+SHM_DIR = Path("/dev/shm")
+if not os.access(SHM_DIR, os.R_OK | os.W_OK | os.X_OK):
+    SHM_DIR = listable(Path(tempfile.gettempdir()))
 
 
 def remove_unused_segments(age: float = 10.0) -> None:
@@ -21,7 +34,8 @@ def remove_unused_segments(age: float = 10.0) -> None:
     """
     if not Path("/proc").is_dir():
         return
-    hosts = {socket.gethostname(), socket.gethostname().partition(".")[0]}
+    names = {NAME_AT_START, socket.gethostname()}
+    hosts = names | {name.partition(".")[0] for name in names}
     patterns = ["mpich_shm_*", *(f"sm_segment.{host}.{os.getuid()}.*" for host in hosts)]
     left = []
     with contextlib.suppress(OSError):  # the folder cannot be read

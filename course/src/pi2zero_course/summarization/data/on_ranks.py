@@ -1,13 +1,13 @@
 """Stories on ranks: each host has one copy, in files that its ranks map into memory."""
 
 import pickle
-import platform
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from pi2zero import ownership
+from pi2zero.ownership import host_id
 from pi2zero.ranks import gather_or_raise
 from pi2zero_course.summarization import data
 
@@ -37,11 +37,11 @@ def load(me, source: str | Path = "auto", **options) -> data.Stories:
         if me.local_rank > 0:
             return {}
         stories = stories or data.load(source, **quiet)
-        return {platform.node(): pickle.dumps(stories)}
+        return {host_id(): pickle.dumps(stories)}
 
     def open_files():  # unpickled stories open their files, which only their own host has
         nonlocal stories
-        stories = pickle.loads(packed[platform.node()])  # noqa: S301 (from a rank of this run)
+        stories = pickle.loads(packed[host_id()])  # noqa: S301 (from a rank of this run)
 
     name = gather_or_raise(read_on_rank_0, ERRORS)[0]
     source = {"cnn_dailymail": "real"}.get(name, name)
@@ -66,8 +66,8 @@ def tokenized(
     """
     import torch.distributed as dist
 
-    hosts = gather_or_raise(platform.node, ERRORS)
-    neighbours = [rank for rank, host in enumerate(hosts) if host == platform.node()]
+    hosts = gather_or_raise(host_id, ERRORS)
+    neighbours = [rank for rank, host in enumerate(hosts) if host == host_id()]
     number, count = neighbours.index(dist.get_rank()), len(neighbours)
     start, stop = (len(stories) * k // count for k in (number, number + 1))
     folder, part = ownership.temporary_dir("stories"), stories.select(range(start, stop))
