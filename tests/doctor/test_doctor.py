@@ -346,6 +346,17 @@ def test_what_a_stranger_has_not_installed_is_no_failure(monkeypatch, probe):
         assert "pip install 'pi2zero[" in result.remedy
 
 
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is nothing to deny")
+def test_folders_that_are_denied_are_named(monkeypatch, tmp_path):
+    monkeypatch.setattr(checks.ownership, "listable", lambda folder: folder / "own")
+    assert (
+        "may not be listed, so the kit's files are in " in checks.check_disk(checks.Limits()).detail
+    )
+    monkeypatch.setattr(checks.ownership, "SHM_DIR", tmp_path)
+    denied = sick(checks.check_disk(checks.Limits()), "warning")
+    assert f"ranks share memory in {tmp_path}" in denied.detail and "chmod 1777" in denied.remedy
+
+
 def test_too_little_of_the_machine():
     assert (
         "GB free"

@@ -330,12 +330,20 @@ def check_memory(limits: Limits) -> Result:
 
 
 def check_disk(limits: Limits) -> Result:
-    """The fuller one of the two places that the kit writes to."""
-    places = (ROOT, Path(tempfile.gettempdir()))
-    free, place = min((shutil.disk_usage(place).free, place) for place in places)
+    """The fuller one of the two places that the kit writes to, and what is odd about them."""
+    temporary = Path(tempfile.gettempdir())
+    free, place = min((shutil.disk_usage(place).free, place) for place in (ROOT, temporary))
     detail = f"{free / 1e9:.1f} GB free in {shown(place)}"
     remedy = f"Free some space in {shown(place)}."
-    return grade("disk", free, limits.disk_low, limits.disk_required, detail, remedy)
+    if (own := ownership.listable(temporary)) != temporary:
+        detail += f"; {temporary} may not be listed, so the kit's files are in {own}"
+    result = grade("disk", free, limits.disk_low, limits.disk_required, detail, remedy)
+    denied = Path("/dev/shm").is_dir() and Path("/dev/shm") != ownership.SHM_DIR
+    if result.status != "ok" or not denied:
+        return result
+    detail += f"; /dev/shm may not be written, so ranks share memory in {ownership.SHM_DIR}"
+    remedy = "All runs, slower. Ask whoever runs this machine for: chmod 1777 /dev/shm"
+    return Result("disk", "warning", detail, remedy)
 
 
 def grade(name: str, free: float, low: float, required: float, detail: str, remedy: str) -> Result:
