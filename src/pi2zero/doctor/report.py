@@ -12,7 +12,7 @@ import zipfile
 from dataclasses import asdict
 from pathlib import Path
 
-from pi2zero import log, ownership
+from pi2zero import log, obstacles, ownership
 from pi2zero.doctor.table import quick
 from pi2zero.native_build.builder import folder as build_folder
 
@@ -24,6 +24,7 @@ Read it before you send it.
 doctor.json     what the doctor says of this machine (its quick checks)
 versions.json   versions of Python, the system and all installed packages
 settings.json   environment variables that change how ranks run: {settings}...
+in_the_way.txt  settings and files of yours that may stop ranks, each with its cure
 logs/           one log for each of the last clusters, and those of what is compiled here. They
                 name this host, process ids and the kind of each error. They contain no cell's
                 text and no output of a cell.
@@ -81,6 +82,7 @@ def write(path: Path | None = None) -> Path:
         "doctor.json": json.dumps([asdict(result) for result in quick()], indent=1),
         "versions.json": json.dumps(log.versions() | {"packages": packages}, indent=1),
         "settings.json": json.dumps(log.settings(), indent=1),
+        "in_the_way.txt": obstacles.hint(),
     }
     for name, file in logs().items():
         with log.failures(f"read {file}", OSError):
