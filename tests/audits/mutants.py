@@ -10,8 +10,10 @@ be read: each is right, or becomes a wrong answer. docs/checks_by_mutants.md say
 
 import argparse
 import ast
+import contextlib
 import difflib
 import importlib
+import io
 import json
 import os
 import random
@@ -137,13 +139,14 @@ class Ranks:
         if self.fresh:
             self.cluster.run(self.setup, timeout=240)
         try:
-            self.cluster.run(code, timeout=60)
-            word, report = "accepted", ""
+            with contextlib.redirect_stdout(io.StringIO()) as shown:
+                self.cluster.run(code, timeout=60)
+            word = "to do" if "is still to do" in shown.getvalue() else "accepted"
+            report = ""
         except RankError as error:
             report = error.report
-            said = {f"Task {number} is not right yet.": "named", "is still to do": "to do"}
-            word = next((word for text, word in said.items() if text in report), "ODD")
-            word = "ODD" if "Traceback" in report else word
+            named = f"Task {number} is not right yet." in report and "Traceback" not in report
+            word = "named" if named else "ODD"
         self.fresh = "being restarted" in report
         if self.cluster.runs() and not self.fresh:
             try:

@@ -85,15 +85,13 @@ def test_left_it_is_the_kits(run, blank):
 @pytest.mark.parametrize("blank", ON_RANKS, ids=repr)
 def test_the_kits_answer_is_right_and_stays(run, blank):
     first, second = run(blank, blank.kits, code(blank.cells[2])).splitlines()
-    assert first.startswith(f"[stdout:0] {blank.name} is right. ")
-    assert second == f"[stdout:0] Your {blank.name} is used from here on."
+    assert first == f"[stdout:0] Your {blank.name} is used from here on."
+    assert f"{blank.name} is right. " in second
 
 
 @pytest.mark.parametrize(("blank", "piece", "other"), answers(ON_RANKS, RIGHT))
 def test_another_right_answer_is_right(run, blank, piece, other):
-    assert run(blank, replaced(blank, piece, other)).startswith(
-        f"[stdout:0] {blank.name} is right. "
-    )
+    assert f"{blank.name} is right. " in run(blank, replaced(blank, piece, other))
 
 
 @pytest.mark.parametrize(("blank", "piece", "other", "words"), answers(ON_RANKS, WRONG))

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import mpi4py.MPI
 import numpy as np
@@ -24,6 +25,7 @@ from pi2zero_course.checks.framework.answers import (
     instructions,
     speaking_of,
 )
+from pi2zero_course.checks.framework.buffers import misfit, mpi_offer
 from pi2zero_course.checks.framework.task import Blank
 from pi2zero_course.checks.framework.values import as_text
 
@@ -244,6 +246,44 @@ def test_a_task_accepts_any_callable(capsys):
         DOUBLE(6)
 
 
+@pytest.mark.parametrize(
+    ("call", "by_rank", "says"),
+    [
+        (
+            "Scatter",
+            [(np.zeros((6, 2)), np.empty(4)), (None, np.empty(4)), (None, np.empty((2, 2)))],
+            "",
+        ),
+        (
+            "Scatter",
+            [(np.zeros((6, 2)), np.empty(2)), (None, np.empty(4)), (None, np.empty((2, 2)))],
+            "rank 0 sends 4 numbers to each rank, rank 0 has room for 2 numbers, ranks 1 and 2",
+        ),
+        ("Gather", [(np.zeros(2), None), (np.zeros(2), None)], "rank 0 has room for nothing"),
+        ("Gather", [(mpi4py.MPI.IN_PLACE, np.zeros(4)), (np.zeros(2), None)], ""),
+        (
+            "Allreduce",
+            [(np.zeros(2, int), np.zeros(2)), (np.zeros(2), np.zeros(2))],
+            "rank 0 sends 2 numbers of int64, rank 1 sends 2 numbers of float64, all ranks have",
+        ),
+        ("Bcast", [([np.zeros(3), mpi4py.MPI.BYTE],), (np.zeros(3),)], ""),
+        (
+            "Allgatherv",
+            [(np.zeros(1), [np.zeros(4), [1, 3]]), (np.zeros(2), [np.zeros(4), [1, 3]])],
+            "all ranks have room for 1, 3 numbers from the ranks",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_said_before_the_call(call, by_rank, says):
+    size = len(by_rank)
+    offers = [
+        mpi_offer(call, args, {}, 0, SimpleNamespace(rank=rank, size=size))
+        for rank, args in enumerate(by_rank)
+    ]
+    said = misfit(call, call, 0, offers, range(size))
+    assert says in said if says else not said
+
+
 # On ranks -----------------------------------------------------------------------------------------
 
 IMPORTS = """
@@ -306,7 +346,7 @@ def test_arrays_of_one_element(cluster, check):
     cluster.run(source_of(one_element))
     assert "rank 1 returned 3.146; only rank 0 returns π here" in refusal(check, one_element)
     assert "divided by the 4 ranks" in refusal(check, one_element_wrong)
-    assert "Task 6 is right." in check(one_element_everywhere, "check.until_exact")
+    assert "Task 6 is right" in check(one_element_everywhere, "check.until_exact")
 
 
 def swallows(comm, inside, total):
@@ -383,7 +423,7 @@ def test_what_would_hang_is_refused_soon(check, function, words):
     start = time.monotonic()
     assert words in refusal(check, function)
     assert time.monotonic() - start < 60
-    assert "Task 4 is right." in check(late_messages)
+    assert "Task 4 is right" in check(late_messages)
 
 
 def late_messages(comm, inside, total):
@@ -408,7 +448,7 @@ def looks_before_it_receives(comm, inside, total):
 
 
 def test_an_answer_may_probe(check):
-    assert "Task 4 is right." in check(looks_before_it_receives)
+    assert "Task 4 is right" in check(looks_before_it_receives)
 
 
 def test_what_failed_on_a_rank_is_said_before_the_others_come(cluster, capsys):
@@ -463,7 +503,7 @@ def test_waiting_for_several_requests(cluster, capsys, check):
     for wait in ("all", "any"):
         call = f"allreduce.reduce_scatter(functools.partial(ring_with, {wait!r}))"
         cluster.run(f"{source_of(ring_with)}\n{call}")
-    assert capsys.readouterr().out.count("Task 1 is right.") == 2
+    assert capsys.readouterr().out.count("Task 1 is right") == 2
     words = "this would hang. Rank 0 waits in Irecv from rank 1, rank 1 waits in Irecv from rank 2"
     assert words in refusal(check, waitall_in_vain, "allreduce.reduce_scatter")
 

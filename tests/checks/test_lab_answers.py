@@ -67,9 +67,10 @@ def test_answer(prepared, capsys, name, answer):
         cluster.run("assert MPI.COMM_WORLD.allreduce(1) == 4")  # the ranks still communicate
     else:
         cluster.run(f"{answer.source}\n{answer.call}", timeout=200)
-        first, second = capsys.readouterr().out.splitlines()
-        assert first == f"[stdout:0] Task {number} is right."
-        assert len(second) > len("[stdout:0] ") + 20, "it says what was verified"
+        shown = capsys.readouterr().out
+        of = max(lab_of(name).numbers.values())
+        assert f"Task {number} is right ({number} of {of})." in shown
+        assert len(shown) > 100, "it says what was verified"
 
 
 @pytest.mark.parametrize("name", LABS)
@@ -127,7 +128,7 @@ def test_the_colleagues_configuration_is_the_one_that_the_check_hands_over():
     assert names["colleagues"] == ranks.colleagues()
 
 
-def test_a_task_that_calls_a_function_that_is_not_written(prepared):
+def test_a_task_that_calls_a_function_that_is_not_written(prepared, capsys):
     """GPipe is written, and stands on task 2's backward, which is not."""
     cluster, lab = prepared("pipeline"), lab_of("pipeline")
     cluster.run(
@@ -135,19 +136,20 @@ def test_a_task_that_calls_a_function_that_is_not_written(prepared):
         '    raise NotImplementedError("task 2: write backward")'
     )
     try:
-        with pytest.raises(RankError) as refused:
-            cluster.run("check.gpipe(gpipe)", timeout=30)
+        cluster.run("check.gpipe(gpipe)", timeout=30)
     finally:
         cluster.run(lab.solutions["backward"])
     said = "Task 3 needs the function of task 2, which is still to do. backward is not written yet"
-    assert said in refused.value.report and "gpipe is not" not in refused.value.report
+    printed = capsys.readouterr().out
+    assert said in printed and "gpipe is not" not in printed
 
 
-def test_what_is_not_written_or_no_function(prepared):
+def test_what_is_not_written_or_no_function(prepared, capsys):
     cluster = prepared("pi")
     cluster.run('def until_exact(*given):\n    raise NotImplementedError("task 6")')
-    with pytest.raises(RankError, match=r"Task 6 is still to do\. until_exact is not written yet"):
-        cluster.run("check.until_exact(until_exact)")
+    cluster.run("check.until_exact(until_exact)")
+    said = "[stdout:0] Task 6 is still to do. until_exact is not written yet"
+    assert said in capsys.readouterr().out
     with pytest.raises(RankError, match="give the check your function itself"):
         cluster.run("check.share(26)")
 
@@ -160,19 +162,7 @@ def test_left_over_messages_are_taken_off_the_network(prepared, capsys):
     with pytest.raises(RankError, match="4 messages were sent and never received"):
         cluster.run("check.reduce_scatter(leaves_some)")
     cluster.run("check.reduce_scatter(reduce_scatter)")
-    assert "Task 1 is right." in capsys.readouterr().out
-
-
-def test_ranks_left_inside_mpi_are_ended(prepared):
-    """All had agreed on the call, then one raised in it: the others spin in MPI, where no check
-    can reach them."""
-    cluster = prepared("pi")
-    cluster.run(
-        "def leaves_the_call(comm, inside, total):\n    mine = np.array([inside if comm.rank else "
-        "None])  # of objects: MPI takes none\n    comm.Allreduce(mine, np.empty(1, int))"
-    )
-    with pytest.raises(RankError, match=r"waited forever"):
-        cluster.run("check.pi_from_counts(leaves_the_call)", timeout=3)
+    assert "Task 1 is right" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -136,6 +136,31 @@ WRONG = {
         ("return ", "", "Is the `return` missing?"),
     ],
     "deal_out": [
+        (
+            "np.empty((each, 2))",
+            "np.empty(each)",
+            "rank 0 sends 6 numbers to each rank, all ranks have room for 3 numbers.",
+        ),
+        ("np.empty((each, 2))", "np.empty(each)", "`mine` has to be (each, 2)"),
+        ("(each, 2))", "(each, 2), 'float32')", "room for 6 numbers of float32"),
+        ("np.empty((each, 2))", "np.empty((each, 2), int)", "and of one dtype"),
+        ("np.empty((each, 2))", "np.empty((comm.size * each, 2))", "have room for 24 numbers"),
+        ("comm.Scatter(everything, mine, root=0)", "mine = comm.scatter(everything)", "12 items"),
+        ("comm.Scatter", "comm.scatter", "Scatter, with a capital letter"),
+        ("root=0", "root=1", "rank 1 sends nothing"),
+        ("comm.Scatter", "if comm.rank == 0:\n        comm.Scatter", "Rank 0 calls Scatter, ranks"),
+        ("mine = np.empty((each, 2))", "mine = None", "have room for nothing"),
+        ("mine = np.empty((each, 2))", "mine = [0.0] * 6", "takes arrays"),
+        (
+            "return mine",
+            "return comm.Scatter(everything, mine)[0]",
+            "Scatter returns None: it fills",
+        ),
+        (
+            "comm.Scatter(everything, mine, root=0)",
+            "mine[:] = everything[:each]",
+            "'NoneType' object is not subscriptable\nin the line: mine[:] = everything[:each]\n",
+        ),
         ("return mine", "", "Is the `return` missing?"),
         (
             "comm.Scatter(everything, mine, root=0)",
@@ -149,6 +174,30 @@ WRONG = {
         ),
     ],
     "naive_allreduce": [
+        (
+            "comm.Gather(x, everything",
+            "comm.Gather(x, x",
+            "yours has 5 numbers, which 4 does not divide",
+        ),
+        (
+            "comm.Gather(x, everything, root=0)",
+            "everything = np.empty(x.size) if comm.rank == 0 else None\n    "
+            "comm.Gather(x, everything)",
+            "which 4 does not divide",
+        ),
+        ("comm.Gather", "comm.gather", "Gather, with a capital letter"),
+        (
+            "comm.Gather(x, everything, root=0)",
+            "if comm.rank == 0:\n        comm.Gather(x, everything, root=0)",
+            "Rank 0 calls Gather, ranks 1, 2 and 3 call Bcast",
+        ),
+        (
+            "    comm.Bcast(x, root=0)",
+            "        comm.Bcast(x, root=0)",
+            "rank 0 calls Bcast, ranks 1, 2 and 3 have returned",
+        ),
+        ("comm.Bcast(x, root=0)", "comm.Bcast(x[comm.rank > 0 :], root=0)", "have room for 4"),
+        ("everything, root=0", "everything, root=comm.rank", "rank 1 calls Gather with root 1"),
         (
             "np.sum(everything, axis=0, out=x)",
             "x = everything.sum(axis=0)",
@@ -172,6 +221,26 @@ WRONG = {
         ),
     ],
     "parallel_gradient": [
+        (
+            "comm.Allreduce(MPI.IN_PLACE, gradient, op=MPI.SUM)",
+            "comm.Allreduce(MPI.IN_PLACE, gradient[comm.rank :], op=MPI.SUM)",
+            "rank 3 has room for 647 numbers",
+        ),
+        (
+            "comm.Allreduce(MPI.IN_PLACE, gradient, op=MPI.SUM)",
+            "total = np.empty(10)\n    comm.Allreduce(gradient, total)",
+            "all ranks send 650 numbers of float32, all ranks have room for 10 numbers of float64",
+        ),
+        (
+            "comm.Allreduce(MPI.IN_PLACE, gradient, op=MPI.SUM)",
+            "comm.allreduce(gradient, np.empty_like(gradient))",
+            "Allreduce, with a capital letter, fills",
+        ),
+        (
+            "comm.Allreduce(MPI.IN_PLACE, gradient, op=MPI.SUM)",
+            "gradient = comm.Allreduce(MPI.IN_PLACE, gradient) / 1",
+            "Allreduce returns None",
+        ),
         ("return gradient / len(x)", "return gradient", "divide once"),
         ('reduction="sum"', 'reduction="mean"', "off by up to"),
         (
@@ -186,6 +255,17 @@ WRONG = {
         ),
     ],
     "ranks_differ_by": [
+        (
+            "comm.Bcast(of_rank_0, root=0)",
+            "of_rank_0 = of_rank_0[: 3 - comm.rank]\n    comm.Bcast(of_rank_0, root=0)",
+            "rank 0 sends 3 numbers, rank 1 has room for 2 numbers",
+        ),
+        (
+            "weights.copy()",
+            "weights.copy() if comm.rank == 0 else np.empty(3)",
+            "room for 3 numbers of float64",
+        ),
+        ("comm.allreduce(abs", "comm.Allreduce(abs", "Allreduce takes two arrays"),
         (
             "comm.allreduce(abs(weights - of_rank_0).max(), op=MPI.MAX)",
             "comm.reduce(abs(weights - of_rank_0).max(), op=MPI.MAX)",
@@ -206,6 +286,16 @@ WRONG = {
         ),
     ],
     "train_step": [
+        (
+            "    optimizer.step()",
+            "    if hvd.rank() == 0:\n        optimizer.step()",
+            "Rank 0 calls optimizer.step, in which Horovod averages the gradients, ranks",
+        ),
+        (
+            "return hvd.allreduce(loss.detach()).item()",
+            "return hvd.allreduce(loss.detach()).item() if hvd.rank() == 0 else loss.item()",
+            "rank 0 calls hvd.allreduce, ranks 1, 2 and 3 call optimizer.step",
+        ),
         ("optimizer.zero_grad()\n    loss", "loss", "set to zero in each step"),
         (
             "hvd.allreduce(loss.detach()).item()",
@@ -223,6 +313,18 @@ WRONG = {
     ],
     "accumulate": [
         (
+            "    for i,",
+            "    if ddp.module.weight.grad is None and torch.distributed.get_rank() == 0:\n"
+            "        return\n    for i,",
+            "ank 0 has returned",
+        ),
+        (
+            "i < parts - 1",
+            "i < parts - 1 or torch.distributed.get_rank() == 0",
+            "averages the gradients",
+        ),
+        ("(F.cross_entropy(ddp(x), y) / parts).backward()", "ddp(x)", "there is no gradient"),
+        (
             "zip(images.chunk(parts), labels.chunk(parts))",
             "[(images, labels)]",
             "the network saw [32] images at a time",
@@ -232,6 +334,17 @@ WRONG = {
         (" / parts)", ")", "divide each loss by their number"),
     ],
     "read_own_part": [
+        (
+            "size, end = file.Get_size(), (comm.rank + 1) * mine.nbytes",
+            "size, end = file.Get_size(), (comm.rank + 1) * mine.nbytes\n    if size < end:\n"
+            '        raise ValueError("cut short")',
+            "this would hang. Ranks 0, 1 and 2 call Read_at_all, rank 3 raised ValueError before",
+        ),
+        (
+            "file.Read_at_all",
+            "if comm.rank:\n        file.Read_at_all",
+            "Rank 0 has returned, ranks 1, 2 and 3 call Read_at_all",
+        ),
         (
             "Read_at_all(comm.rank * mine.nbytes",
             "Read_at_all(comm.rank * mine.size",
@@ -266,6 +379,16 @@ WRONG = {
         ("    raise MemoryError", "    return MemoryError", "it has to raise MemoryError"),
     ],
     "zero1_step": [
+        (
+            "    all_gather(mine.detach(), flat)",
+            "    if me.rank == 0:\n        all_gather(mine.detach(), flat)",
+            "ank 0 waits in dist.irecv from rank 3",
+        ),
+        (
+            "reduce_scatter(gradient)",
+            "reduce_scatter(gradient[me.rank :])",
+            "Meanwhile rank 0 waits in dist.irecv from rank 3",
+        ),
         (" / me.world_size", "", "that is the sum over the ranks"),
         (
             "all_gather(mine.detach(), flat)",
@@ -289,6 +412,17 @@ WRONG = {
         ),
     ],
     "loss_of": [
+        (
+            "    dist.all_reduce(total := mine.float())",
+            "    total = mine.float()\n    if me.rank == 0:\n        dist.all_reduce(total)",
+            "Rank 0 calls dist.all_reduce, ranks 1, 2 and 3 have returned",
+        ),
+        (
+            "total := mine.float()",
+            'total := (inputs["labels"] != -100).float()[0, me.rank :]',
+            "rank 0 sends 17 numbers",
+        ),
+        ("total := mine.float()", "total := float(mine)", "dist.all_reduce takes tensors"),
         (
             "dist.all_reduce(total := mine.float())",
             "total = mine\n    dist.all_reduce(total)",
@@ -324,6 +458,13 @@ WRONG = {
         ("probabilities.mean(0)", "probabilities.detach().mean(0)", "has no gradient"),
     ],
     "two_level_allreduce": [
+        ("np.empty_like(parts[host.rank])", "np.empty(2)", "host.Reduce_scatter"),
+        (
+            "    ring_allreduce(between, mine)",
+            "    if comm.rank == 0:\n        ring_allreduce(between, mine)",
+            "call host.Allgatherv",
+        ),
+        ("host.Allgatherv(mine, [x, sizes])", "host.Allgatherv(x, [x, sizes])", "host.Allgatherv"),
         (
             "host.Reduce_scatter(x, mine, sizes)\n    ring_allreduce(between, mine)\n    "
             "host.Allgatherv(mine, [x, sizes])",
@@ -345,6 +486,17 @@ WRONG = {
         ("out[0] * stride - padding", "out[0] * stride", "Padding: output row 0 begins"),
     ],
     "halo_backward": [
+        (
+            "asked = ends(mine, line.dim, *wanted(line, lacks))",
+            "asked = ends(mine, line.dim, 2, 2)",
+            "message",
+        ),
+        (
+            "    for part, came in zip(asked, swap(halo, asked, line)):",
+            "    if line.place == 0:\n        return mine\n"
+            "    for part, came in zip(asked, swap(halo, asked, line)):",
+            "waits in dist.irecv from rank 0",
+        ),
         ("part.add_(came)", "part.copy_(came)", "not put in its place"),
         ("part.add_(came)", "pass", "has to come, and be added"),
         ("return mine", "return gradient", "the strip of rank"),

@@ -114,8 +114,10 @@ def show_grouped(records: dict[int, dict], groupby: str) -> None:
     ]
     turns = itertools.zip_longest(*displays) if groupby == "order" else displays
     for rank, output in filter(None, itertools.chain.from_iterable(turns)):
-        print(f"[output:{rank}]")
-        display(output["data"], metadata=output.get("metadata", {}), raw=True)
+        metadata = output.get("metadata", {})
+        if not metadata.get("pi2zero", {}).get("unlabelled"):
+            print(f"[output:{rank}]")
+        display(output["data"], metadata=metadata, raw=True)
     for rank, record in records.items():
         if (reply := record["execute_result"]) is not None:
             print_labelled(reply["data"].get("text/plain", ""), "out", rank, sys.stdout)

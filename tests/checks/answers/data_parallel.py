@@ -328,3 +328,51 @@ lab.wrong_variants(
     ),
     ("default_rng(epoch)", "default_rng(0)", "the second epoch has the order of the first"),
 )
+
+
+# Mistakes at the collectives ----------------------------------------------------------------------
+
+lab.wrong_variants(
+    "by_hand",
+    (
+        "comm.Bcast(parameter.data.numpy())",
+        "comm.Bcast(parameter.data.numpy()[: 12 - comm.rank])",
+        "rank 0 sends 768 numbers, rank 1 has room for 704 numbers",
+    ),
+    (
+        "            comm.Allreduce(MPI",
+        "            if comm.rank == 0:\n                comm.Allreduce(MPI",
+        "ank 0 calls Allreduce",
+    ),
+    (
+        "parameter.grad.numpy())",
+        "parameter.grad.numpy().astype('float64' if comm.rank else 'float32'))",
+        "and of one dtype",
+    ),
+)
+lab.wrong_variants(
+    "with_horovod",
+    (
+        "        optimizer.step()",
+        "        if rank == 0:\n            optimizer.step()",
+        "rank 0 calls optimizer.step, in which Horovod averages the gradients, ranks 1, 2 and 3",
+    ),
+    (
+        "    hvd.broadcast_parameters",
+        "    if rank == 0:\n        hvd.broadcast_parameters",
+        "Rank 0 calls hvd.broadcast_parameters, ranks 1, 2 and 3 call optimizer.step",
+    ),
+)
+lab.wrong_variants(
+    "with_ddp",
+    (
+        "        loss.backward()",
+        "        if rank == 0:\n            loss.backward()",
+        "rank 0 calls backward, in which DistributedDataParallel averages the gradients, ranks",
+    ),
+    (
+        "dist.all_reduce(mean)",
+        "dist.all_reduce(mean.repeat(1 + rank))",
+        "dist.all_reduce: rank 0 sends 1 number, rank 1 sends 2 numbers",
+    ),
+)

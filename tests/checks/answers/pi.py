@@ -209,3 +209,49 @@ lab.wrong_variants(
         "all ranks have to agree",
     ),
 )
+
+
+# Mistakes at the collectives ----------------------------------------------------------------------
+
+lab.wrong_variants(
+    "pi_from_counts",
+    ("comm.reduce(inside)", "comm.Reduce(inside)", "Reduce takes two arrays"),
+    (
+        "    count = comm.reduce(inside)\n    if comm.rank == 0:\n",
+        "    if comm.rank == 0:\n        count = comm.reduce(inside)\n",
+        "Rank 0 calls reduce, ranks 1, 2 and 3 have returned",
+    ),
+    (
+        "count = comm.reduce(inside)",
+        "count = np.zeros(1)\n    comm.Reduce(np.array([inside]), count)",
+        "all ranks send 1 number of int64, rank 0 has room for 1 number of float64",
+    ),
+    ("comm.reduce(inside)", "comm.reduce(np.full(2 + comm.rank, inside))", "reduce of shape (2,)"),
+    (
+        "if comm.rank == 0:\n        return 4 * count / total",
+        "return 4 * count / total",
+        "reduce and gather give their result to rank 0 only",
+    ),
+)
+lab.wrong_variants(
+    "mean_and_error",
+    (
+        "comm.gather(estimate)",
+        "np.empty(comm.size)\n    comm.Gather(np.array([estimate, 1.0]), everyone)",
+        "send 2 numbers, rank 0 has room for 1 number from each rank",
+    ),
+    ("comm.gather(estimate)", "comm.scatter([estimate])", "a list with one object for each of 4"),
+    (
+        "comm.gather(estimate)",
+        "comm.gather(estimate, np.empty(4))",
+        "Gather, with a capital letter, fills the array",
+    ),
+)
+lab.wrong_variants(
+    "until_exact",
+    (
+        "inside += comm.allreduce(throw(batch))",
+        "inside += comm.allreduce(throw(batch)) if comm.rank == 0 else throw(batch)",
+        "calls allreduce, ",
+    ),
+)

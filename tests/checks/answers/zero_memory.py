@@ -191,3 +191,32 @@ lab.wrong_variants(
         "ank 0 calls dist.all_gather_into_tensor, ranks 1, 2 and 3 call dist.reduce_scatter_tensor",
     ),
 )
+
+
+# Mistakes at the collectives ----------------------------------------------------------------------
+
+lab.wrong_variants(
+    "zero1_step",
+    (
+        "torch.empty_like(part)",
+        "torch.empty(3)",
+        "dist.reduce_scatter_tensor: all ranks send 247 numbers to each rank, ranks",
+    ),
+    (
+        "all_gather_into_tensor(flat, part.clone())",
+        "all_gather_into_tensor(flat, flat)",
+        "have room for 247 numbers from each rank",
+    ),
+    ("torch.empty_like(part)", "torch.empty_like(part, dtype=torch.float64)", "of float64"),
+    ("dist.reduce_scatter_tensor(mine, gradient)", "dist.all_reduce(5.0)", "takes tensors"),
+    (
+        "dist.all_gather_into_tensor(flat, part.clone())",
+        "dist.all_gather(list(flat.chunk(2)), part.clone())",
+        "one tensor for each of 4 ranks; yours has 2",
+    ),
+    (
+        "dist.reduce_scatter_tensor(mine, gradient)",
+        "dist.recv(mine, (rank + 1) % size)",
+        "Rank 0 waits in dist.irecv from rank 1",
+    ),
+)

@@ -6,21 +6,18 @@ parts are uneven, too; and no more calls or messages than the task's target.
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from mpi4py import MPI
 
 from pi2zero_course.checks.framework.answers import CheckError, name_of
 from pi2zero_course.checks.framework.message_comm import MessageComm, judge_traffic
 from pi2zero_course.checks.framework.on_ranks import OnRanks
 from pi2zero_course.checks.framework.task import LabTask
 from pi2zero_course.checks.framework.values import as_text, pick_hint, plural
-from pi2zero_course.checks.framework.watched_comm import WatchedComm
 
 Task = partial(LabTask, lab=7)
 TOLERANCE = 1e-9  # in float64, compared with one process
@@ -28,41 +25,6 @@ REDUCES = {"allreduce", "Allreduce", "Iallreduce"}
 
 
 # What all tasks share ---------------------------------------------------------------------------
-
-
-class CountedComm(WatchedComm):
-    """Notes its collective calls by name, and agrees on the shapes of arrays that are added up.
-
-    Ranks that add up arrays of different shapes would hang or abort.
-    """
-
-    def __init__(self, comm):
-        super().__init__(comm)
-        self.calls, self._shape = [], ""
-
-    def agree_on_call(self, call):
-        self.calls.append(call)
-        super().agree_on_call(call + self._shape)
-
-    def allreduce(self, sendobj, op=MPI.SUM):
-        with self._shape_of(sendobj):
-            return super().allreduce(sendobj, op)
-
-    def Allreduce(self, sendbuf, recvbuf, op=MPI.SUM):
-        with self._shape_of(recvbuf):
-            return super().Allreduce(sendbuf, recvbuf, op)
-
-    def Iallreduce(self, sendbuf, recvbuf, op=MPI.SUM):
-        with self._shape_of(recvbuf):
-            return super().Iallreduce(sendbuf, recvbuf, op)
-
-    @contextmanager
-    def _shape_of(self, data):
-        self._shape = f" of shape {np.shape(data)}"
-        try:
-            yield
-        finally:
-            self._shape = ""
 
 
 def random(*shape, seed):
@@ -122,12 +84,7 @@ class Layer:
     reduces: tuple[int, int] | None = None
 
     def __call__(self, function, cases):
-        run = OnRanks(
-            arguments=self._arguments,
-            judge=self._judge,
-            call=_forward_and_backward,
-            comm=CountedComm,
-        )
+        run = OnRanks(arguments=self._arguments, judge=self._judge, call=_forward_and_backward)
         return run(function, cases)
 
     def _arrays(self, case):

@@ -18,22 +18,46 @@ from pi2zero_course.checks.framework.values import as_number, as_text
 __all__ = ["blanks_left", "guessed", "solution"]
 
 
+_accepted: dict[str, str] = {}  # blank -> the learner's cell that a check has accepted
+
+
 def blanks_left() -> None:
-    """Print which blanks of this notebook are left, by the cells that were run in this kernel."""
+    """Print which blanks of this notebook are left and which are accepted, by the cells that were
+    run in this kernel."""
     cells = get_ipython().history_manager.input_hist_raw
     matches = (re.search(r"^@solution\ndef (\w+)", cell, re.MULTILINE) for cell in cells)
-    names = dict.fromkeys(match[1] for match in matches if match)
-    left = [name for name in names if _is_left_in(_last_cell_of(cells, name), name)]
-    if not left:
-        print(f"You have written all {len(names)} blanks of this notebook.")
-        return
-    print(f"Blanks of this notebook: {len(names)}. Still to be written: {', '.join(left)}.")
+    own = {match[1]: _last_cell_of(cells, match[1]) for match in matches if match}
+    left = [name for name, cell in own.items() if _is_left_in(cell, name)]
+    written = [name for name in own if name not in left]
+    accepted = [name for name in written if _accepted.get(name) == own[name]]
+    parts = [f"Blanks of this notebook: {len(own)}. {len(written)} written"]
+    if accepted:
+        parts.append(f": {len(accepted)} accepted ({', '.join(accepted)})")
+    if waiting := [name for name in written if name not in accepted]:
+        parts.append(f"{',' if accepted else ':'} {len(waiting)} not yet ({', '.join(waiting)})")
+    if left:
+        parts.append(f". Still to be written: {', '.join(left)}")
+    print("".join(parts) + ".")
+
+
+def _note_accepted(message: dict) -> dict:
+    """Keep which answer a check has accepted, here or on the ranks: it says so with what it
+    shows."""
+    noted = message["content"].get("metadata", {}).get("pi2zero", {})
+    history = getattr(get_ipython(), "history_manager", None)
+    if history and (name := noted.get("blank")):
+        _accepted[name] = _last_cell_of(history.input_hist_raw, name)
+    return message
+
+
+if hasattr(publisher := getattr(get_ipython(), "display_pub", None), "register_hook"):
+    publisher.register_hook(_note_accepted)
 
 
 def guessed(guess, measured, unit: str = "") -> None:
-    """Print a learner's guess next to the result, both with the unit, if there is one."""
+    """Print a learner's guess next to the result, both with the unit, if there is one. Without a
+    guess nothing is printed: that is also what is stored in the notebook."""
     if guess is None:
-        print("You made no guess.")
         return
     unit = f" {unit}" if unit else ""
     texts = [as_text(guess), as_text(measured)]

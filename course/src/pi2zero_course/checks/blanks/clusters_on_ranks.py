@@ -1,18 +1,20 @@
 """The checks of the blanks in notebook 12 that run on its ranks."""
 
+from functools import partial
+
 import numpy as np
 from mpi4py import MPI
 
 from pi2zero_course.checks.blanks.collectives_on_ranks import part_of
-from pi2zero_course.checks.framework.agree import agree
 from pi2zero_course.checks.framework.answers import (
     CheckError,
-    call_answer,
     global_names,
+    speaking_of,
     with_globals,
 )
 from pi2zero_course.checks.framework.task import blank
 from pi2zero_course.checks.framework.values import show
+from pi2zero_course.checks.framework.watched_comm import WatchedComm
 
 
 @blank
@@ -23,31 +25,38 @@ def two_level_allreduce(function):
     hosts = [rank * 2 // world.size for rank in range(world.size)]  # as if on two hosts
     host = world.Split(hosts[world.rank])
     between = world.Split(host.rank)
-
-    def run(length):
-        x, sent = part_of(world.rank, length), []
-
-        def ring(comm, part):
-            """Stands for the notebook's ring_allreduce, and is known to be right."""
-            sent.append(part.size)
-            comm.Allreduce(MPI.IN_PLACE, part)
-
-        with with_globals(function, host=host, between=between, ring_allreduce=ring):
-            returned = call_answer(function, x)
-        return x, returned, sum(sent)
-
+    watched = WatchedComm(world)
     try:
         for length in (8, 1001, 3, 1):
-            _judge(length, hosts, host.size, world.allgather(agree(run, length)))
+            run = partial(_run, function, host, between)
+            results = watched.run_together(speaking_of(function, run), (length,))
+            _judge(length, hosts, host.size, results)
         if "between" not in global_names(function):
             raise CheckError(
                 "the sum is right, but not by way of `between`, ranks of one place on each host: "
                 "step 2 goes over these."
             )
     finally:
+        watched.free()
         host.Free()
         between.Free()
     return "All ranks have the sum, of 1, 3, 8 and 1,001 numbers."
+
+
+def _run(function, host, between, world, length):
+    """(x, what the answer returned, the numbers it sent between the hosts) on this rank"""
+    x, sent = part_of(world.rank, length), []
+    host, between = world.part(host, "host"), world.part(between, "between")
+
+    def ring(comm, part):
+        """Stands for the notebook's ring_allreduce, and is known to be right."""
+        sent.append(part.size)
+        comm.Allreduce(MPI.IN_PLACE, part)
+
+    names = {"comm": world, "host": host, "between": between, "ring_allreduce": ring}
+    with with_globals(function, **names):
+        returned = function(x)
+    return x, returned, sum(sent)
 
 
 def _judge(length, hosts, per_host, results):

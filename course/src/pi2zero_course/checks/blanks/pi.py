@@ -4,8 +4,8 @@ kernel."""
 import numpy as np
 
 from pi2zero.costs import monte_carlo_pi_error
-from pi2zero_course.checks.framework.answers import CheckError, call_answer, count_steps
-from pi2zero_course.checks.framework.task import Blank, blank
+from pi2zero_course.checks.framework.answers import CheckError, call_answer
+from pi2zero_course.checks.framework.task import Blank, blank, refuse_loop
 from pi2zero_course.checks.framework.values import as_number, pick_hint, show
 
 _ESTIMATES = {
@@ -45,11 +45,7 @@ def pi_array(function):
         )
     if len({call_answer(function, 1_000, seed) for seed in range(20)}) == 1:
         raise CheckError("20 seeds give the same estimate: is the seed used?")
-    if count_steps(function, 1_000, 3) > count_steps(function, 100, 3) + 100:
-        raise CheckError(
-            "Right, but it goes through a loop of Python's, dart by dart. One NumPy call works on "
-            "all of them."
-        )
+    refuse_loop(function, (100, 3), (1_000, 3))
     return "Within 5 standard errors of π, and no loop of Python's."
 
 
@@ -89,6 +85,7 @@ pi_midpoint = Blank(
     name="pi_midpoint",
     reference=midpoint,
     cases=[(10,), (7,), (1_000,)],
+    no_loop=((100,), (1_000,)),
     mistakes={
         "These are the heights at the left edges; take the slices' middles, (i + 0.5) / slices.": (
             lambda n: midpoint(n, 0)
@@ -99,7 +96,7 @@ pi_midpoint = Blank(
             lambda n: np.mean(4 / (1 + np.linspace(0, 1, n) ** 2))
         ),
     },
-    verified="It agrees with the midpoint rule for 7, 10 and 1,000 slices.",
+    verified="It agrees with the midpoint rule for 7, 10 and 1,000 slices, without a loop.",
 )
 
 # break_even(start_up, per_slice, ranks) -> from how many slices on spawned ranks are ready before

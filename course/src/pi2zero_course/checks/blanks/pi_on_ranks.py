@@ -3,15 +3,36 @@
 import numpy as np
 
 from pi2zero_course.checks.blanks.pi import midpoint
-from pi2zero_course.checks.framework.answers import CheckError, call_answer
+from pi2zero_course.checks.framework.agree import agree
+from pi2zero_course.checks.framework.answers import CheckError, call_answer, global_names
 from pi2zero_course.checks.framework.on_ranks import OnRanks
 from pi2zero_course.checks.framework.task import Blank, blank
-from pi2zero_course.checks.framework.values import as_number, close, is_same, pick_hint, show
+from pi2zero_course.checks.framework.values import (
+    as_number,
+    close,
+    is_same,
+    pick_hint,
+    plural,
+    show,
+)
 
 
 @blank
 def partial_pi(function):
     """partial_pi(n, rank, size) -> the area of a rank's slices; over all ranks they make π."""
+    try:
+        agree(_judge_shares, function)
+    except CheckError as wrong:
+        if used := sorted({"comm", "MPI"} & global_names(function)):
+            raise CheckError(
+                f"{str(wrong).rstrip()}\nYour function uses the notebook's {' and '.join(used)}: "
+                "take rank and size from its arguments."
+            ) from None
+        raise
+    return "The shares of 1, 3 and 4 ranks add up, also where the slices do not divide."
+
+
+def _judge_shares(function):
     for n, size in ((1_000, 1), (1_000, 4), (1_001, 4), (10, 3)):
         shares = [call_answer(function, n, rank, size) for rank in range(size)]
         if bad := [share for share in shares if as_number(share) is None]:
@@ -39,10 +60,9 @@ def partial_pi(function):
         }
         why = pick_hint(total, known, same=is_same)
         raise CheckError(
-            f"{size} ranks, {n:,} slices: the shares add up to {total:.8f}; they have to make "
-            f"{due:.8f}.\n{why}"
+            f"{plural(size, 'rank')}, {n:,} slices: the shares add up to {total:.8f}; they have to "
+            f"make {due:.8f}.\n{why}"
         )
-    return "The shares of 1, 3 and 4 ranks add up, also where the slices do not divide."
 
 
 def _rows(rank, size):
@@ -77,6 +97,10 @@ def _judge_rows(results):
 # ranks
 deal_out = Blank(
     name="deal_out",
-    on_ranks=OnRanks(arguments=_rows, judge=_judge_rows),
+    on_ranks=OnRanks(
+        arguments=_rows,
+        judge=_judge_rows,
+        if_misfit="`mine` has to be (each, 2), of rank 0's dtype, float64.",
+    ),
     verified="Each rank has its rows; tried with {ranks} ranks.",
 )

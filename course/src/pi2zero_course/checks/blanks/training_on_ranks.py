@@ -1,6 +1,6 @@
 """The checks of the blanks in notebooks 04 to 06 that run on their ranks."""
 
-import os
+import re
 import tempfile
 from pathlib import Path
 
@@ -13,10 +13,12 @@ from torch import nn
 from pi2zero import ranks
 from pi2zero_course.checks.data_parallel.training import serial
 from pi2zero_course.checks.framework.agree import agree
-from pi2zero_course.checks.framework.answers import CheckError, call_answer, with_globals
+from pi2zero_course.checks.framework.answers import CheckError, speaking_of, with_globals
 from pi2zero_course.checks.framework.on_ranks import OnRanks
 from pi2zero_course.checks.framework.task import Blank, blank
 from pi2zero_course.checks.framework.values import as_number, is_same, pick_hint, show
+from pi2zero_course.checks.framework.watched_comm import WatchedComm
+from pi2zero_course.checks.framework.watched_file import WatchedFile
 
 
 def _problem(n):
@@ -169,6 +171,8 @@ def train_step(function):
     with the whole batch."""
     import horovod.torch as hvd
 
+    from pi2zero_course.checks.framework.horovod_comm import on_horovod_ranks
+
     comm, (_, images, labels) = MPI.COMM_WORLD, _problem(48)
 
     def run():
@@ -178,12 +182,13 @@ def train_step(function):
         optimizer = hvd.DistributedOptimizer(sgd, named_parameters=model.named_parameters())
         with with_globals(function, images=images, labels=labels):
             losses = [
-                call_answer(function, model, optimizer, torch.arange(48)[comm.rank :: comm.size])
+                function(model, optimizer, torch.arange(48)[comm.rank :: comm.size])
                 for _ in range(3)
             ]
         return losses, began, nn.utils.parameters_to_vector(model.parameters()).detach()
 
-    (losses, began, ended), (due_losses, due) = agree(run), _serial_steps(images, labels)
+    losses, began, ended = on_horovod_ranks(run, function)[comm.rank]
+    due_losses, due = _serial_steps(images, labels)
     agree(_judge_step, losses, began, ended, due_losses, due)
     return (
         f"Three steps on {comm.size} ranks give the parameters and the losses of one process with "
@@ -220,33 +225,30 @@ def accumulate(function):
     """accumulate(ddp, images, labels, parts): leaves the mean gradient of all ranks' images, with
     one all-reduce."""
     import torch.distributed as dist
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
     from torch.nn.parallel import DistributedDataParallel
+
+    from pi2zero_course.checks.framework.torch_comm import on_torch_ranks
 
     model, images, labels = _problem(32 * dist.get_world_size())
     whole = _gradient(model, images, labels, np.arange(len(images)))
 
-    device = ranks.join().device
-    calls, seen, net = [], [], DistributedDataParallel(_problem(1)[0].to(device))
-    net.module.register_forward_pre_hook(lambda module, given: seen.append(len(given[0])))
+    device, rows = ranks.join().device, slice(dist.get_rank(), None, dist.get_world_size())
 
-    def hook(state, bucket):
-        calls.append(bucket.index())
-        mean = bucket.buffer().div_(dist.get_world_size())
-        return (
-            dist.all_reduce(mean, async_op=True).get_future().then(lambda future: future.value()[0])
-        )
+    def run(comm):
+        calls, seen, net = [], [], DistributedDataParallel(_problem(1)[0].to(device))
+        net.module.register_forward_pre_hook(lambda module, given: seen.append(len(given[0])))
 
-    net.register_comm_hook(None, hook)
-    rows = slice(dist.get_rank(), None, dist.get_world_size())
-    agree(lambda: call_answer(function, net, images[rows].to(device), labels[rows].to(device), 4))
-    gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in net.parameters()]
-    agree(
-        _judge_accumulated,
-        len(calls),
-        seen,
-        torch.cat([gradient.flatten() for gradient in gradients]).cpu().numpy(),
-        whole,
-    )
+        def hook(state, bucket):
+            calls.append(bucket.index())
+            return default_hooks.allreduce_hook(None, bucket)
+
+        net.register_comm_hook(None, hook)
+        function(net, images[rows].to(device), labels[rows].to(device), 4)
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in net.parameters()]
+        return len(calls), seen, torch.cat([g.flatten() for g in gradients]).cpu().numpy()
+
+    agree(_judge_accumulated, *on_torch_ranks(run, function)[dist.get_rank()], whole)
     return "One all-reduce for 4 micro-batches, and the gradient of all images."
 
 
@@ -280,36 +282,61 @@ def _judge_accumulated(calls, seen, gradient, whole):
 def read_own_part(function):
     """read_own_part(file): fills `mine` with this rank's part; ValueError if the file ends before
     the part does."""
-    comm, numbers = MPI.COMM_WORLD, np.arange(8.0 * MPI.COMM_WORLD.size, dtype="float32")
-    path = comm.bcast(tempfile.mkstemp(dir=Path.home())[1] if comm.rank == 0 else None)
-    try:
-        for missing in (0, 4):  # bytes at the end
-            if comm.rank == 0:
-                numbers.tofile(path)
-                os.truncate(path, numbers.nbytes - missing)
-            comm.Barrier()
-            agree(_judge_part, function, path, numbers, missing)
-    finally:
-        comm.Barrier()
-        if comm.rank == 0:
-            Path(path).unlink()
+    numbers = np.arange(8.0 * MPI.COMM_WORLD.size, dtype="float32")
+    for missing in (0, 4):  # bytes at the end
+        comm = WatchedComm(MPI.COMM_WORLD)
+        file = WatchedFile(_open_file(numbers, missing), comm)
+        try:
+            mine, refused = _read(function, comm, file)
+            agree(_judge_part, mine, refused, numbers, missing)
+        finally:
+            MPI.File.Close(file)
+            comm.free()
     return (
-        f"{comm.size} ranks read their parts, and the last one notices when its own is cut short."
+        f"{MPI.COMM_WORLD.size} ranks read their parts, and the last one notices when its own is "
+        "cut short."
     )
 
 
-def _judge_part(function, path, numbers, missing):
-    comm, mine, refused = MPI.COMM_WORLD, np.full((2, 4), -1, dtype="float32"), False
+def _open_file(numbers, missing) -> MPI.File:
+    """A file of numbers that lacks `missing` bytes at its end. It has no name any more, so that
+    nothing of it stays, however the ranks end."""
+    comm, path = MPI.COMM_WORLD, None
+    if comm.rank == 0:
+        with tempfile.NamedTemporaryFile(dir=Path.home(), delete=False) as new:
+            new.write(numbers.tobytes()[: numbers.nbytes - missing])
+            path = new.name
+    path = comm.bcast(path)
     file = MPI.File.Open(comm, path, MPI.MODE_RDONLY)
-    try:
+    comm.Barrier()
+    if comm.rank == 0:
+        Path(path).unlink()
+    return file
+
+
+def _read(function, comm, file):
+    """(what this rank has read, whether it raised ValueError)"""
+    mine, refused = np.full((2, 4), -1, dtype="float32"), []
+
+    def run(comm):
         with with_globals(function, comm=comm, mine=mine):
-            function(file)
-    except ValueError:
-        refused = True
-    except Exception as error:
-        raise CheckError(f"read_own_part raised {type(error).__name__}: {error}") from None
-    finally:
-        file.Close()
+            try:
+                function(file)
+            except ValueError:
+                refused.append(comm.rank)
+
+    try:
+        comm.run_together(speaking_of(function, run), ())
+    except CheckError as wrong:
+        if not any(MPI.COMM_WORLD.allgather(refused)) or "returned" not in str(wrong):
+            raise
+        left = re.sub("ha(s|ve) returned", "raised ValueError before", str(wrong))
+        raise CheckError(f"{left}\nCompare after the call, which all ranks have to make.") from None
+    return mine, bool(refused)
+
+
+def _judge_part(mine, refused, numbers, missing):
+    comm = MPI.COMM_WORLD
     last, due = comm.rank == comm.size - 1, np.split(numbers, comm.size)[comm.rank].reshape(2, 4)
     if missing and refused != last:
         short = (

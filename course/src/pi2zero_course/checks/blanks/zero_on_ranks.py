@@ -5,7 +5,6 @@ from mpi4py import MPI
 from torch import nn
 
 from pi2zero import ranks
-from pi2zero_course.checks.framework.agree import agree
 from pi2zero_course.checks.framework.answers import (
     CheckError,
     call_answer,
@@ -13,6 +12,7 @@ from pi2zero_course.checks.framework.answers import (
     with_globals,
 )
 from pi2zero_course.checks.framework.task import blank
+from pi2zero_course.checks.framework.torch_comm import on_torch_ranks
 from pi2zero_course.checks.framework.values import is_same, pick_hint, show
 from pi2zero_course.checks.zero_memory.stage_1 import (
     TOLERANCE,
@@ -32,7 +32,7 @@ def zero1_step(function):
     """zero1_step(): one step of stage 1 with the notebook's net, flat, mine and adam; the
     gradients are in net."""
     comm, device = MPI.COMM_WORLD, globals_of(function)["flat"].device
-    judge_steps(comm.allgather(agree(_three_steps, function, device)), STEPS)
+    judge_steps(on_torch_ranks(lambda comm: _three_steps(function, device), function), STEPS)
     return (
         f"After three steps within {TOLERANCE:g} of Adam on one process, and equal on {comm.size} "
         "ranks."
@@ -55,7 +55,7 @@ def _three_steps(function, device):
         gradient = gradient_of(net, images[rows].to(device), labels[rows].to(device), flat.numel())
         own = as_array(gradient) if own is None else own
         with with_globals(function, net=net, flat=flat, mine=mine, adam=adam):
-            call_answer(function)
+            function()
     gradient = gradients[0] if gradients else None
     return {"start": start, "own": own, "gradient": gradient, "flat": as_array(flat)}
 

@@ -85,22 +85,26 @@ def divergence_error(states, before="") -> Exception | None:
     states: (kind, text) by rank; kind: "returned", "calls", "waits" or "raised". before: what went
     well before that.
     """
-    if wrong := merge_errors([text if kind == "raised" else None for kind, text in states]):
-        return wrong
-    groups = {}
-    for rank, state in enumerate(states):
-        groups.setdefault(state, []).append(rank)
-    if list(groups) == [("returned", "")]:
-        return None
     verbs = {
         "returned": ("has returned", "have returned"),
         "calls": ("calls", "call"),
         "waits": ("waits", "wait"),
     }
-    phrases = [
-        f"{name_ranks(ranks)} {verbs[kind][len(ranks) > 1]} {text}".rstrip()
+    groups = {}
+    for rank, state in enumerate(states):
+        groups.setdefault(state, []).append(rank)
+    if list(groups) == [("returned", "")]:
+        return None
+    phrases = {
+        f"{name_ranks(ranks)} {verbs[kind][len(ranks) > 1]} {text}".rstrip(): kind
         for (kind, text), ranks in groups.items()
-    ]
+        if kind in verbs
+    }
+    if wrong := merge_errors([text if kind == "raised" else None for kind, text in states]):
+        waiting = [phrase for phrase, kind in phrases.items() if kind != "returned"]
+        if waiting and isinstance(wrong, CheckError):
+            return CheckError(f"{wrong}\nMeanwhile {', '.join(waiting)}: that would never end.")
+        return wrong
     story = before + ", ".join(phrases)
     ends = "A collective call ends only if every rank makes it."
     if any(kind == "waits" for kind, _ in states):

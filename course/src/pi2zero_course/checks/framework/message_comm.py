@@ -34,7 +34,7 @@ class MessageComm(Messages):
         messages were left over.
         """
         result, *state = self.call(function, args)
-        states = self.gather_states(*state)
+        states, _ = self.gather_states(*state)
         begun = self.side.allreduce(self.count_begun_sends())
         lost = self.side.allreduce(self.drain())
         if wrong := divergence_error(states):

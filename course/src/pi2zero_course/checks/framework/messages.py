@@ -34,9 +34,10 @@ class Messages(MPI.Intracomm):
     def __new__(cls, comm, **options):
         return super().__new__(cls, comm)
 
-    def __init__(self, comm):
-        self.side = comm.Dup()  # apart from the answer's own traffic: what the ranks do
-        self.waiting = Waiting(comm)
+    def __init__(self, comm, parent=None):
+        # apart from the answer's own traffic: what the ranks do
+        self.side = parent.side if parent else comm.Dup()
+        self.waiting = parent.waiting if parent else Waiting(comm)
         self.used = False
         self.sent = self.messages = self.received = 0
         self.targets = set()
@@ -59,17 +60,18 @@ class Messages(MPI.Intracomm):
         except (CheckError, TaskNotDoneError) as error:
             return None, "raised", error
 
-    def gather_states(self, kind, text) -> list:
-        """What all ranks do, once all have come here; a rank that waits in vain meanwhile comes as
-        well."""
+    def gather_states(self, kind, text, offer=None) -> tuple[list, list]:
+        """What all ranks do and offer, once all have come here; a rank that waits in vain
+        meanwhile comes as well."""
         here = self.side.Ibarrier()
         try:
             self.waiting.until(here.Test)
         except Stuck:
             here.Wait()
-        states = self.side.allgather((kind, text))
+        gathered = self.side.allgather((kind, text, offer))
+        states = [state for *state, _ in gathered]
         self.waiting.deadlocked = any(kind == "waits" for kind, _ in states)
-        return states
+        return [tuple(state) for state in states], [offer for *_, offer in gathered]
 
     def Isend(self, buf, dest, tag=0):
         return self._begin_send("Isend", buf, dest, tag)

@@ -14,7 +14,7 @@ from pi2zero_course.checks.framework.answers import (
     speaking_of,
 )
 from pi2zero_course.checks.framework.values import is_int, plural
-from pi2zero_course.checks.framework.watched_comm import WatchedComm
+from pi2zero_course.checks.framework.watched_comm import MisfitError, WatchedComm
 
 _FROM_COMM = "take rank and size from the comm that it is given, comm.rank and comm.size."
 
@@ -26,7 +26,8 @@ class OnRanks:
     arguments(rank, size, *case): what follows comm. judge(results, *case): raises CheckError;
     results: by rank, what the answer returned, or a MessageComm's reports. call(function, comm,
     *arguments): how the answer is called, if otherwise. comm: makes the communicator that the
-    answer gets. fewest: the smallest number of ranks to try.
+    answer gets. fewest: the smallest number of ranks to try. if_misfit: what to do where arrays do
+    not fit those of other ranks.
     """
 
     arguments: Callable
@@ -34,6 +35,7 @@ class OnRanks:
     call: Callable | None = None
     comm: Callable = WatchedComm
     fewest: int = 1
+    if_misfit: str = ""
 
     def __call__(self, function: Callable, cases) -> list[int]:
         """Let all ranks, then only the first 3, 2 and 1 of them, call the answer with each case.
@@ -95,7 +97,8 @@ class OnRanks:
         except TaskNotDoneError as missing:
             return missing
         except CheckError as wrong:
-            return CheckError(f"On {plural(comm.size, 'rank')}: {wrong}")
+            why = f"\n{self.if_misfit}" if isinstance(wrong, MisfitError) and self.if_misfit else ""
+            return CheckError(f"On {plural(comm.size, 'rank')}: {wrong}{why}")
         finally:
             watched.free()
             comm.Free()

@@ -9,12 +9,17 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
+from html import escape
 from typing import ClassVar
+
+from IPython import get_ipython
+from IPython.display import display
 
 from pi2zero_course.checks.framework.answers import (
     CheckError,
     TaskNotDoneError,
     call_answer,
+    count_steps,
     global_names,
     globals_of,
     lending,
@@ -35,6 +40,7 @@ class Task:
     - judge(function, *others) -> what was verified, or None; raises CheckError.
     - on_ranks: an OnRanks, for an answer that communicates; with `cases`.
 
+    no_loop: a small and a large case, for which an answer takes the same steps of Python.
     lent: values for names of its notebook, such as `comm`, while the answer runs.
     verified: what a right answer is told; {ranks} stands for the numbers of ranks that were tried.
     """
@@ -49,6 +55,7 @@ class Task:
     judge_case: Callable | None = None
     judge: Callable | None = None
     on_ranks: Callable | None = None
+    no_loop: tuple[tuple, tuple] | None = None
     lent: Mapping[str, object] = field(default_factory=dict)
 
     def __call__(self, function, *others) -> None:
@@ -61,7 +68,8 @@ class Task:
             with noted(self.note_name, speaks()):
                 verified = self.verify(function, *others)
         except TaskNotDoneError as missing:
-            raise self._still_to_do(missing) from None
+            self._still_to_do(missing)
+            return
         except CheckError as wrong:
             raise CheckError(self._not_right(str(wrong).rstrip())) from None
         self._accept(function, verified)
@@ -84,6 +92,8 @@ class Task:
             compare(function, self.reference, self.cases, self.mistakes, self.tolerance, self.same)
         for case in self.cases if self.judge_case else ():
             self.judge_case(function, *case)
+        if self.no_loop:
+            refuse_loop(function, *self.no_loop)
 
     def _alone(self, run, *args) -> None:
         """Run what needs no other ranks."""
@@ -101,8 +111,8 @@ class Task:
         """Whether there is something to check."""
         return True
 
-    def _still_to_do(self, missing: TaskNotDoneError) -> Exception:
-        return CheckError(self._not_right(str(missing)))
+    def _still_to_do(self, missing: TaskNotDoneError) -> None:
+        raise CheckError(self._not_right(str(missing))) from None
 
     def _not_right(self, why: str) -> str:
         raise NotImplementedError
@@ -115,8 +125,13 @@ class Task:
 class LabTask(Task):
     """A numbered task of a lab (1 to 7). The check is called by every rank; rank 0 speaks."""
 
+    numbers: ClassVar[dict[int, set[int]]] = {}  # lab -> those of its tasks
+
     lab: int
     number: int
+
+    def __post_init__(self):
+        self.numbers.setdefault(self.lab, set()).add(self.number)
 
     @property
     def note_name(self) -> str:
@@ -133,18 +148,18 @@ class LabTask(Task):
             f"{value!r}.\nWrite the function's name without brackets."
         )
 
-    def _still_to_do(self, missing: TaskNotDoneError) -> TaskNotDoneError:
+    def _still_to_do(self, missing: TaskNotDoneError) -> None:
+        """Say so. It is no error: a lab that nobody has written runs from top to bottom."""
         other = missing.task not in (None, self.number)
         needs = f"needs the function of task {missing.task}, which " if other else ""
-        return TaskNotDoneError(
-            f"Task {self.number} {needs}is still to do. {missing}", missing.task
-        )
+        say(f"Task {self.number} {needs}is still to do. {missing}")
 
     def _not_right(self, why: str) -> str:
         return f"Task {self.number} is not right yet.\n{why}"
 
     def _accept(self, function, verified: str) -> None:
-        say(f"Task {self.number} is right.\n{verified}")
+        place = f"{self.number} of {len(self.numbers[self.lab])}"
+        say_right(f"Task {self.number} is right ({place}).", verified, "\n")
 
 
 @dataclass(kw_only=True)
@@ -186,7 +201,7 @@ class Blank(Task):
 
     def _accept(self, function, verified: str) -> None:
         self.accepted.append(function)
-        say(f"{self.name} is right. {verified}")
+        say_right(f"{self.name} is right.", verified, blank=self.name)
 
 
 def blank(judge: Callable) -> Blank:
@@ -199,6 +214,15 @@ def lab_task(lab: int, number: int) -> Callable:
     return lambda judge: wraps(judge)(
         LabTask(name=judge.__name__, judge=judge, lab=lab, number=number)
     )
+
+
+def refuse_loop(function, small: tuple, large: tuple) -> None:
+    """Raise CheckError if an answer takes more steps of Python for the larger of two cases."""
+    if count_steps(function, *large) > count_steps(function, *small) + 100:
+        raise CheckError(
+            "Right, but it goes through a loop of Python's, number by number. One NumPy call works "
+            "on all of them."
+        )
 
 
 def compare(function, reference, cases, mistakes=None, tolerance=TOLERANCE, same=is_same) -> None:
@@ -246,6 +270,26 @@ def solution(kits: Callable) -> Callable:
     say(f"The kit's {name} is used from here on{why}.")
     Blank.kits.append(kits)
     return kits
+
+
+def say_right(title: str, verified: str, between=" ", **noted) -> None:
+    """Show once, in green, that an answer is right; what was verified is folded where that can be.
+
+    noted: what the notebook's kernel is told with it.
+    """
+    if not speaks():
+        return
+    text = f"{title}{between}{verified}"
+    if get_ipython() is None:
+        print(text)
+        return
+    style = "color: var(--jp-success-color1, #388e3c); overflow-wrap: anywhere"
+    html = f'<details><summary style="{style}">✓ {escape(title)}</summary>{escape(verified)}'
+    display(
+        {"text/plain": text, "text/html": f"{html}</details>"},
+        metadata={"pi2zero": {"unlabelled": True, **noted}},
+        raw=True,
+    )
 
 
 def say(text: str) -> None:

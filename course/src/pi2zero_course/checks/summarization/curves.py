@@ -28,7 +28,7 @@ def scaled_loss(function, my_rows=None):
     me = ranks.join()
     if me.world_size < 2 or BATCH % me.world_size:
         raise CheckError("This check needs 2, 4 or 8 ranks. Start them: pi2zero.start(n=2).")
-    reports = on_torch_ranks(lambda comm: _curve(my_rows, function, me), function, sizes=True)
+    reports = on_torch_ranks(lambda comm: _curve(my_rows, function, me), function)
     _judge_first_loss([report["first"] for report in reports], me.world_size)
     together = np.mean([report["losses"] for report in reports], axis=0)
     off = float(np.abs(together - _curve_alone(my_rows, me)).max())

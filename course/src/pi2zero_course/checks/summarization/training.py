@@ -34,7 +34,7 @@ def train(function):
     before, was, seen = _flat(net), _loss(net), _Seen(net)
     dist.barrier()
     ended = on_torch_ranks(
-        lambda comm: _timed(function, net, given, seen), function, sizes=True, seconds=PATIENCE
+        lambda comm: _timed(function, net, given, seen), function, seconds=PATIENCE
     )
     seconds = max(each for each, _ in ended)
     seen.hook.remove()

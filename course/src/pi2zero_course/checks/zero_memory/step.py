@@ -71,13 +71,13 @@ def zero1_step(function):
         part, gradient = adam.first or (None, None)
         kept = 0 if adam.m is None else adam.m.numel()
         report = {"start": start, "own": own, "part": part, "gradient": gradient, "kept": kept}
-        return report | {"steps": adam.steps, "flat": as_array(flat), "called": set(comm.called)}
+        return report | {"steps": adam.steps, "flat": as_array(flat), "called": set(comm.calls)}
 
     reports = on_torch_ranks(run, function)
     _judge_parts(reports)
     judge_steps(reports, STEPS)
     part = reports[0]["kept"]
-    whole = "all_reduce" in reports[0]["called"]
+    whole = "dist.all_reduce" in reports[0]["called"]
     sends = (
         " But all_reduce sends a whole gradient out again: twice the bytes of the reduce_scatter "
         "that stage 1 needs." * whole
