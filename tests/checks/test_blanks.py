@@ -160,12 +160,8 @@ def test_a_blank_is_left_as_long_as_it_comes_to_its_raise(cell, left, monkeypatc
     ipython = SimpleNamespace(history_manager=SimpleNamespace(input_hist_raw=cells))
     monkeypatch.setattr(blanks, "get_ipython", lambda: ipython)
     blanks.blanks_left()
-    said = (
-        "Blanks of this notebook: 1. Still to be written: f."
-        if left
-        else "You have written all 1 blanks of this notebook."
-    )
-    assert capsys.readouterr().out == f"{said}\n"
+    said = "0 written. Still to be written: f." if left else "1 written: 1 not yet (f)."
+    assert capsys.readouterr().out == f"Blanks of this notebook: 1. {said}\n"
     with contextlib.suppress(SyntaxError):
         exec(cell.removeprefix("%%px\n"), names := {})
         assert is_left(names["f"]) == left
@@ -233,7 +229,13 @@ def test_left_right_wrong_and_misspelt_in_a_kernel():
         client.execute()
     said = [
         ANSI.sub(
-            "", "".join(o.get("text") or "\n".join(o.get("traceback", [])) for o in cell.outputs)
+            "",
+            "".join(
+                o.get("text")
+                or o.get("data", {}).get("text/plain")
+                or "\n".join(o.get("traceback", []))
+                for o in cell.outputs
+            ),
         )
         for cell in book.cells
     ]
@@ -243,19 +245,20 @@ def test_left_right_wrong_and_misspelt_in_a_kernel():
     kits = "The kit's pi_array is used from here on"
     assert left[1].startswith("pi_array is still to be written.") and left[2:] == [
         f"{kits}.\n",
-        "Blanks of this notebook: 1. Still to be written: pi_array.\n",
+        "Blanks of this notebook: 1. 0 written. Still to be written: pi_array.\n",
     ]
     assert (
         right[1].startswith("pi_array is right.")
         and right[2] == "Your pi_array is used from here on.\n"
     )
-    assert right[3] == "You have written all 1 blanks of this notebook.\n"
+    assert right[3] == "Blanks of this notebook: 1. 1 written: 1 accepted (pi_array).\n"
+    assert wrong[3] == "Blanks of this notebook: 1. 1 written: 1 not yet (pi_array).\n"
     assert "a triangle" in wrong[1] and "Traceback" not in wrong[1]
     assert wrong[2] == f"{kits}, because the check has not accepted yours.\n"
     assert "SyntaxError" in misspelt[0] and misspelt[2] == f"{kits}.\n"
     assert misspelt[1].startswith("pi_array is the kit's now.")
     assert (none, number, word) == (
-        "You made no guess.\n",
+        "",
         "You guessed 800 darts; it is 793 darts.\n",
         "You guessed 'many'; it is 793.\n",
     )
