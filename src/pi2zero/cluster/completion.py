@@ -2,6 +2,7 @@
 
 import functools
 import re
+from typing import Any
 
 from IPython.core.error import UsageError
 from IPython.core.magic_arguments import parse_argstring
@@ -43,7 +44,7 @@ def _code_for_ranks(shell, code: str, cursor: int):
         name, options, begin = cell[1], cell[2], cell.end()
     elif magic := LINE.match(code, line):
         name, begin, end = magic[1], magic.end(), (code.find("\n", cursor) + 1 or end + 1) - 1
-    magics = getattr(shell.magics_manager.magics["cell"].get(name), "__self__", None)
+    magics: Any = getattr(shell.magics_manager.magics["cell"].get(name), "__self__", None)
     everything = not begin and not getattr(magics, "_autopx", False)
     if cursor < begin or everything or not hasattr(magics, "cluster"):
         return None
