@@ -39,3 +39,13 @@ def test_start_takes_numpy_s_integers():
     assert isinstance(ranks, MPICluster) and type(ranks.n) is int
     ranks.stop()
     assert repr(ranks) == "<MPICluster: stopped>"
+
+
+def test_a_folder_that_is_gone_is_said_before_anything_starts(tmp_path, monkeypatch):
+    """The notebook's folder was removed under its live kernel."""
+    (folder := tmp_path / "workshop").mkdir()
+    with monkeypatch.context() as patch:
+        patch.chdir(folder)
+        folder.rmdir()
+        with pytest.raises(pi2zero.ClusterError, match=r"was removed or replaced: .*%cd ~"):
+            pi2zero.start(n=2)

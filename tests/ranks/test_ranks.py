@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
+from pi2zero import ownership
 from pi2zero.mpi import mpi_env, one_host_env
 
 PROGRAM = """
 import os, sys, psutil, torch, torch.distributed as dist
-from pathlib import Path
-from pi2zero import ranks
+from pi2zero import ownership, ranks
 for _ in range(2):  # called again, it changes nothing
     me = ranks.join()
 assert (me.rank, me.world_size) == (dist.get_rank(), dist.get_world_size())
@@ -26,7 +26,7 @@ if c.status == psutil.CONN_LISTEN}
 assert listens <= {"127.0.0.1"}, listens
 if me.rank == 0:
     print(me.backend, x.tolist())
-    [folder] = Path(os.environ["TMPDIR"]).glob("pi2zero-meeting@*")
+    [folder] = ownership.SHM_DIR.glob(f"pi2zero-meeting@*@{os.getpid()}:*")
     assert folder.stat().st_mode & 0o777 == 0o700
 ranks.leave()
 me = ranks.join()  # and after an end, it joins anew
@@ -39,12 +39,12 @@ assert not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} & os.environ.key
 
 @pytest.mark.long
 @pytest.mark.parametrize("n", [1, 3])
-def test_mpi_ranks_join_torch_distributed(n, tmp_path):
+def test_mpi_ranks_join_torch_distributed(n):
     mpi_env()
     command = ["mpirun", "-n", str(n), "-x", "OMPI_MCA_btl=self,sm", sys.executable, "-c", PROGRAM]
     done = subprocess.run(
         command,
-        env=dict(os.environ, TMPDIR=str(tmp_path)),
+        env=dict(os.environ, PI2ZERO_SCOPE=f"meet-{os.getpid()}"),
         capture_output=True,
         text=True,
         timeout=120,
@@ -52,7 +52,8 @@ def test_mpi_ranks_join_torch_distributed(n, tmp_path):
     assert done.returncode == 0, done.stderr
     total = float(n * (n + 1) / 2)
     assert done.stdout.split(maxsplit=1)[1].strip() == str([total] * 3)
-    assert not list(tmp_path.glob("pi2zero*")), "the file where the ranks met is gone with them"
+    left = list(ownership.SHM_DIR.glob(f"pi2zero-meeting@*@meet-{os.getpid()}@*"))
+    assert not left, "the file where the ranks met is gone with them"
 
 
 OF_ANOTHER = """

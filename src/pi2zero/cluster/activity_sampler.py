@@ -13,6 +13,7 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -50,11 +51,13 @@ class Sample:
 class ActivitySampler(threading.Thread):
     """Samples the main thread while a cell runs, and writes each Sample to `path`.
 
-    shell: the engine's IPython shell, which tells when a cell starts and ends.
+    shell: the engine's IPython shell, which tells when a cell starts and ends. open_files: makes
+    the rank's files again if they are gone.
     """
 
-    def __init__(self, path: Path, shell):
+    def __init__(self, path: Path, shell, open_files: Callable[[], None] = lambda: None):
         super().__init__(name="pi2zero activity sampler", daemon=True)
+        self._open_files = open_files
         self.path, self._cell_runs = path, threading.Event()
         self._main = threading.main_thread()
         self._clock = time.pthread_getcpuclockid(self._main.ident or 0)
@@ -66,6 +69,8 @@ class ActivitySampler(threading.Thread):
         shell.events.register("post_run_cell", self._end_cell)
 
     def _start_cell(self, *_):
+        with log.failures("make the rank's files again", OSError):
+            self._open_files()
         self._since, self._cpu = time.monotonic(), time.clock_gettime(self._clock)
         self._state, self._place = "runs", None
         self._threads = {thread.ident for thread in threading.enumerate()}
@@ -103,6 +108,7 @@ class ActivitySampler(threading.Thread):
         for file in self._files():
             warm_source_cache(file)
         if sample := self._sample():
+            self._open_files()
             part = self.path.with_suffix(".part")
             part.write_text(json.dumps(asdict(sample)))
             part.replace(self.path)

@@ -12,7 +12,7 @@ from IPython import get_ipython
 
 from pi2zero import log, ownership
 from pi2zero.cluster.display import StatusLine
-from pi2zero.cluster.engines import ClusterError
+from pi2zero.cluster.engines import ClusterError, refuse_missing_folder
 from pi2zero.cluster.history import History
 from pi2zero.cluster.magics import cluster_of
 from pi2zero.cluster.mpi_cluster import MPICluster
@@ -37,6 +37,7 @@ def start(n: int = 4, on=None) -> MPICluster:
     first. Raises PlaceError if there is no such place, ClusterError with the ranks' own output if
     they do not arrive."""
     n = _number_of_ranks(n)
+    refuse_missing_folder()
     request, previous = find(on), cluster_of(get_ipython())
     history = previous.whole_history() if previous else History()
     _stop_running()

@@ -1,6 +1,7 @@
 """What an engine does first, to become a rank that can be watched. This runs on the engines."""
 
 import faulthandler
+import functools
 import os
 import signal
 import socket
@@ -48,7 +49,6 @@ def prepare_engine(run_dir: str, kernel: str = "") -> dict:
     their traffic. Returns rank, size, pid, mark (of this process: a pid can be reused), host, cores
     and the MPI library's name.
     """
-    global _stack_file
     from mpi4py import MPI
 
     if _safe_path is None:
@@ -63,11 +63,7 @@ def prepare_engine(run_dir: str, kernel: str = "") -> dict:
         # torch warns of each address that has no name
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     _set_rank_variables(MPI.COMM_WORLD)
-    path = stack_path(run_dir, rank)
-    for folder in (path.parent.parent, path.parent):  # on another host they may not be there yet
-        make_private_dir(folder)
-    _stack_file = path.open("a")
-    faulthandler.register(STACK_SIGNAL, file=_stack_file, all_threads=False)
+    open_rank_files(run_dir, rank)
     log.write_to(run_dir, f"rank {rank}")
     log.logger.info("is up on %s", socket.gethostname())
     _attach_to_shell(run_dir, rank, size)
@@ -102,6 +98,22 @@ def _set_rank_variables(comm) -> None:
     mpi.is_rank = True
 
 
+def open_rank_files(run_dir: str, rank: int) -> None:
+    """Make what this rank writes to, where it is missing.
+
+    On another host that is so at first, and a cleaner of temporary files may remove it later.
+    """
+    global _stack_file
+    stack, sample = stack_path(run_dir, rank), sample_path(run_dir, rank)
+    for folder in (Path(run_dir), stack.parent, sample.parent):
+        make_private_dir(folder)
+    if not stack.exists():
+        former, _stack_file = _stack_file, stack.open("a")
+        faulthandler.register(STACK_SIGNAL, file=_stack_file, all_threads=False)
+        if former:
+            former.close()
+
+
 def stack_path(run_dir: str, rank: int) -> Path:
     """Where a rank's stack is written."""
     return Path(run_dir) / "stacks" / f"{rank}.stack"
@@ -119,9 +131,8 @@ def _attach_to_shell(run_dir: str, rank: int, size: int) -> None:
         setattr(sys, name, capped)
         shell.events.register("pre_run_cell", capped.start_cell)
         shell.events.register("post_run_cell", capped.end_cell)
-    path = sample_path(run_dir, rank)
-    path.parent.mkdir(mode=0o700, exist_ok=True)
-    ActivitySampler(path, shell).start()
+    open_files = functools.partial(open_rank_files, run_dir, rank)
+    ActivitySampler(sample_path(run_dir, rank), shell, open_files).start()
     # Tab asks a rank between two cells. Jedi would read all of torch's source for it.
     shell.Completer.use_jedi = False
     # For an `await` ipykernel 7 asks for its thread of subshells; an engine of ipyparallel 9.2 has

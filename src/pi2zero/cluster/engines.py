@@ -51,6 +51,18 @@ class ClusterError(RuntimeError):
         return f"ClusterError: {self}".splitlines()
 
 
+def refuse_missing_folder() -> None:
+    """Raise ClusterError if this process's folder is gone: no program can start in it."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise ClusterError(
+            "The folder in which this notebook's kernel runs was removed or replaced: no rank can "
+            "start in it. Restart the kernel (Kernel > Restart) where the notebook is now, or go "
+            "to another folder first: %cd ~"
+        ) from None
+
+
 class Engines:
     """A controller here and n engines at a place, in one MPI world.
 
@@ -167,7 +179,32 @@ class Engines:
                     f"{self.ipp.controller.get_output()}{obstacles.hint()}"
                 )
             time.sleep(0.02)
+        self._controller_address = text
         self.hosts.publish(self.address, text)
+
+    def restore_files(self) -> None:
+        """Make the cluster's folders again if a cleaner of temporary files has removed them here.
+
+        The ranks do so for their own files, see engine_setup.py. Raises ClusterError.
+        """
+        if not (self.address.exists() and Path(shared_memory_dir(self.folder)).exists()):
+            logger.warning("files of this cluster have been removed; making them again")
+            self._make_folders()
+
+    def _make_folders(self) -> None:
+        """Make what is missing on any host. Raises ClusterError."""
+        try:
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            for host in self.hosts:
+                host.call("hello", str(self.folder))
+            (self.folder / "profile").mkdir(mode=0o700, exist_ok=True)
+            self.hosts.publish(self.address, self._controller_address)
+        except (OSError, HostError) as error:
+            raise ClusterError(
+                f"The folder of these ranks, {self.folder}, was removed (by a cleaner of temporary "
+                f"files?), and it cannot be made again: {error}\n"
+                f"Start anew: pi2zero.start(n={self.n})"
+            ) from None
 
     def _start_ranks(self) -> None:
         self.ranks_mark = f"{self.mark}ranks-{time.monotonic_ns()}/"
@@ -261,7 +298,9 @@ class Engines:
         if lost := self.hosts.lost():
             lines = [f"The host {host} is lost: {why}" for host, why in lost.items()]
             raise ClusterError("\n".join(lines))
+        refuse_missing_folder()
         self.hosts.end(self.ranks_mark)
+        self._make_folders()
         with self._starting:
             if not self._stopped:
                 self._start_ranks()

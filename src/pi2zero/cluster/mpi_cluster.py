@@ -276,6 +276,7 @@ class MPICluster:
         engines = self._running_engines()
         if dead := engines.dead_ranks():
             self._raise(Outcome(dead=dead))
+        engines.restore_files()
         return engines
 
     def _await_restart(self) -> None:

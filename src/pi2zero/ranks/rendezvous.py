@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pi2zero import environment, mpi
@@ -128,12 +129,18 @@ def _in_a_file(comm) -> tuple:
     import torch.distributed as dist
 
     from pi2zero import ownership
+    from pi2zero.hosts.place import shared_memory_dir
 
     use_interface("lo")  # also where the host's own name does not resolve
     path = port = None
     if comm.rank == 0:
-        if not (folder := os.environ.get(mpi.RUN_DIR)):  # no cluster, which removes its folder
-            _kept_open.append(temporary := ownership.temporary_dir("meeting"))
+        # In shared memory: the store needs locks, which a disk over a network may not have.
+        if run_dir := os.environ.get(mpi.RUN_DIR):  # of a cluster, which removes it
+            folder = shared_memory_dir(run_dir)
+            ownership.make_private_dir(Path(folder))  # unless it is there, as it should be
+        else:
+            temporary = ownership.temporary_dir("meeting", ownership.SHM_DIR)
+            _kept_open.append(temporary)
             folder = temporary.name
         path, port = f"{folder}/torch-{time.monotonic_ns()}", mpi.reserve_port()
     path, port = comm.bcast((path, port))
