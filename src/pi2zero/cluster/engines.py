@@ -78,6 +78,7 @@ class Engines:
         self.mark = f"{ownership.owner_mark()}cluster-{time.monotonic_ns()}/"
         self.client: Any = None  # ipyparallel's; it has no types
         self.ipp: Any = None
+        self._folder_in_home: Path | None = None
         self._former: set[str] = set()  # uuids of engines that were replaced
         self._stopped, self._starting = False, threading.Lock()
         self.folder = ownership.make_run_dir(
@@ -181,6 +182,17 @@ class Engines:
             time.sleep(0.02)
         self._controller_address = text
         self.hosts.publish(self.address, text)
+
+    @property
+    def shared_folder(self) -> Path:
+        """A private folder for a notebook's own files, which all ranks see; it goes with them."""
+        if not self.place.slots:
+            (folder := self.folder / "files").mkdir(mode=0o700, exist_ok=True)
+            return folder
+        if not self._folder_in_home:
+            ownership.cache_dir().mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._folder_in_home = ownership.make_run_dir(ownership.cache_dir())
+        return self._folder_in_home
 
     def restore_files(self) -> None:
         """Make the cluster's folders again if a cleaner of temporary files has removed them here.
@@ -316,6 +328,8 @@ class Engines:
         # From the last step to the first; each of them, also if the stop button cuts one short.
         with contextlib.ExitStack() as steps:
             steps.callback(shutil.rmtree, self.folder, ignore_errors=True)
+            if self._folder_in_home:
+                steps.callback(shutil.rmtree, self._folder_in_home, ignore_errors=True)
             if self.ipp:
                 steps.callback(drop_ipyparallel_caches, self.ipp)
             if self.client is not None:  # a client without engines counts as false

@@ -7,6 +7,7 @@ import operator
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from ipyparallel.error import IPythonError
@@ -92,6 +93,14 @@ class MPICluster:
     def place(self) -> Place:
         """Where the ranks are. Raises ClusterError after `stop`."""
         return self._running_engines().place
+
+    @property
+    def folder(self) -> Path:
+        """A folder for files that all ranks see. It is removed when the ranks end.
+
+        It is in the temporary folder, or in ~/.cache/pi2zero if there are ranks on other hosts.
+        """
+        return self._running_engines().shared_folder
 
     @property
     def client(self):
