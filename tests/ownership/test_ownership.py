@@ -131,6 +131,17 @@ assert not run.exists()
     shared.chmod(0o700)
 
 
+def test_what_a_boot_long_ago_has_left_goes_and_a_live_hosts_stays(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    mark = elsewhere(ownership.owner_mark()).replace("/", "@")
+    old, fresh = (tmp_path / f"pi2zero-run@{mark}{name}" for name in ("old", "fresh"))
+    for folder in (old, fresh):
+        folder.mkdir()
+    os.utime(old, (0, 0))
+    ownership.remove_run_dirs()
+    assert not old.exists() and fresh.is_dir()
+
+
 def test_what_is_in_use_looks_used(tmp_path):
     """Cleaners of temporary files go by the age of each file."""
     (tmp_path / "samples").mkdir()

@@ -9,13 +9,15 @@ import os
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from pi2zero.ownership.process_marks import owner_is_gone, owner_mark, scope_mark
+from pi2zero.ownership.process_marks import host_id, owner_is_gone, owner_mark, scope_mark
 from pi2zero.ownership.shm import OWN_DIR, SHM_DIR, listable
 
 REFRESH_INTERVAL = 3600.0  # s; cleaners remove what was not used for a day or more
+ABANDONED = 30 * 86400.0  # s without a change: then a folder of another boot or host is nobody's
 TMP_ON_EVERY_HOST = Path("/tmp")  # the folder that TMPDIR names may be missing on other hosts
 
 
@@ -74,7 +76,7 @@ def temporary_dir(kind: str, within: Path | None = None) -> tempfile.TemporaryDi
     Also removes those of the same kind whose process was killed. within: as for `make_run_dir`.
     """
     for folder in _folders(kind):
-        if owner_is_gone("/".join(folder.name.split("@")[1:])):
+        if owner_is_gone("/".join(folder.name.split("@")[1:])) or _is_abandoned(folder):
             shutil.rmtree(folder, ignore_errors=True)
     parent = _existing(within or Path(tempfile.gettempdir()))
     return tempfile.TemporaryDirectory(prefix=_folder_name(kind, owner_mark()), dir=parent)
@@ -95,9 +97,17 @@ def run_dirs(owner: str | None = None) -> list[Path]:
 
 
 def remove_run_dirs(owner: str | None = None) -> None:
-    """Remove the folders that `run_dirs` gives."""
-    for folder in run_dirs(owner):
+    """Remove the folders that `run_dirs` gives, and those that a boot long ago has left."""
+    for folder in (*run_dirs(owner), *filter(_is_abandoned, _folders("run"))):
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_abandoned(folder: Path) -> bool:
+    """Whether it is none of this boot's, and old. (What is in use looks fresh: `keep_fresh`.)"""
+    with contextlib.suppress(OSError):  # removed meanwhile
+        age = time.time() - folder.lstat().st_mtime
+        return age > ABANDONED and folder.name.split("@")[1] != host_id()
+    return False
 
 
 def _folders(kind: str, prefix: str = "") -> list[Path]:
