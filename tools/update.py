@@ -64,7 +64,7 @@ def update(folder: Path) -> list[tuple[str, str]]:
 def refuse_another_owner(folder: Path) -> None:
     """Raise UpdateError if git refuses the clone because it is another user's."""
     env = os.environ | {"LC_ALL": "C"}
-    tried = subprocess.run(["git", "status", "-s"], cwd=folder, capture_output=True, env=env)
+    tried = subprocess.run(["git", "rev-parse"], cwd=folder, capture_output=True, env=env)
     if b"dubious ownership" not in tried.stderr:
         return
     uids = {path.stat().st_uid for path in (folder, folder / ".git") if path.exists()}
