@@ -64,6 +64,6 @@ def seen_on_nodes(run) -> set[str]:
     """
     seen = set()
     while not run.done():
-        seen |= {node for node in set(NODES) - seen if "engine_setup" in left_on(node)}
+        seen |= {node for node in set(NODES) - seen if "pi2zero.cluster." in left_on(node)}
         wait([run], timeout=1)
     return seen
