@@ -63,7 +63,8 @@ def redact(text: str) -> str:
 
 def logs() -> dict[str, Path]:
     """{name in the report: file} of ended and running clusters, and of what is compiled here."""
-    running = {f"running-{d.name[-8:]}.log": d / log.NAME for d in ownership.run_dirs()}
+    files = [folder / log.NAME for folder in ownership.run_dirs()]  # in shared memory: none
+    running = {f"running-{file.parent.name[-8:]}.log": file for file in files if file.exists()}
     builds = {f"build-{file.name}": file for file in build_folder().glob("*.log")}
     return {file.name: file for file in log.kept()} | running | builds
 
