@@ -5,6 +5,7 @@ docs/compatibility.md lists all such names, and the tests that notice when they 
 
 import asyncio
 import contextlib
+import inspect
 import sys
 import time
 from pathlib import Path
@@ -76,6 +77,15 @@ def test_settings_of_the_controller_and_the_engines():
         ipyparallel.Cluster: {"load_profile", "delay", "send_engines_connection_env"},
     }.items():
         assert names <= kind.class_traits().keys()
+
+
+def test_an_engine_calls_the_nanny_that_the_kit_has_forked():
+    from ipyparallel.engine import app, nanny
+
+    assert "start_nanny" in app.IPEngine.start_nanny.__code__.co_names
+    assert app.start_nanny is nanny.start_nanny
+    (given,) = [name for name in nanny.main.__code__.co_consts if name == "pipe"]
+    assert given in inspect.signature(nanny.KernelNanny).parameters
 
 
 def test_the_thread_of_ipyparallel_s_cluster_is_ended():

@@ -59,8 +59,7 @@ WHO = {  # the first of these words of a command line: what the page calls that 
     "MPI.COMM_WORLD": "rank of mpirun",
     "ipykernel_launcher": "kernel",
     "ipyparallel.controller": "controller",
-    "ipyparallel.engine.nanny": "nanny of a rank",
-    "engine_setup": "rank",
+    "pi2zero.cluster.rank_engine": "rank",
 }
 JOIN = """%%px
 import torch, torch.distributed as dist
@@ -104,6 +103,8 @@ def all_that_listen(book):
     for process in (psutil.Process(book.pid), *book.processes()):
         line = " ".join(process.cmdline())
         who = next((name for words, name in WHO.items() if words in line), line)
+        if who == "rank" and process.parent().cmdline() == process.cmdline():
+            who = "nanny of a rank"  # forked from it
         found |= {(who, where) for where in listening(process)}
     return found
 

@@ -18,24 +18,7 @@ from pi2zero.ownership import make_private_dir, owner_mark
 
 # Schedulers (Slurm, submitit) may use SIGUSR1 for themselves: a site can choose another signal.
 STACK_SIGNAL = signal.Signals[os.environ.get("PI2ZERO_STACK_SIGNAL", "SIGUSR1")]
-PROGRAM = "from pi2zero.cluster.engine_setup import run_engine; run_engine()"
-SAFE_PATH = "PYTHONSAFEPATH"
 _stack_file = None  # kept open: faulthandler writes to its descriptor
-_safe_path = None  # the user's PYTHONSAFEPATH
-
-
-def run_engine() -> None:
-    """Be one of ipyparallel's engines. It reads its options on the command line.
-
-    What it imports is not looked for in the notebook's folder, which joins the path later. The
-    kit and mpi4py are imported first: a notebook may lie beside a file of that name.
-    """
-    global _safe_path
-    import mpi4py  # noqa: F401
-    from ipyparallel.engine.app import main
-
-    _safe_path, os.environ[SAFE_PATH] = os.environ.get(SAFE_PATH), "1"  # for ipyparallel's nanny
-    main()
 
 
 def prepare_engine(run_dir: str, kernel: str = "") -> dict:
@@ -51,8 +34,6 @@ def prepare_engine(run_dir: str, kernel: str = "") -> dict:
     """
     from mpi4py import MPI
 
-    if _safe_path is None:
-        os.environ.pop(SAFE_PATH, None)  # programs that a cell starts find their modules
     rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
     # mpi4py duplicates a communicator at its first reduction of objects, and holds the GIL
     # meanwhile: a rank that waits there cannot be sampled. So do it now, while all ranks are here.

@@ -117,13 +117,12 @@ class Engines:
             f"get_config().Session.key = {secrets.token_hex(32).encode()}\n"
         )
         # -P: a file random.py in the notebook's folder is not the module that they want.
-        config.ControllerLauncher.controller_cmd = [
-            sys.executable,
-            "-P",
-            "-m",
-            "ipyparallel.controller",
-        ]
-        config.EngineLauncher.engine_cmd = [sys.executable, "-P", "-c", engine_setup.PROGRAM]
+        for launcher, module in (
+            ("Controller", "ipyparallel.controller"),
+            ("Engine", "pi2zero.cluster.rank_engine"),
+        ):
+            command = [sys.executable, "-P", "-m", module]
+            config[f"{launcher}Launcher"][f"{launcher.lower()}_cmd"] = command
         config.EngineLauncher.engine_args = [f"--file={self.address}", *self._engine_timeouts()]
         self.ipp = ipp.Cluster(
             engines="mpi",
