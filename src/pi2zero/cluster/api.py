@@ -1,6 +1,7 @@
 """`pi2zero.start` and `pi2zero.reset`."""
 
 import atexit
+import contextlib
 import operator
 import os
 import shutil
@@ -11,20 +12,30 @@ import psutil
 from IPython import get_ipython
 
 from pi2zero import log, ownership
+from pi2zero.cluster.capacity import others_ranks, refuse_too_many
 from pi2zero.cluster.display import StatusLine
 from pi2zero.cluster.engines import ClusterError, refuse_missing_folder
 from pi2zero.cluster.history import History
 from pi2zero.cluster.magics import cluster_of
 from pi2zero.cluster.mpi_cluster import MPICluster
 from pi2zero.cluster.watchdog import ensure_watchdog
+from pi2zero.hosts.concurrency import defer_sigint
 from pi2zero.hosts.find import find
 from pi2zero.hosts.limits import cores
+from pi2zero.hosts.place import PlaceRequest
 from pi2zero.hosts.slurm import cancel_job_in
 
 CROWDED = 4  # ranks per core, above which `start` says so
 # Bytes: of a cluster's own files; of shared memory, without which Open MPI does not start
 FILES_REQUIRED, SEGMENT_REQUIRED = 1e6, 17e6
 _running: list[MPICluster] = []  # what has to be stopped when the process ends
+
+
+class StartInterrupted(KeyboardInterrupt):
+    """The stop button was pressed while ranks were started."""
+
+    def _render_traceback_(self):
+        return f"StartInterrupted: {self}".splitlines()
 
 
 def start(n: int = 4, on=None) -> MPICluster:
@@ -34,15 +45,32 @@ def start(n: int = 4, on=None) -> MPICluster:
     "slurm" (a job as the site file says), hosts with their slots, such as ["node1:2", "node2:2"],
     or the path of an Open MPI hostfile; None: the nodes of the Slurm job that the kernel is in, or
     what the site file says, or this machine. A cluster that this kernel already runs is stopped
-    first. Raises PlaceError if there is no such place, ClusterError with the ranks' own output if
-    they do not arrive."""
+    first. Raises PlaceError if there is no such place; ClusterError if this machine has no room for
+    n ranks, or with the ranks' own output if they do not arrive; StartInterrupted at the stop
+    button."""
     n = _number_of_ranks(n)
     refuse_missing_folder()
-    request, previous = find(on), cluster_of(get_ipython())
+    progress = StatusLine(f"Starting {n} rank{'s' * (n != 1)}")
+    try:
+        return _start(n, find(on), progress)
+    except KeyboardInterrupt:
+        with contextlib.suppress(KeyboardInterrupt), defer_sigint():  # however often it is pressed
+            _stop_running()
+        progress.done("")
+        raise StartInterrupted(
+            f"The start of {n} ranks was stopped, and nothing of it is left. "
+            "Run the cell again to start them."
+        ) from None
+
+
+def _start(n: int, request: PlaceRequest, progress: StatusLine) -> MPICluster:
+    previous = cluster_of(get_ipython())
     history = previous.whole_history() if previous else History()
+    if request.is_local():
+        refuse_too_many(n, replaced=previous.n if previous and previous.runs() else 0)
     _stop_running()
     ownership.end_marked(f"{ownership.owner_mark()}cluster-")  # of a start that was interrupted
-    progress = StatusLine(f"Starting {n} rank{'s' * (n != 1)}")
+    others = others_ranks()
     try:
         ensure_watchdog()  # it also cancels a Slurm job if this kernel is killed
         place = request.allocate(n, progress)
@@ -62,7 +90,7 @@ def start(n: int = 4, on=None) -> MPICluster:
         crowd = f" They share {cores():g} cores: results are right, cells are slow."
     progress.done(
         f"{n} rank{are} up{where.describe(n)} ({library}), {{seconds:.1f}} s. "
-        f"%%px runs a cell on all of them.{crowd}"
+        f"%%px runs a cell on all of them.{crowd}{others}"
     )
     cluster.activate()
     return cluster

@@ -26,6 +26,7 @@ from pi2zero.cluster.report import Frame, parse_stack
 from pi2zero.cluster.watchdog import ensure_watchdog
 from pi2zero.environment import not_for_ranks
 from pi2zero.hosts.agent import is_rank
+from pi2zero.hosts.concurrency import defer_sigint
 from pi2zero.hosts.group import HostGroup
 from pi2zero.hosts.host import HostError
 from pi2zero.hosts.place import Place, shared_memory_dir, variables_for_ranks
@@ -98,7 +99,8 @@ class Engines:
             logger.info("up after %.1f s: %s", time.monotonic() - start, self.info)
         except BaseException as error:
             logger.error("the start failed: %r", error)
-            self.stop()
+            with defer_sigint():  # nothing is left, however often the stop button is pressed
+                self.stop()
             if isinstance(error, HostError):
                 raise ClusterError(str(error)) from None
             raise
@@ -144,8 +146,9 @@ class Engines:
             parent=None,
         )
         progress("the controller")
-        self.ipp.start_controller_sync()
-        self._start_ranks()
+        with defer_sigint():  # ipyparallel's thread would start what nobody ends
+            self.ipp.start_controller_sync()
+            self._start_ranks()
         self._publish()
         self.client = self.ipp.connect_client_sync()
         self._await_ranks(progress)

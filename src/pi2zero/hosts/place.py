@@ -144,6 +144,10 @@ class PlaceRequest:
 
     place: Place = field(default_factory=Place)
 
+    def is_local(self) -> bool:
+        """Whether all ranks will be on this machine."""
+        return not self.place.slots
+
     def allocate(self, n: int, progress: Progress) -> Place:
         """The hosts for n ranks. Raises PlaceError."""
         return self.place

@@ -259,6 +259,9 @@ class SlurmRequest(PlaceRequest):
             )
         self.site = site
 
+    def is_local(self) -> bool:
+        return False
+
     def allocate(self, n: int, progress: Progress) -> Place:
         """Submit the job, and wait for its nodes. Raises PlaceError; then no job is left."""
         folder, job = ownership.make_run_dir(), None
