@@ -115,6 +115,12 @@ class MPICluster:
             engines.stop()
             self._restarted.wait(START_TIMEOUT)
 
+    def restart(self) -> None:
+        """Replace all ranks by fresh ones. Their variables are gone; `replay` brings them back."""
+        self._await_restart()
+        self._begin_restart(self._running_engines())
+        self._ready_engines()
+
     def runs(self) -> bool:
         """Whether it has ranks; after `stop` it has none."""
         return self._engines is not None
@@ -244,13 +250,16 @@ class MPICluster:
                 f"Start one: pi2zero.start(n={self.n})"
             )
         if outcome.needs_restart:
-            self._previous_history, self._history = self.whole_history(), History()
-            self._restarted.clear()
-            # In the background: meanwhile the learner reads the report.
-            threading.Thread(
-                target=self._restart, args=[engines], name="pi2zero restart", daemon=True
-            ).start()
+            self._begin_restart(engines)  # meanwhile the learner reads the report
         raise make_report(outcome, self._sources, self.n, self._previous_history)
+
+    def _begin_restart(self, engines: Engines) -> None:
+        """Replace the ranks, in the background."""
+        self._previous_history, self._history = self.whole_history(), History()
+        self._restarted.clear()
+        threading.Thread(
+            target=self._restart, args=[engines], name="pi2zero restart", daemon=True
+        ).start()
 
     def _restart(self, engines: Engines) -> None:
         start = time.monotonic()
