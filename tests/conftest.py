@@ -17,6 +17,7 @@ os.environ["PI2ZERO_SITE"] = os.devnull  # ranks run here, whatever this machine
 os.environ["PI2ZERO_ROOM"] = (
     os.devnull
 )  # and no test notes anything, whatever this user has agreed to
+os.environ["PI2ZERO_PROGRESS"] = os.devnull
 # A shell's background jobs ignore Ctrl-C, and so does all that they start; some tests press it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 pytest.register_assert_rewrite("pictures")
