@@ -52,6 +52,7 @@ def lab(tmp_path_factory, request):
     env["JUPYTERLAB_WORKSPACES_DIR"] = str(
         copy / "workspaces"
     )  # not the tabs of whoever runs the tests
+    env["PI2ZERO_PROGRESS"] = str(copy / "progress.txt")
     with log.open("w") as out:
         command = [
             sys.executable,

@@ -1,10 +1,13 @@
-"""JupyterLab's menu has all notebooks and labs in their order, and each leads back to the map."""
+"""JupyterLab's menu has all notebooks and labs in their order, with what belongs to each, and each
+leads back to the map."""
 
 import json
 import re
 import sys
 from itertools import pairwise
 from pathlib import Path
+
+from pi2zero_course.dashboard import notes
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "site"))
@@ -17,14 +20,23 @@ SETTINGS = json.loads(
 MAP = "notebooks/00_start_here.ipynb"
 
 
-def paths(items):
-    assert {item["command"] for item in items} == {"filebrowser:open-path"}
-    return [item["args"]["path"] for item in items]
+[MENU] = SETTINGS["@jupyterlab/mainmenu-extension:plugin"]["menus"]
+PARTS = [item["submenu"] for item in MENU["items"] if "submenu" in item]
+PAGES = [item["args"] for part in PARTS for item in part["items"]]
+
+
+def tasks_of(path):
+    """What a notebook's or a lab's checks note: its blanks, or its tasks by number."""
+    cells = content.notebook(path)["cells"]
+    sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    checked = re.findall(r"^check\.(\w+)\(", "\n".join(sources), re.MULTILINE)
+    if lab := re.match(r"labs/0(\d)", path):
+        return [f"lab {lab[1]}, task {i}" for i, _ in enumerate(dict.fromkeys(checked), start=1)]
+    return [f"blank {name}" for name in checked]
 
 
 def test_the_menu_has_every_part_in_its_order():
-    [menu] = SETTINGS["@jupyterlab/mainmenu-extension:plugin"]["menus"]
-    shown = {item["submenu"]["label"]: paths(item["submenu"]["items"]) for item in menu["items"]}
+    shown = {part["label"]: [item["args"]["path"] for item in part["items"]] for part in PARTS}
     due = {
         f"{number} · {part['title']}": content.pages_of(part)
         for number, part in enumerate(content.PARTS, 1)
@@ -32,10 +44,19 @@ def test_the_menu_has_every_part_in_its_order():
     assert shown == due and list(shown) == list(due)
 
 
+def test_the_menu_knows_each_pages_title_minutes_and_tasks():
+    for page in PAGES:
+        path = page["path"]
+        due = content.title_of(path), content.minutes_of(path), tasks_of(path)
+        assert (page["title"], page["minutes"], page["tasks"]) == due, path
+    tasks = [task for page in PAGES for task in page["tasks"]]
+    assert len(set(tasks)) == len(tasks) and all(map(notes.TASKS.fullmatch, tasks))
+
+
 def test_every_notebook_has_the_way_to_the_map():
     [button] = SETTINGS["@jupyterlab/notebook-extension:panel"]["toolbar"]
     assert (
-        paths([button]) == [MAP]
+        button["args"]["path"] == MAP
         and button["label"] == "Map"
         and "## The map" in content.text_of(MAP)
     )

@@ -1,0 +1,219 @@
+"""What the kit adds to JupyterLab: tools/lab_extensions."""
+
+import json
+
+from .conftest import wait_until_open
+from .test_lab import INSERT, close, screenshot
+
+RUN = """async (id) => {
+    const app = window.jupyterapp, notebook = app.shell.currentWidget.content;
+    notebook.activeCellIndex = notebook.widgets.findIndex(w => w.model.id === id);
+    await app.commands.execute('notebook:run-cell');
+    notebook.scrollToItem(notebook.activeCellIndex);
+}"""
+CELL = """([id, name]) => window.jupyterapp.shell.currentWidget.content.widgets\
+.find(w => w.model.id === id).node.classList.contains(name)"""
+SOURCE = """id => window.jupyterapp.shell.currentWidget.content.widgets\
+.find(w => w.model.id === id).model.sharedModel.getSource()"""
+SCROLL = """id => {
+    const notebook = window.jupyterapp.shell.currentWidget.content;
+    return notebook.scrollToItem(notebook.widgets.findIndex(w => w.model.id === id));
+}"""
+RESTART = "window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
+SAVE = "window.jupyterapp.commands.execute('docmanager:save').then(() => null)"
+PI = "notebooks/01_monte_carlo_pi"
+RIGHT = """def pi_array(samples, seed=1):
+    x, y = np.random.default_rng(seed).random((2, samples))
+    return float(4 * np.count_nonzero(x * x + y * y < 1) / samples)"""
+
+
+def show(page, name):
+    """Open a notebook as its file is."""
+    page.evaluate(
+        "async path => { await window.jupyterapp.commands.execute('docmanager:open', {path}); }",
+        f"{name}.ipynb",
+    )
+    wait_until_open(page, name)
+
+
+def has(page, cell, name):
+    return page.evaluate(CELL, [cell, name])
+
+
+def wait_until(page, cell, name, expected=True):
+    page.wait_for_function(
+        f"([cell, name, expected]) => ({CELL})([cell, name]) === expected",
+        arg=[cell, name, expected],
+        timeout=60_000,
+    )
+
+
+def reload(page, name):
+    """F5."""
+    page.evaluate(SAVE)
+    page.reload()
+    wait_until_open(page, name)
+
+
+def wait_for_ranks(page, words):
+    page.wait_for_function(
+        "words => document.querySelector('.pi2zero-ranks').textContent.includes(words)",
+        arg=words,
+        timeout=60_000,
+    )
+
+
+def test_the_ranks_menu_and_the_status_bar(page):
+    show(page, "labs/01_pi")
+    page.evaluate(INSERT, "import pi2zero\ncluster = pi2zero.start(n=2)")
+    wait_for_ranks(page, "2 ranks, ready, ")
+    reload(page, "labs/01_pi")
+    wait_for_ranks(page, "2 ranks, ready, ")  # nothing was run since the page was loaded
+    status = page.locator(".pi2zero-ranks button")
+
+    def choose(action, words):
+        status.click()
+        screenshot(page, "ranks_menu")
+        page.locator(".lm-Menu-itemLabel", has_text=action).click()
+        dialog = page.locator(".jp-Dialog", has_text=words)
+        dialog.wait_for(timeout=60_000)
+        screenshot(page, f"ranks_{action.split()[0]}")
+        dialog.get_by_role("button", name="Close").click()
+
+    status.click()
+    page.locator(".lm-Menu-itemLabel", has_text="rank 0: ").wait_for()
+    page.keyboard.press("Escape")
+    choose("Which ranks of mine", "01_pi.ipynb (process ")
+    page.evaluate(INSERT, "%%px\nx = 1")
+    choose("Restart ranks", "2 fresh ranks are up.")
+    choose("Replay", "Replayed 1 of 1")
+    choose("Stop ranks", "The 2 ranks have ended.")
+    wait_for_ranks(page, "ranks stopped")
+    choose("Replay", "This notebook has no ranks.")
+    close(page)
+
+
+def test_the_status_bar_says_what_a_running_cell_does(page):
+    """A cell tells it in the metadata of what it displays; without that its seconds are counted."""
+    show(page, "labs/01_pi")
+    page.evaluate(INSERT, "import pi2zero\ncluster = pi2zero.start(n=2)")
+    wait_for_ranks(page, "2 ranks, ready, ")
+    words = "2 ranks, working 4 s (1 waits in Barrier)"
+    told = {"pi2zero": {"status": words}}
+    cell = (
+        "import time\nfrom IPython.display import display\ntime.sleep(6)\n"
+        f"display({{'text/plain': ''}}, raw=True, metadata={told!r})\ntime.sleep(4)"
+    )
+    page.evaluate(f"({INSERT})({json.dumps(cell)}) && null")
+    wait_for_ranks(page, "2 ranks; a cell runs, ")
+    wait_for_ranks(page, words)
+    screenshot(page, "status_bar_running")
+    wait_for_ranks(page, "2 ranks, ready, ")
+    close(page)
+
+
+def test_stored_outputs_are_told_from_run_ones(page):
+    show(page, PI)
+    wait_until(page, "loop", "pi2zero-stored")
+    assert has(page, "darts", "pi2zero-stored") and not has(page, "array", "pi2zero-stored")
+    page.evaluate(SCROLL, "loop")
+    screenshot(page, "stored")
+    for cell in ("imports", "loop"):
+        page.evaluate(RUN, cell)
+        assert not has(page, cell, "pi2zero-stored")
+    screenshot(page, "run")
+    reload(page, PI)
+    wait_until(page, "darts", "pi2zero-stored")
+    assert not has(page, "loop", "pi2zero-stored"), "its kernel is the same as before F5"
+    page.evaluate(RESTART)
+    wait_until(page, "loop", "pi2zero-stored")
+    page.evaluate(RUN, "imports")
+    assert not has(page, "imports", "pi2zero-stored") and has(page, "loop", "pi2zero-stored")
+    close(page)
+
+
+def test_a_predict_takes_a_guess_and_hides_its_answer(page):
+    """The output and the text that explains it, until the cell is run."""
+    show(page, PI)
+    page.evaluate(SCROLL, "array-time")
+    explanation = page.locator("p", has_text="About ten times, with three lines.")
+    wait_until(page, "t16", "pi2zero-explanation")
+    assert not explanation.is_visible() and not has(page, "t11", "pi2zero-explanation")
+    answer = page.get_by_text("793 inside; 785 expected")
+    assert not answer.first.is_visible(), "JupyterLab's own fold shows the first line"
+    screenshot(page, "folded")
+    page.evaluate(RUN, "imports")
+    page.evaluate(SCROLL, "guess-inside-guess")
+    form = page.locator(".pi2zero-guess:visible", has_text="how many of the 1,000?")
+    form.get_by_role("textbox").fill("1,000")
+    assert page.evaluate(SOURCE, "guess-inside-guess").startswith("inside_guess = 1000  # your")
+    form.get_by_role("textbox").fill("800")
+    form.get_by_role("textbox").press("Enter")
+    for cell in ("darts", "darts-count"):
+        page.evaluate(RUN, cell)
+    page.get_by_text("You guessed 800 darts; it is 793 darts.").wait_for()
+    screenshot(page, "guessed")
+    page.evaluate(SCROLL, "guess-loop-guess")
+    skipped = page.locator(".pi2zero-guess:visible", has_text="seconds for 10^8 darts")
+    skipped.get_by_role("button", name="Skip").click()
+    for cell in ("loop", "loop-time", "blank-pi-array", "array", "guess-array-guess", "array-time"):
+        page.evaluate(RUN, cell)
+    explanation.wait_for()
+    assert not has(page, "t16", "pi2zero-explanation")
+    screenshot(page, "unfolded")
+    close(page)
+
+
+def test_choices_are_buttons(page):
+    show(page, "notebooks/06_ddp")
+    page.evaluate(SCROLL, "guess-read-guess")
+    form = page.locator(".pi2zero-guess:visible", has_text="Read_at_all")
+    form.get_by_role("button", name="Read_at_all", exact=True).click()
+    page.wait_for_function(
+        f"id => ({SOURCE})(id).startsWith('read_guess = \"Read_at_all\"  # ')",
+        arg="guess-read-guess",
+    )
+    screenshot(page, "choices")
+    close(page)
+
+
+def test_progress_shows_in_menu_launcher_and_file_browser(page):
+    show(page, PI)
+    page.evaluate(RUN, "imports")
+    page.evaluate(INSERT, f"{RIGHT}\ncheck.pi_array(pi_array)")
+    page.get_by_text("pi_array is right").first.wait_for()
+    page.wait_for_timeout(1000)
+    page.locator(".lm-MenuBar-item", has_text="From π to ZeRO").click()
+    page.locator(".lm-Menu-item", has_text="1 · π and MPI").click()
+    page.get_by_text("01 · Monte Carlo π, 45 min, 1 of 3 blanks right").wait_for()
+    screenshot(page, "progress_menu")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    page.evaluate("window.jupyterapp.commands.execute('launcher:create').then(() => null)")
+    page.get_by_role("tab", name="Launcher").last.click()
+    page.locator(".jp-LauncherCard", has_text="2 · Data parallelism: 0 of 8 done").wait_for()
+    screenshot(page, "progress_launcher")
+    page.locator(".jp-DirListing-itemText", has_text="Lab 1 · π on four ranks").or_(
+        page.locator(".jp-DirListing-itemText", has_text="01 · Monte Carlo π")
+    ).first.wait_for()
+    show(page, PI)
+    close(page)
+
+
+def test_a_diagram_follows_the_theme(page):
+    def sources():
+        return page.eval_on_selector_all(
+            ".jp-RenderedMermaid img", "all => all.map(image => image.src)"
+        )
+
+    page.locator(".jp-RenderedMermaid img").first.wait_for()
+    before = sources()
+    change = "theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})"
+    page.evaluate(change, "JupyterLab Dark")
+    page.wait_for_function(
+        "src => document.querySelector('.jp-RenderedMermaid img').src !== src", arg=before[0]
+    )
+    screenshot(page, "dark")
+    page.evaluate(change, "JupyterLab Light")
+    page.wait_for_timeout(1000)
+    assert sources() == before or len(sources()) == len(before)
