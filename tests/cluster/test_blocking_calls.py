@@ -2,19 +2,32 @@
 
 import contextlib
 import importlib
+import json
+import os
+import queue
 import socket
+import subprocess
 import sys
 import threading
 import time
 import weakref
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from mpi4py import MPI
 
-from pi2zero.cluster.activity_sampler import ActivitySampler
-from pi2zero.cluster.blocking_calls import MARKER, Call, call_of, polling_loop, waits_for_peers
+from pi2zero.cluster.activity_sampler import ActivitySampler, active_threads
+from pi2zero.cluster.blocking_calls import (
+    MARKER,
+    Call,
+    call_of,
+    needs_all_ranks,
+    polling_loop,
+    waits_for_peers,
+)
 from pi2zero.cluster.report import CellSources, Frame
+from pi2zero.mpi import mpi_env
 
 
 class Comm:
@@ -137,15 +150,142 @@ def test_code_without_source_is_no_call():
         (MPI.COMM_SELF, "Spawn", False),
         (MPI.COMM_SELF, "Get_rank", False),
         (MPI.Intercomm(), "Barrier", False),  # children that it spawned may still compute
-        (MPI.File(), "Write_at_all", False),
+        (MPI.File(), "Write_at_all", True),
+        (MPI.File(), "Write_at", False),  # of this rank alone
+        (MPI.File, "Open", True),
+        (MPI.Win, "Sync", False),
         (time, "sleep", False),
         (socket.socket, "recv", False),
         (comm, "wait", False),
     ],
-    ids=range(11),
+    ids=str,
 )
 def test_what_waits_for_other_ranks(owner, method, waits):
     assert waits_for_peers(sys._getframe(), Call(f"x.{method}()", method, owner), 1.0) == waits
+
+
+WAITS = Path(__file__).parents[1] / "helpers" / "blocked_calls.py"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("kind", "at_least"), [("mpi", 41), ("torch", 20), ("libraries", 10)], ids=lambda value: value
+)
+def test_calls_that_wait_for_another_rank_are_known(kind, at_least, tmp_path):
+    """Two ranks; each call really waits, with the stack that its library makes."""
+    mpi_env()
+    command = ["mpirun", "-n", "2", sys.executable, str(WAITS), kind, str(tmp_path)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+    answers = [line for line in done.stdout.splitlines() if line.startswith("ANSWERS ")]
+    assert answers, done.stdout[-2000:] + done.stderr[-4000:]
+    found = json.loads(answers[0].removeprefix("ANSWERS "))
+    others = {name: answer for name, answer in found.items() if answer not in ("waits", "polls")}
+    assert not others and len(found) >= at_least
+
+
+def pipe_end():
+    return os.fdopen(os.pipe()[0], "rb")
+
+
+def pair_of_sockets():
+    return socket.socketpair()
+
+
+class Slow:
+    """A data set that a DataLoader's worker reads for long."""
+
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, at):
+        time.sleep(30)
+        return at
+
+
+def from_data_loader(workers):
+    from torch.utils.data import DataLoader
+
+    return next(iter(DataLoader(Slow(), num_workers=workers)))
+
+
+def by_socket_file(sockets):
+    return sockets[0].makefile("rb").read()
+
+
+def forwarded(function, *args):
+    """A decorator's call, as others make them of what waits for ranks."""
+
+    def wrapper(*args, **kwargs):
+        return function(*args, **kwargs)
+
+    return wrapper(*args)
+
+
+class Shop:
+    """Has methods with the names of MPI's."""
+
+    def __init__(self):
+        self.door = threading.Event()
+
+    def wait(self):
+        return self.door.wait()
+
+    def __getattr__(self, name):
+        return self.door.wait
+
+
+LIVES = {  # what a rank may do for long that is no wait for ranks; each never returns here
+    "sleep": lambda: time.sleep(1000),
+    "a decorated sleep": lambda: forwarded(time.sleep, 1000),
+    "exec of a sleep": lambda: exec("time.sleep(1000)", {"time": time}),
+    "a queue": lambda: queue.Queue().get(),
+    "a simple queue": lambda: queue.SimpleQueue().get(),
+    "a decorated queue": lambda: forwarded(queue.SimpleQueue().get),
+    "an event": lambda: threading.Event().wait(),
+    "a lock": lambda: [lock := threading.Lock(), lock.acquire(), lock.acquire()],
+    "reads a pipe": lambda: pipe_end().read(),
+    "receives from a socket": lambda: [pair := pair_of_sockets(), pair[0].recv(10)],
+    "a decorated socket": lambda: [pair := pair_of_sockets(), forwarded(pair[0].recv, 10)],
+    "reads a socket's file": lambda: by_socket_file(pair_of_sockets()),
+    "another program": lambda: subprocess.run(["sleep", "30"], check=False),
+    "asks another program": lambda: subprocess.Popen(["sleep", "30"]).wait(),
+    "a DataLoader": lambda: from_data_loader(0),
+    "an object with a wait of its own": lambda: Shop().wait(),
+    "an object that proxies": lambda: Shop().Barrier(),
+}
+
+
+@pytest.mark.parametrize("name", LIVES)
+def test_what_does_not_wait_for_other_ranks(name):
+    thread = threading.Thread(target=LIVES[name], daemon=True)
+    thread.start()
+    time.sleep(0.2)
+    frame = sys._current_frames()[thread.ident]
+    assert not waits_for_peers(frame, call_of(frame), 0.0) and polling_loop(frame) is None
+
+
+def test_a_thread_that_waits_for_work_does_not_come_to_help():
+    from concurrent.futures import ThreadPoolExecutor
+
+    known = {thread.ident for thread in threading.enumerate()}
+    pool, go = ThreadPoolExecutor(1), threading.Event()
+    pool.submit(int).result()
+    idle = threading.Thread(target=queue.Queue().get, daemon=True)
+    busy = threading.Thread(target=lambda: go.wait(60), daemon=True)
+    idle.start()
+    busy.start()
+    time.sleep(0.1)
+    assert active_threads(known) == [busy]
+    go.set()
+    pool.shutdown()
+
+
+def test_a_collective_of_the_whole_world_needs_all_ranks():
+    def needs(method, owner):
+        return needs_all_ranks(Call(f"c.{method}()", method, owner))
+
+    assert needs("Barrier", MPI.COMM_WORLD) and needs("bcast", MPI.COMM_WORLD)
+    assert not needs("recv", MPI.COMM_WORLD) and not needs("Barrier", MPI.COMM_SELF)
 
 
 class Request(MPI.Request):

@@ -28,7 +28,7 @@ ENDED = {
     "collective that one rank left out": (
         "",
         "if rank != 1:\n    comm.Barrier()",
-        ["cell line 2:  comm.Barrier()", "rank 1: finished"],
+        ["cell line 2:  comm.Barrier()", "Rank 1 had finished the cell"],
     ),
     "a reduction of objects on a new communicator": (  # mpi4py holds Python's lock there
         "team = comm.Split(0)\n",
@@ -72,7 +72,7 @@ ENDED = {
     "a rank left in the middle of a loop": (
         "",
         "for step in range(10):\n    if rank == 2 and step == 5: break\n    comm.allreduce(step)",
-        ["ranks 0 and 1: cell line 3:  comm.allreduce(step)", "rank 2: finished"],
+        ["ranks 0 and 1: cell line 3:  comm.allreduce(step)", "Rank 2 had finished the cell"],
     ),
     "a loop that asks for a message": (
         "",
@@ -109,6 +109,36 @@ ENDED = {
         DDP,
         "if rank != 0:\n    net(torch.ones(4)).sum().backward()",
         ["backward()"],
+    ),
+    "MPI-IO, one rank does not open": (
+        "path = comm.bcast(__import__('tempfile').mktemp())\n",
+        "if rank != 1:\n    MPI.File.Open(comm, path, MPI.MODE_CREATE | MPI.MODE_WRONLY)",
+        ["MPI.File.Open(comm, path", "Rank 1 had finished the cell"],
+    ),
+    "MPI-IO, one rank closes": (
+        "path = comm.bcast(__import__('tempfile').mktemp())\n"
+        "file = MPI.File.Open(comm, path, MPI.MODE_CREATE | MPI.MODE_RDWR)\n",
+        "x = np.ones(10)\nfile.Read_at_all(0, x) if rank != 2 else file.Close()",
+        ["file.Read_at_all(0, x) if rank != 2 else file.Close()", "ranks 0, 1 and 2"],
+    ),
+    "a store's key that no rank sets": (
+        TORCH,
+        "if rank == 0:\n    dist.distributed_c10d._get_default_store().get('never')",
+        ["_get_default_store().get('never')"],
+    ),
+    "a DTensor gathered by one rank": (
+        TORCH + "from torch.distributed.device_mesh import init_device_mesh\n"
+        "from torch.distributed.tensor import Shard, distribute_tensor\n"
+        "t = distribute_tensor(torch.ones(4), init_device_mesh('cpu', (3,)), [Shard(0)])\n",
+        "if rank == 0:\n    t.full_tensor()",
+        ["called from cell line 2:  t.full_tensor()"],
+    ),
+    "behind a decorator, without a source": (
+        "import functools\n"
+        "def twice(function):\n    @functools.wraps(function)\n    def wrapper(*args):\n"
+        "        return function(*args), function(*args)\n    return wrapper\n",
+        "if rank == 0:\n    exec('twice(comm.Barrier)()')",
+        ["waited for other ranks"],
     ),
     "Horovod, one rank left out": (
         HOROVOD,
@@ -159,3 +189,32 @@ def test_ends(ranks, account, name):
         4 if "objects" in name or "names" in name else 1
     )  # what may be on its way gets more time
     assert broken.seconds < patience * TIMEOUT + 20 * ranks.patience
+
+
+def test_ranks_that_are_done_will_not_come(ranks):
+    """Seconds, not the time-out, if no thread and no process of the others may come."""
+    assert ranks.run(SETUP).ok
+    alone = ranks.run("%%px\nif rank == 0:\n    comm.recv(source=1)")
+    assert "Rank 0 waited for other ranks" in alone.text and "had finished the cell" in alone.text
+    assert "--timeout" not in alone.text, "more time would not help"
+    assert ranks.run(SETUP).ok
+    left_out = ranks.run("%%px\nif rank != 1:\n    comm.Barrier()")
+    assert "These ranks waited for each other" in left_out.text
+    assert max(alone.seconds, left_out.seconds) < 10 + 10 * ranks.patience
+
+
+LATE = """%%px
+import threading
+def late():
+    time.sleep(7)
+    comm.send("late", dest=0)
+if rank == 1:
+    threading.Thread(target=late).start()
+elif rank == 0:
+    print(comm.recv(source=1))
+"""
+
+
+def test_a_thread_of_a_rank_that_is_done_may_come(ranks):
+    assert ranks.run(SETUP).ok
+    assert ranks.run(LATE).text == "[stdout:0] late\n"

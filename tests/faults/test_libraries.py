@@ -34,6 +34,13 @@ config = {{"train_micro_batch_size_per_gpu": 1, "optimizer": adam, \
 model = torch.nn.Linear(4, 4)
 net, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
 """
+ZERO3 = f"""{TORCH}import deepspeed
+adam = {{"type": "Adam", "params": {{"torch_adam": True}}}}
+config = {{"train_micro_batch_size_per_gpu": 1, "optimizer": adam, \
+"zero_optimization": {{"stage": 3, "stage3_param_persistence_threshold": 0}}}}
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 4))
+net, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
+"""
 AT_MOST = 60  # s until the report, beside whatever else runs; the account has what it took
 # What to run first, the cell, what the report must say
 FAULTS = {
@@ -101,10 +108,15 @@ FAULTS = {
         "net.backward(net(torch.ones(1, 4)).sum())\nnet.step()",
         ["Rank 1 died: signal SIGKILL"],
     ),
+    "ZeRO-3, one rank goes backward": (
+        ZERO3,
+        "loss = net(torch.ones(1, 8)).sum()\nif rank == 0:\n    net.backward(loss)",
+        ["Rank 0 waited for other ranks", "cell line 3:  net.backward(loss)"],
+    ),
     "torch, a stale group on the other ranks": (
         TORCH,
         "if rank == 1:\n    dist.destroy_process_group()\nme = ranks.join()",
-        ["rank 1:", "me = ranks.join()", "ranks 0 and 2: finished the cell"],
+        ["rank 1:", "me = ranks.join()", "Ranks 0 and 2 had finished the cell"],
     ),
     "torch, a second group over the first": (
         TORCH,

@@ -6,8 +6,12 @@ Python run? (A pending call that was left with the interpreter has been made. A 
 one C call cannot make it.) In which call is the thread? (Python keeps the position of the
 expression for each instruction; its names are looked up in the frame.) And has the thread used the
 processor? While C code holds the GIL, the thread cannot look: no fresh sample means "unknown",
-never "waiting"."""
+never "waiting".
 
+After the cell a last sample says that the rank is done: no thread and no process that it has
+started lives, and none works in the background. Such a rank will not come to the others' help."""
+
+import contextlib
 import ctypes
 import json
 import sys
@@ -17,17 +21,25 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import psutil
+
 from pi2zero import log
 from pi2zero.cluster.blocking_calls import (
     IDLE_SHARE,
+    Call,
     call_of,
-    library_frames,
+    files_to_read,
+    is_file_collective,
+    needs_all_ranks,
     polling_loop,
     waits_for_peers,
     warm_source_cache,
 )
 
 PERIOD = 0.5  # s between two samples
+TRANSFER = 2**16  # bytes that a rank reads or writes between two samples, if it uses a file
+# Of a core, used by threads other than the main one: libraries send and receive in their own.
+BACKGROUND_SHARE = 0.05
 
 
 @dataclass(frozen=True)
@@ -37,15 +49,18 @@ class Sample:
     number: counts the samples; a reader on another host, with another clock, sees which are fresh.
     state: "waits" (in a call that needs other ranks), "polls" (in a loop that only asks whether a
     message is there), "runs" (Python runs), "computes" (one call, the processor works), "rests"
-    (one call, the processor does not work: it sleeps, reads, ...). seconds: how long it has been in
-    this state. method: the last name of the call, e.g. "Barrier". stack: (file, line, function),
-    innermost first."""
+    (one call, the processor does not work: it sleeps, reads, ...), "done" (after the cell, see
+    above). seconds: how long it has been in this state. method: the last name of the call, e.g.
+    "Barrier". stack: (file, line, function), innermost first. needs_all: the call is a collective
+    of MPI.COMM_WORLD. in_background: other threads of the process use the processor."""
 
     number: int
     state: str
     seconds: float
     method: str = ""
     stack: list = field(default_factory=list)
+    needs_all: bool = False
+    in_background: bool = False
 
 
 class ActivitySampler(threading.Thread):
@@ -58,8 +73,9 @@ class ActivitySampler(threading.Thread):
     def __init__(self, path: Path, shell, open_files: Callable[[], None] = lambda: None):
         super().__init__(name="pi2zero activity sampler", daemon=True)
         self._open_files = open_files
-        self.path, self._cell_runs = path, threading.Event()
-        self._main = threading.main_thread()
+        self.path, self._awake, self._in_cell = path, threading.Event(), False
+        self._main, self._process = threading.main_thread(), psutil.Process()
+        self._own_children = {child.pid for child in self._process.children()}
         self._clock = time.pthread_getcpuclockid(self._main.ident or 0)
         self._pending_calls_made = self._pending_calls_run = self._number = 0
         # An attribute: the interpreter may call it after the function that registered it has
@@ -67,6 +83,8 @@ class ActivitySampler(threading.Thread):
         self._callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._on_pending_call)
         shell.events.register("pre_run_cell", self._start_cell)
         shell.events.register("post_run_cell", self._end_cell)
+        self._own_threads: set[int | None] = set()
+        self._meter = self._read_meter()
 
     def _start_cell(self, *_):
         with log.failures("make the rank's files again", OSError):
@@ -74,21 +92,44 @@ class ActivitySampler(threading.Thread):
         self._since, self._cpu = time.monotonic(), time.clock_gettime(self._clock)
         self._state, self._place = "runs", None
         self._threads = {thread.ident for thread in threading.enumerate()}
-        self._cell_runs.set()
+        self._own_threads = self._own_threads or self._threads  # before the first cell
+        self._in_cell = True
+        self._awake.set()
 
     def _end_cell(self, *_):
-        self._cell_runs.clear()
+        self._in_cell = False
 
     def run(self):
         """Sample until the process ends."""
         while True:
-            self._cell_runs.wait()
+            self._awake.wait()
+            self._meter = self._read_meter()
             time.sleep(PERIOD)
-            if self._cell_runs.is_set():
-                # Without this thread nothing would be known of the rank. The next sample may
-                # succeed.
-                with log.failures("sample the main thread", Exception):
+            # Without this thread nothing would be known of the rank. The next sample may succeed.
+            with log.failures("sample the main thread", Exception):
+                if self._in_cell:
                     self._write_sample()
+                else:
+                    self._look_after_cell()
+
+    def _look_after_cell(self) -> None:
+        """Say once whether the rank is done, or a thread or a process of it goes on."""
+        if self._measure().background >= BACKGROUND_SHARE:
+            return  # look again
+        self._awake.clear()
+        if self._in_cell:  # a cell has begun meanwhile
+            self._awake.set()
+            return
+        children = {child.pid for child in self._process.children()} - self._own_children
+        goes_on = children or active_threads(self._own_threads)
+        self._number += 1
+        self._write(Sample(self._number, "runs" if goes_on else "done", 0.0))
+
+    def _write(self, sample: Sample) -> None:
+        self._open_files()
+        part = self.path.with_suffix(".part")
+        part.write_text(json.dumps(asdict(sample)))
+        part.replace(self.path)
 
     def _on_pending_call(self, _):
         self._pending_calls_run += 1
@@ -108,37 +149,59 @@ class ActivitySampler(threading.Thread):
         for file in self._files():
             warm_source_cache(file)
         if sample := self._sample():
-            self._open_files()
-            part = self.path.with_suffix(".part")
-            part.write_text(json.dumps(asdict(sample)))
-            part.replace(self.path)
+            self._write(sample)
 
-    def _files(self) -> list[str]:
-        frame = sys._current_frames().get(self._main.ident or 0)
-        return [frame.f_code.co_filename for frame in library_frames(frame)]
+    def _files(self) -> set[str]:
+        return files_to_read(sys._current_frames().get(self._main.ident or 0))
 
     def _sample(self) -> Sample | None:
         frame = sys._current_frames().get(self._main.ident or 0)
         if frame is None:
             return None
         python_ran = self._python_ran()
-        call = call_of(frame)
+        call, use = call_of(frame), self._measure()
         if loop := polling_loop(frame):
             self._set_state("polls", loop)
         elif python_ran:
             self._set_state("runs", object())  # a new place: the time in this state starts again
         else:
             share = self._cpu_share()
-            waits = waits_for_peers(frame, call, share) and not self._has_new_threads()
+            # A thread that this cell has started may be about to send.
+            waits = waits_for_peers(frame, call, share) and not active_threads(self._threads)
             state = "waits" if waits else "rests" if share < IDLE_SHARE else "computes"
-            self._set_state(state, "call")
+            place = "call"
+            if waits and is_file_collective(call) and use.uses_file:
+                state, place = "rests", object()
+            self._set_state(state, place)
         self._number += 1
-        seconds = time.monotonic() - self._since
-        return Sample(self._number, self._state, seconds, call.method, _stack(frame))
+        return Sample(
+            self._number,
+            self._state,
+            time.monotonic() - self._since,
+            call.method,
+            _stack(frame),
+            needs_all_ranks(call),
+            use.background >= BACKGROUND_SHARE,
+        )
 
-    def _has_new_threads(self) -> bool:
-        """Whether this cell has started Python threads that still run: one may be about to send."""
-        return any(thread.ident not in self._threads for thread in threading.enumerate())
+    def _read_meter(self) -> "_Meter":
+        with contextlib.suppress(OSError, AttributeError, psutil.Error):
+            counters = self._process.io_counters()
+            moved = counters.read_chars + counters.write_chars
+            return _Meter(*self._times(), moved)
+        return _Meter(*self._times(), 0)
+
+    def _times(self) -> tuple[float, float, float]:
+        main = time.clock_gettime(self._clock)
+        return time.monotonic(), main, time.process_time() - time.thread_time()
+
+    def _measure(self) -> "_Use":
+        """What the process has used in the last PERIOD, without the sampler."""
+        now, before = self._read_meter(), self._meter
+        seconds = max(1e-3, now.clock - before.clock)
+        main = now.main - before.main
+        reads = now.moved - before.moved > TRANSFER or main / seconds < IDLE_SHARE
+        return _Use(max(0.0, now.process - before.process - main) / seconds, reads)
 
     def _cpu_share(self) -> float:
         """The main thread's share of a core since it came to this place."""
@@ -151,6 +214,51 @@ class ActivitySampler(threading.Thread):
         if place != self._place:
             self._since, self._cpu = time.monotonic(), time.clock_gettime(self._clock)
         self._state, self._place = state, place
+
+
+@dataclass(frozen=True)
+class _Meter:
+    """clock: s. main, process: s of the processor, of the main thread, of all but the sampler's.
+    moved: bytes that were read and written."""
+
+    clock: float
+    main: float
+    process: float
+    moved: int
+
+
+@dataclass(frozen=True)
+class _Use:
+    """background: share of a core that other threads use. uses_file: the main thread rests, or the
+    process reads or writes; who waits in MPI looks for messages all the time."""
+
+    background: float
+    uses_file: bool
+
+
+def active_threads(known: set) -> list[threading.Thread]:
+    """Python threads that may act by themselves, except the known ones (by their `ident`).
+
+    Left out are those that wait until another one gives them work, and tqdm's, which only looks.
+    """
+    frames = sys._current_frames()
+    fresh = [thread for thread in threading.enumerate() if thread.ident not in known]
+    return [
+        thread
+        for thread in fresh
+        if not type(thread).__module__.startswith("tqdm")
+        and not _waits_for_work(frames.get(thread.ident or 0))
+    ]
+
+
+def _waits_for_work(frame) -> bool:
+    """Whether a thread waits, without a limit, for a lock or for the next item of a pool."""
+    if frame is None:
+        return False
+    if frame.f_code.co_filename.endswith("/concurrent/futures/thread.py"):
+        return frame.f_code.co_name == "_worker"
+    call: Call = call_of(frame)
+    return call.method == "acquire" and call.text.endswith("acquire()")
 
 
 def _stack(frame) -> list:

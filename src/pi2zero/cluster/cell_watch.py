@@ -11,7 +11,7 @@ from ipyparallel.error import CompositeError, RemoteError
 
 from pi2zero.cluster.cell_output import CellOutput
 from pi2zero.cluster.engines import Engines
-from pi2zero.cluster.hang_detector import HangDetector
+from pi2zero.cluster.hang_detector import ABANDONED_S, HangDetector
 from pi2zero.cluster.report import CellSources, Outcome
 from pi2zero.cluster.soft_stop import SoftStop
 from pi2zero.hosts.concurrency import defer_sigint
@@ -121,12 +121,13 @@ class CellWatch:
             time.sleep(POLL)
         return dead or dict.fromkeys(self._gone, "its process is gone")
 
-    def _others_work(self) -> bool:
-        """Whether a process outside of this cell may come: a spawned one, or a rank with a cell
-        that was sent before."""
-        if self.engines.has_spawned():
-            return True
-        return any(map(self.engines.is_busy, set(range(self.engines.n)) - set(self.ranks)))
+    def _others_work(self, pending: list[int]) -> bool:
+        """Whether another process may come: a spawned one, or a rank with a cell that was sent
+        before or after this one."""
+        return self.engines.has_spawned() or any(map(self.engines.is_busy, self._others(pending)))
+
+    def _others(self, pending: list[int]) -> set[int]:
+        return set(range(self.engines.n)) - set(pending)
 
     def unfinished(self) -> list[int]:
         """Ranks that have not answered yet."""
@@ -168,9 +169,22 @@ class CellWatch:
             if first_error and now - first_error > self._patience(pending, GRACE_BLOCKED, GRACE):
                 return
             quiet = now - last_sign_of_life
+            if quiet > min(self.timeout, ABANDONED_S) and self._is_abandoned(pending, quiet):
+                return
             if quiet > self.timeout and self._hangs(pending, quiet):
                 return
         self._await_output()
+
+    def _is_abandoned(self, pending: list[int], quiet: float) -> bool:
+        """Whether what has not finished waits for ranks that are done with the cell."""
+        others = self._others(pending)
+        if not self.hang_detector.is_abandoned(pending, others, self.timeout):
+            return False
+        if self._others_work(pending):
+            return False
+        self.outcome.seconds_waited = min(quiet, self.hang_detector.seconds_waited(pending))
+        self.outcome.abandoned = True
+        return True
 
     def _hangs(self, pending: list[int], quiet: float) -> bool:
         """Whether the cell hangs; if not, show where the ranks are. quiet: s without a sign of
@@ -179,7 +193,7 @@ class CellWatch:
         if unknown := detector.unknown(pending):
             stacks = self.engines.stacks(unknown)
             detector.note_stacks(stacks, self.sources.is_gil_holding_reduction)
-        if not self._others_work() and detector.hangs(pending, self.timeout):
+        if not self._others_work(pending) and detector.hangs(pending, self.timeout):
             self.outcome.seconds_waited = min(quiet, detector.seconds_waited(pending))
             return True
         self.output.show_status(quiet, detector.summary(pending, self.sources.describe_stack))

@@ -2,6 +2,7 @@
 
 A cell hangs when every rank that has not finished waits for other ranks: none is left that could
 come. A rank that computes, sleeps, reads, or of which nothing is known, keeps the cell alive.
+Ranks that wait for ranks which are done with the cell have no hope: that is seen within seconds.
 """
 
 import time
@@ -9,11 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pi2zero.cluster.activity_sampler import Sample, parse_sample
-from pi2zero.cluster.blocking_calls import DATA_COLLECTIVES
+from pi2zero.cluster.blocking_calls import DATA_COLLECTIVES, FILE_COLLECTIVES
 from pi2zero.cluster.report import Frame, frames_of
 from pi2zero.mpi import name_ranks
 
 STALE_S = 3.0  # a sample older than this says nothing: the rank may be in a long C call by now
+ABANDONED_S = 3.0  # so long may a rank wait for ranks that are done
+WAITING = ("waits", "polls")
 # Ranks that are all in the same collective may be moving a lot of data: so many times the time-out.
 TRANSFER_FACTOR = 4
 STATES = {
@@ -22,10 +25,11 @@ STATES = {
     "runs": "works",
     "computes": "works (one long call)",
     "rests": "sleeps, reads or waits for something that is no rank",
+    "done": "is done",
 }
 # Parts of the names of torch's and Horovod's functions for collectives that carry data
 DATA_FUNCTIONS = ("all_reduce", "allreduce", "all_to_all", "alltoall", "broadcast", "gather")
-DATA_FUNCTIONS += ("scatter", "synchronize")
+DATA_FUNCTIONS += ("scatter", "synchronize", "wait")
 
 
 @dataclass
@@ -81,7 +85,7 @@ class HangDetector:
     def hangs(self, pending: list[int], timeout: float) -> bool:
         """Whether all of these ranks have waited for each other for `timeout` seconds."""
         samples = self.update(pending)
-        if any(sample.state not in ("waits", "polls") for sample in samples.values()):
+        if any(sample.state not in WAITING for sample in samples.values()):
             return False
         for rank in set(pending) - set(samples):
             place, since = self._in_gil_holding_call.get(rank, (None, 0.0))
@@ -89,6 +93,32 @@ class HangDetector:
                 return False
         factor = TRANSFER_FACTOR if self._may_transfer(samples) else 1
         return all(sample.seconds >= factor * timeout for sample in samples.values())
+
+    def is_abandoned(self, pending: list[int], others: set[int], timeout: float) -> bool:
+        """Whether these ranks wait for others that are done and will not come.
+
+        Data may still be on its way between two that wait, in a thread of a library, or to a file:
+        then `hangs` decides.
+        """
+        samples = self.update(pending)
+        if set(samples) != set(pending):
+            return False
+        patience = min(timeout, ABANDONED_S)
+        for sample in samples.values():
+            if sample.state not in WAITING or sample.seconds < patience or sample.in_background:
+                return False
+            if sample.method in FILE_COLLECTIVES:
+                return False
+            if len(pending) > 1 and not (sample.needs_all and others):
+                return False
+        return all(map(self._is_done, others))
+
+    def _is_done(self, rank: int) -> bool:
+        sample = parse_sample(self._read(rank))
+        if sample is None:  # it has never run a cell
+            return rank not in self.ranks
+        fresh = rank not in self.ranks or sample.number != self._of_last_cell.get(rank)
+        return sample.state == "done" and fresh
 
     def _may_transfer(self, samples: dict[int, Sample]) -> bool:
         """Whether all ranks of the cell are in the same collective, and it carries data."""

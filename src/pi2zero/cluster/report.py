@@ -9,6 +9,7 @@ from typing import Any
 from ipykernel.compiler import get_file_name
 from ipyparallel.error import RemoteError
 
+from pi2zero.cluster.advice import advice_for
 from pi2zero.cluster.blocking_calls import GIL_HOLDING_CALLS, last_name
 from pi2zero.cluster.history import History, statements
 from pi2zero.mpi import name_ranks
@@ -16,6 +17,8 @@ from pi2zero.mpi import name_ranks
 # From these files on, a stack is the engine's own machinery, not the learner's code.
 MACHINERY = ("/IPython/core/interactiveshell.py", "/ipykernel/", "/ipyparallel/")
 MACHINERY += ("/asyncio/", "/tornado/")
+SHOWN_PLACES = 5  # lines of a stack
+_KIT = (f"{Path(__file__).parents[1]}/", "/site-packages/pi2zero/", "/pi2zero_course/")
 # What a statement may call next to a reduction that holds the GIL
 NON_BLOCKING_CALLS = set(
     """print format len int float str round abs max min append item Get_rank Get_size time
@@ -60,8 +63,9 @@ class Outcome:
     errors: what each rank raised; dead: why a rank is gone; stuck: ranks that had not finished when
     the cell was ended, with their stacks; uninterruptible: whether one of these did not react to an
     interrupt; finished: ranks that came to the end; seconds_waited: how long they had waited for
-    each other, if that ended the cell; stopped_at: after which step all ranks left their loop, if
-    the stop button was pressed while they asked for it."""
+    each other, if that ended the cell; abandoned: they waited for ranks that were done; stopped_at:
+    after which step all ranks left their loop, if the stop button was pressed while they asked for
+    it."""
 
     errors: dict[int, RemoteError] = field(default_factory=dict)
     dead: dict[int, str] = field(default_factory=dict)
@@ -69,6 +73,7 @@ class Outcome:
     uninterruptible: bool = False
     finished: list[int] = field(default_factory=list)
     seconds_waited: float = 0.0
+    abandoned: bool = False
     interrupted: bool = False
     stopped_at: str = ""
 
@@ -115,8 +120,21 @@ class CellSources:
     def describe_stack(self, stack) -> str:
         """The innermost place of (file, line, function) that a learner knows, in words."""
         frames = frames_of(stack)
-        known = [frame for frame in frames if Path(frame.file).name in self._text]
+        known = [frame for frame in frames if self.is_of_cell(frame)]
         return self.describe((known or frames)[0]) if frames else "no Python code"
+
+    def shown(self, frames: list[Frame]) -> list[str]:
+        """The places of a stack that a report shows, innermost first: not the kit's own, a few
+        others, and always the innermost line of a cell."""
+        frames = [each for each in frames if not any(kit in each.file for kit in _KIT)] or frames
+        places = frames[:SHOWN_PLACES]
+        if not any(map(self.is_of_cell, places)):
+            places += [frame for frame in frames if self.is_of_cell(frame)][:1]
+        return [self.describe(frame) for frame in places] or ["no Python code (no stack)"]
+
+    def is_of_cell(self, frame: Frame) -> bool:
+        """Whether it is a line of a cell that ran on the ranks."""
+        return Path(frame.file).name in self._text
 
     def describe(self, frame: Frame) -> str:
         """A frame in words: the line of the cell, or the place in a file."""
@@ -186,6 +204,7 @@ def make_report(outcome: Outcome, sources: CellSources, size: int, previous: His
         names = name_ranks(ranks)
         summaries.append(f"{names} raised {error.ename}: {error.evalue}")
         parts.append(f"{names.capitalize()} raised {error.ename}:\n{_traceback(error)}")
+        parts += advice_for(str(error.evalue))
     if outcome.interrupted:
         summaries.append("interrupted")
         parts.append("You interrupted the cell; it has ended on the ranks, too.")
@@ -198,20 +217,31 @@ def make_report(outcome: Outcome, sources: CellSources, size: int, previous: His
 
 
 def _describe_stuck(outcome: Outcome, sources: CellSources) -> str:
-    head = "Meanwhile these ranks had not finished. They were here:"
-    if outcome.seconds_waited:
-        head = (
-            f"These ranks waited for each other for {outcome.seconds_waited:.0f} s; "
+    lines = [_head_of_stuck(outcome)]
+    for ranks, frames in _group_ranks(outcome.stuck):
+        first, *callers = sources.shown(frames)
+        lines.append(f"  {name_ranks(ranks)}: {first}")
+        lines += [f"      called from {place}" for place in callers]
+    if outcome.seconds_waited and outcome.finished:
+        lines.append(f"{name_ranks(outcome.finished).capitalize()} had finished the cell.")
+    return "\n".join(lines)
+
+
+def _head_of_stuck(outcome: Outcome) -> str:
+    ranks, seconds = list(outcome.stuck), outcome.seconds_waited
+    if seconds and len(ranks) == 1:
+        return (
+            f"{name_ranks(ranks).capitalize()} waited for other ranks for {seconds:.0f} s; "
+            "no rank was left that could come. It is here:"
+        )
+    if seconds:
+        return (
+            f"These ranks waited for each other for {seconds:.0f} s; "
             "no rank was left that could come. They are here:"
         )
-    lines = [head]
-    for ranks, frames in _group_ranks(outcome.stuck):
-        place = sources.describe(frames[0]) if frames else "no Python code (no stack)"
-        lines.append(f"  {name_ranks(ranks)}: {place}")
-        lines += [f"      called from {sources.describe(frame)}" for frame in frames[1:5]]
-    if outcome.seconds_waited and outcome.finished:
-        lines.append(f"  {name_ranks(outcome.finished)}: finished the cell")
-    return "\n".join(lines)
+    if len(ranks) == 1:
+        return "Meanwhile this rank had not finished. It was here:"
+    return "Meanwhile these ranks had not finished. They were here:"
 
 
 def _consequence(outcome: Outcome, size: int, previous: History) -> str:
@@ -234,7 +264,8 @@ def _consequence(outcome: Outcome, size: int, previous: History) -> str:
     else:
         text = "The ranks kept their variables."
         text += " Fix the cell and run it again." * (not outcome.interrupted)
-    if outcome.seconds_waited:
+    alone = len(outcome.stuck) == 1 and outcome.finished
+    if outcome.seconds_waited and not (outcome.abandoned or alone):
         text += "\nIf they only needed more time, give them more seconds: %%px --timeout 300"
     return text
 
