@@ -1,33 +1,32 @@
-"""In which call is a frame, and does that call wait for other ranks? This runs on the engines.
+"""Does a call wait for other ranks? This runs on the engines.
 
-What is called is looked up in the frame: names, attributes, items; also behind a decorator, a
-partial, a `getattr`, and without the source text. It counts where the called code comes from, not
-in which file the call stands. Nothing is executed to find out: attributes are looked up without
-running descriptors. A module of another package can say that its functions wait for other ranks,
-see MARKER."""
+It counts where the called code comes from, not in which file the call stands. A module of another
+package can say that its functions wait for other ranks, see MARKER."""
 
 import ast
-import builtins
-import dis
-import functools
 import inspect
 import linecache
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from types import (
-    BuiltinFunctionType,
-    FrameType,
-    FunctionType,
-    MemberDescriptorType,
-    MethodType,
-    ModuleType,
-)
+from types import FrameType, FunctionType, ModuleType
 
 import psutil
 
 from pi2zero.cluster import safe_ast
+from pi2zero.cluster.frame_calls import (
+    WAITING_MODULES,
+    Call,
+    Result,
+    attribute,
+    call_of,
+    last_name,
+    lookup,
+    module_of,
+    unwrap,
+    value_of,
+)
 
 # Calls of mpi4py that end only when other ranks do their part. Spawn, Accept and Connect are not
 # among them: they wait for processes, which may take long.
@@ -91,216 +90,12 @@ OTHER_WORK = ("_pickle", "pickle", "numpy", "torch", "torch._C", "torch._C._Vari
 MARKER = "__pi2zero_waits__"
 # Autograd computes, or waits for DDP's last bucket; only then its thread is idle.
 AUTOGRAD_FILES = ("/torch/autograd/graph.py", "/torch/autograd/__init__.py")
-WAITING_MODULES = ("mpi4py", "torch._C._distributed_c10d", "torch.distributed", "horovod")
 OPERATORS_FILE = "/torch/_ops.py"  # calls every operator of torch from Python
 WAITING_OPERATORS = ("_c10d_functional", "c10d_functional", "c10d", "_dtensor", "symm_mem")
 # Of what a function of these modules returns, as in `dist.isend(x, 1).wait()`
 WAITS_OF_RESULTS = MPI_WAITS | FILE_COLLECTIVES | {"get", "multi_get", "synchronize"}
-C_FUNCTIONS = set(
-    """builtin_function_or_method method_descriptor wrapper_descriptor method-wrapper
-    classmethod_descriptor instancemethod cython_function_or_method""".split()  # noqa: SIM905
-)
 # Of a core: less than what a thread gets on a machine that runs a hundred others.
 IDLE_SHARE = 0.005
-
-
-@dataclass(frozen=True)
-class Call:
-    """text: the expression, "comm.recv(source=1)". method: "recv". owner: the object it is called
-    on, or None if that is not known. function: what is called, None if that is not known.
-    forwards: whether the frame passes on its own `*args` or `**kwargs`."""
-
-    text: str = ""
-    method: str = ""
-    owner: object = None
-    function: object = None
-    forwards: bool = False
-
-
-@dataclass(frozen=True)
-class _Result:
-    """What a function or a class of a module that knows ranks has returned."""
-
-    module: str
-    name: str
-
-
-def call_of(frame: FrameType) -> Call:
-    """The call that a frame is making; an empty Call if none can be seen."""
-    text = _expression(frame)
-    try:
-        # In parentheses, because a chain of calls may go over several lines.
-        node = safe_ast.parse(f"({text}\n)", mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return Call()
-    if not isinstance(node, ast.Call):
-        return Call()
-    shown, called = " ".join(text.split()), _as_attribute(node.func, frame)
-    function, forwards = _unwrap(_value(called, frame)), _forwards(node, frame)
-    function = None if type(function) is _Result else function
-    if isinstance(called, ast.Attribute):
-        return Call(shown, called.attr, _value(called.value, frame), function, forwards)
-    name = last_name(called)
-    if function is None and name:  # Python 3.11 begins a chain over several lines at the last name
-        return Call(f"(...).{shown}", name, forwards=forwards)
-    owner = getattr(function, "__self__", None) if type(function) in BOUND else None
-    # Of other objects, reading a name might run code.
-    if type(function) in (*BOUND, FunctionType) or type(function).__name__ in C_FUNCTIONS:
-        name = str(function.__name__)
-    return Call(shown, name, owner, function, forwards)
-
-
-BOUND = (BuiltinFunctionType, MethodType)
-
-
-def _forwards(node: ast.Call, frame: FrameType) -> bool:
-    """Whether a call passes on the `*args` or `**kwargs` of the frame's function."""
-    code = frame.f_code
-    at = code.co_argcount + code.co_kwonlyargcount
-    count = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
-    packed = [arg.value for arg in node.args if isinstance(arg, ast.Starred)]
-    packed += [keyword.value for keyword in node.keywords if keyword.arg is None]
-    names = {value.id for value in packed if isinstance(value, ast.Name)}
-    return bool(names & set(code.co_varnames[at : at + count]))
-
-
-def _as_attribute(node: ast.expr, frame: FrameType) -> ast.expr:
-    """`getattr(comm, "Barrier")` as `comm.Barrier`; other expressions as they are."""
-    if isinstance(node, ast.Call) and len(node.args) > 1 and _value(node.func, frame) is getattr:
-        name = node.args[1]
-        name = name.value if isinstance(name, ast.Constant) else _value(name, frame)
-        if type(name) is str:
-            return ast.Attribute(node.args[0], name)
-    return node
-
-
-def _expression(frame: FrameType) -> str:
-    """The source of the expression whose instruction the frame is at; without a source, what its
-    instructions tell."""
-    code, positions = frame.f_code, list(frame.f_code.co_positions())
-    index = frame.f_lasti // 2
-    if not 0 <= index < len(positions) or None in positions[index]:
-        return ""
-    first, last, begin, end = (number or 0 for number in positions[index])
-    lines = [
-        linecache.getline(code.co_filename, number).encode() for number in range(first, last + 1)
-    ]
-    if not any(lines):  # `exec`, `%time`, `timeit`
-        return _called_name(frame)
-    lines[-1] = lines[-1][:end]  # columns count bytes
-    lines[0] = lines[0][begin:]
-    return b"".join(lines).decode(errors="replace")
-
-
-def _called_name(frame: FrameType) -> str:
-    """The call that a frame is at, "comm.Barrier(...)", from the positions of its instructions:
-    what is called begins where the call begins."""
-    instructions = list(dis.get_instructions(frame.f_code))
-    call = next((each for each in instructions if each.offset == frame.f_lasti), None)
-    if call is None or not call.opname.startswith("CALL") or call.positions is None:
-        return ""
-    names, begin = [], (call.positions.lineno, call.positions.col_offset)
-    for each in instructions[: instructions.index(call)]:
-        place = each.positions and (each.positions.lineno, each.positions.col_offset)
-        if place != begin or not each.opname.startswith("LOAD_") or each.opname == "LOAD_CONST":
-            continue
-        is_attribute = each.opname in ("LOAD_ATTR", "LOAD_METHOD")
-        names = [*(names if is_attribute else []), str(each.argval)]
-    return f"{'.'.join(names)}(...)" if names else ""
-
-
-def _value(node: ast.expr, frame: FrameType):
-    """The value of an expression of names, attributes and plain subscripts; of a call, a
-    `_Result`; None if it is not known."""
-    if isinstance(node, ast.Name):
-        return _lookup(node.id, frame)
-    if isinstance(node, ast.Attribute):
-        return _attribute(_value(node.value, frame), _mangled(node.attr, frame))
-    if isinstance(node, ast.Subscript):
-        owner = _value(node.value, frame)
-        if type(owner) not in (list, tuple, dict):
-            return None
-        try:
-            return owner[_key(node.slice, frame)]
-        except (LookupError, TypeError):
-            return None
-    if isinstance(node, ast.Call):
-        function = _value(_as_attribute(node.func, frame), frame)
-        if function is super:
-            first = frame.f_code.co_varnames[:1] or ("self",)
-            return _lookup(first[0], frame)
-        if function is functools.partial and node.args:
-            return _value(node.args[0], frame)
-        return _result_of(_unwrap(function))
-    return None
-
-
-def _result_of(function) -> _Result | None:
-    is_python = type(function) is FunctionType
-    module = str(function.__module__) if is_python else _module_of(function)
-    known = module.startswith(WAITING_MODULES)
-    return _Result(module, str(getattr(function, "__name__", ""))) if known else None
-
-
-def _key(node: ast.expr, frame: FrameType):
-    try:
-        return ast.literal_eval(node)
-    except ValueError:
-        return _value(node, frame)
-
-
-def _mangled(name: str, frame: FrameType) -> str:
-    """`self.__handle` in a class is `self._Class__handle`."""
-    scopes = frame.f_code.co_qualname.split(".")
-    if name.startswith("__") and not name.endswith("__") and len(scopes) > 1:
-        return f"_{scopes[-2].lstrip('_')}{name}"
-    return name
-
-
-def _attribute(owner, name: str):
-    """An attribute as the object or its class has it, without running a descriptor."""
-    if owner is None or type(owner) is _Result:
-        return None
-    value = inspect.getattr_static(owner, name, None)
-    if type(value) is MemberDescriptorType and not isinstance(owner, type):  # of __slots__
-        try:
-            return value.__get__(owner)
-        except AttributeError:
-            return None
-    return value
-
-
-def _unwrap(function):
-    """What a partial, a class method or a decorator that says so calls in the end."""
-    for _ in range(10):
-        if type(function) is functools.partial:
-            function = function.func
-        elif type(function) in (classmethod, staticmethod):
-            function = function.__func__
-        elif type(function) in (FunctionType, functools._lru_cache_wrapper):
-            if (inner := function.__dict__.get("__wrapped__")) is None:
-                return function
-            function = inner
-        else:
-            return function
-    return function
-
-
-def _lookup(name: str, frame: FrameType):
-    """What a name is bound to in a frame; None if it is not bound."""
-    code = frame.f_code
-    if not code.co_flags & inspect.CO_OPTIMIZED:  # a cell, or a class's body: f_locals is no copy
-        spaces = frame.f_locals, frame.f_globals, vars(builtins)
-        return next((space[name] for space in spaces if name in space), None)
-    if name not in {*code.co_varnames, *code.co_cellvars, *code.co_freevars}:
-        return frame.f_globals.get(name, vars(builtins).get(name))
-    space = frame.f_locals
-    value = space.get(name)
-    # Up to Python 3.12, clear the cached f_locals dict so that it does not keep tensors alive. A
-    # refcount of 3 (frame, this function, the call) means that nobody else uses it.
-    if sys.version_info < (3, 13) and frame.f_trace is None and sys.getrefcount(space) == 3:
-        space.clear()
-    return value
 
 
 def waits_for_peers(frame: FrameType, call: Call, share: float) -> bool:
@@ -317,7 +112,7 @@ def waits_for_peers(frame: FrameType, call: Call, share: float) -> bool:
         return module not in OTHER_WORK
     if any(part in frame.f_code.co_filename for part in AUTOGRAD_FILES):
         return share < IDLE_SHARE and _has_joined()
-    if module or type(call.owner) is _Result:
+    if module or type(call.owner) is Result:
         return False
     if call.forwards and frame.f_back is not None:  # it only passes on what its caller has called
         return _is_wait_passed_on(frame.f_back, share)
@@ -345,7 +140,7 @@ def _is_wait_passed_on(frame: FrameType, share: float) -> bool:
 
 def _needs_peers(module: str, call: Call) -> bool:
     """Whether this call of a module that knows ranks waits for them."""
-    if type(call.owner) is _Result and call.method not in WAITS_OF_RESULTS:
+    if type(call.owner) is Result and call.method not in WAITS_OF_RESULTS:
         return False
     if module.startswith("mpi4py"):
         return is_wait_of_mpi(call) and not has_spawned_peers(call.owner)
@@ -364,7 +159,7 @@ def is_file_collective(call: Call) -> bool:
     if call.method not in FILE_COLLECTIVES or not _module_called(call).startswith("mpi4py"):
         return False
     owner = call.owner if isinstance(call.owner, type) else type(call.owner)
-    return owner is _Result or any(kind.__name__ == "File" for kind in owner.__mro__)
+    return owner is Result or any(kind.__name__ == "File" for kind in owner.__mro__)
 
 
 def needs_all_ranks(call: Call) -> bool:
@@ -380,43 +175,18 @@ def needs_all_ranks(call: Call) -> bool:
 def _function(call: Call):
     """What is called, None if that is not known."""
     if call.function is None and call.owner is not None:
-        return _unwrap(_attribute(call.owner, call.method))
+        return unwrap(attribute(call.owner, call.method))
     return call.function
 
 
 def _module_called(call: Call) -> str:
     """The module whose code a call is in; "" if that is not known."""
     if (function := _function(call)) is not None:
-        return _module_of(function)
+        return module_of(function)
     # An attribute that is made when it is asked for
-    module = _module_of(call.owner)
+    module = module_of(call.owner)
     is_module = issubclass(type(call.owner), ModuleType)
     return module if is_module or module.startswith(WAITING_MODULES) else ""
-
-
-def _module_of(value) -> str:
-    """The module that an object, a class, a function of C or a module is from; "" for a Python
-    function, whose own frame would be seen, and for what only running it could tell."""
-    kind = type(value)
-    if value is None or kind in (FunctionType, property):
-        return ""
-    if kind is _Result:
-        return value.module
-    if issubclass(kind, ModuleType):
-        return value.__name__
-    if kind.__name__ in C_FUNCTIONS:
-        owner = getattr(value, "__objclass__", None)
-        module = None if owner else getattr(value, "__module__", None)
-        return str(module or _module_of(owner or getattr(value, "__self__", None)))
-    if kind is MethodType:  # of Cython and pybind11
-        return _module_of(value.__func__)
-    # The checks' communicators inherit from mpi4py's.
-    modules = [
-        base.__module__ or "" for base in (value if issubclass(kind, type) else kind).__mro__
-    ]
-    waiting = (name for name in modules if name.startswith(("mpi4py", "torch._C._distributed")))
-    module = next(waiting, modules[0])
-    return "" if module.startswith(("ctypes", "_ctypes")) else module
 
 
 def _is_operator(frame: FrameType) -> bool:
@@ -425,14 +195,14 @@ def _is_operator(frame: FrameType) -> bool:
 
 def _operator(frame: FrameType) -> str:
     """The operator that torch calls in this frame, "_c10d_functional::wait_tensor"."""
-    called = _lookup("self", frame)
-    names = [_attribute(called, name) for name in ("_qualified_op_name", "_name")]
+    called = lookup("self", frame)
+    names = [attribute(called, name) for name in ("_qualified_op_name", "_name")]
     return next((name for name in names if type(name) is str), "")
 
 
 def _is_store(owner) -> bool:
     """Whether it is one of torch's key-value stores, or a call that has returned one."""
-    if type(owner) is _Result:
+    if type(owner) is Result:
         return "store" in owner.name.lower()
     return any(kind.__name__ == "Store" for kind in type(owner).__mro__)
 
@@ -482,7 +252,7 @@ def polling_loop(frame: FrameType):
 
 def _module_polled(owners: tuple, frame: FrameType) -> str:
     """The module of the first of these expressions that has a value in the frame."""
-    return next(filter(None, (_module_of(_value(owner, frame)) for owner in owners)), "")
+    return next(filter(None, (module_of(value_of(owner, frame)) for owner in owners)), "")
 
 
 def library_frames(frame: FrameType | None) -> Iterator[FrameType]:
@@ -548,10 +318,3 @@ def _polled(function: ast.expr, loop: ast.While) -> tuple:
         for part in parts
         if ast.dump(owner) == ast.dump(part.target).replace("Store()", "Load()")
     )
-
-
-def last_name(function: ast.expr) -> str:
-    """The name of a called function, or the last of `a.b.c`; "" if it has none."""
-    if isinstance(function, ast.Attribute):
-        return function.attr
-    return function.id if isinstance(function, ast.Name) else ""
