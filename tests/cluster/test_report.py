@@ -1,12 +1,14 @@
 """What a report says: which lines of a stack, who waited, what to do about an error's own words."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from ipykernel.compiler import get_file_name
 
+from pi2zero.cluster import report
 from pi2zero.cluster.advice import advice_for
-from pi2zero.cluster.report import CellSources, Frame, Outcome, _describe_stuck
+from pi2zero.cluster.report import CellSources, Frame, Outcome, RankError, _describe_stuck
 
 CELL = "x = 1\ntrain(x)\n"
 
@@ -64,3 +66,13 @@ def test_one_waiting_rank_is_not_said_to_wait_for_each_other(sources):
 def test_what_an_error_does_not_say_itself(message, says):
     advice = " ".join(advice_for(message))
     assert all(word in advice for word in says) and bool(advice) == bool(says)
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_report_is_seen_also_where_another_package_shows_errors(monkeypatch, capsys, replaced):
+    """As `rich.traceback.install()` does; `_render_traceback_` is IPython's own."""
+    shell = SimpleNamespace(showtraceback=print) if replaced else SimpleNamespace()
+    monkeypatch.setattr(report, "get_ipython", lambda: shell)
+    error = RankError("Rank 1 died.\nAll ranks are being restarted.", "rank 1 died")
+    assert report.visible(error) is error
+    assert ("are being restarted" in capsys.readouterr().err) == replaced

@@ -12,7 +12,7 @@ from ipyparallel.error import CompositeError, RemoteError
 from pi2zero.cluster.cell_output import CellOutput
 from pi2zero.cluster.engines import Engines
 from pi2zero.cluster.hang_detector import ABANDONED_S, HangDetector
-from pi2zero.cluster.report import CellSources, Outcome
+from pi2zero.cluster.report import CellSources, Frame, Outcome
 from pi2zero.cluster.soft_stop import SoftStop
 from pi2zero.hosts.concurrency import defer_sigint
 from pi2zero.log import logger
@@ -215,9 +215,8 @@ class CellWatch:
         if self.outcome.dead:
             return  # mpirun ends the others
         self.hang_detector.update(pending)
-        # A rank that waits for a file gets no signal: then the last sample tells its place.
         self.outcome.stuck = {
-            rank: frames or self.hang_detector.frames(rank)
+            rank: self._with_line_of_a_cell(rank, frames)
             for rank, frames in self.engines.stacks(pending).items()
         }
         self.engines.signal(signal.SIGINT, pending)
@@ -227,6 +226,15 @@ class CellWatch:
                 return
             time.sleep(POLL)
             self.hang_detector.update(left)
+
+    def _with_line_of_a_cell(self, rank: int, frames: list[Frame]) -> list[Frame]:
+        """A stack by a signal has the innermost 100 frames, and none while the rank waits for a
+        file; the last sample has all."""
+        is_of_cell = self.sources.is_of_cell
+        if any(map(is_of_cell, frames)):
+            return frames
+        sampled = self.hang_detector.frames(rank)
+        return [*frames, *filter(is_of_cell, sampled)] if frames else sampled
 
     def _collect_errors(self) -> bool:
         """Note what each finished rank raised; True if any did."""

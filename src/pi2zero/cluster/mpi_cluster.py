@@ -18,7 +18,7 @@ from pi2zero.cluster.cell_watch import CellWatch
 from pi2zero.cluster.display import StatusLine, TransientText
 from pi2zero.cluster.engines import START_TIMEOUT, ClusterError, Engines
 from pi2zero.cluster.history import Cell, History, recording_view
-from pi2zero.cluster.report import CellSources, Outcome, make_report
+from pi2zero.cluster.report import CellSources, Outcome, make_report, visible
 from pi2zero.hosts.place import Place
 from pi2zero.log import logger
 from pi2zero.mpi import name_ranks
@@ -251,7 +251,7 @@ class MPICluster:
             )
         if outcome.needs_restart:
             self._begin_restart(engines)  # meanwhile the learner reads the report
-        raise make_report(outcome, self._sources, self.n, self._previous_history)
+        raise visible(make_report(outcome, self._sources, self.n, self._previous_history))
 
     def _begin_restart(self, engines: Engines) -> None:
         """Replace the ranks, in the background."""

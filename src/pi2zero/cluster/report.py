@@ -2,12 +2,14 @@
 
 import ast
 import re
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ipykernel.compiler import get_file_name
 from ipyparallel.error import RemoteError
+from IPython import get_ipython
 
 from pi2zero.cluster.advice import advice_for
 from pi2zero.cluster.blocking_calls import GIL_HOLDING_CALLS, last_name
@@ -45,6 +47,15 @@ class RankError(RuntimeError):
         """IPython shows this instead of the traceback: the ranks' stacks matter, the kit's do
         not."""
         return self.report.splitlines()
+
+
+def visible(error: RankError) -> RankError:
+    """The error. Where another package shows exceptions instead of IPython (rich), the report is
+    printed first: it would only show the error's last line and the kit's own frames."""
+    shell = get_ipython()
+    if shell and {"showtraceback", "_showtraceback"} & vars(shell).keys():
+        print(error.report, file=sys.stderr)
+    return error
 
 
 @dataclass(frozen=True)
