@@ -30,6 +30,7 @@ C_FUNCTIONS = set(
     classmethod_descriptor instancemethod cython_function_or_method""".split()  # noqa: SIM905
 )
 BOUND = (BuiltinFunctionType, MethodType)
+PYTHON = (FunctionType, type(None))
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,12 @@ def value_of(node: ast.expr, frame: FrameType):
     if isinstance(node, ast.Name):
         return lookup(node.id, frame)
     if isinstance(node, ast.Attribute):
-        return attribute(value_of(node.value, frame), _mangled(node.attr, frame))
+        owner = value_of(node.value, frame)
+        value = attribute(owner, _mangled(node.attr, frame))
+        if type(value) is FunctionType and isinstance(node.value, ast.Call):  # super().Barrier()
+            values = (vars(base).get(node.attr) for base in type(owner).__mro__)
+            value = next((each for each in values if type(each) not in PYTHON), None)
+        return value
     if isinstance(node, ast.Subscript):
         owner = value_of(node.value, frame)
         if type(owner) not in (list, tuple, dict):
