@@ -5,7 +5,6 @@ package can say that its functions wait for other ranks, see MARKER."""
 
 import ast
 import inspect
-import linecache
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,16 +13,17 @@ from types import FrameType, FunctionType, ModuleType
 
 import psutil
 
-from pi2zero.cluster import safe_ast
 from pi2zero.cluster.frame_calls import (
     WAITING_MODULES,
     Call,
     Result,
     attribute,
     call_of,
+    chains,
     last_name,
     lookup,
     module_of,
+    tree_of,
     unwrap,
     value_of,
 )
@@ -277,8 +277,9 @@ def files_to_read(frame: FrameType | None) -> set[str]:
 
 def warm_source_cache(file: str) -> None:
     """Read a source file, which may take long, before a frame of it is looked at."""
-    linecache.getlines(file)
     _polling_loops(file)
+    chains(file)
+    tree_of.cache_clear()
 
 
 @dataclass(frozen=True)
@@ -294,12 +295,8 @@ class _Loop:
 @lru_cache(maxsize=256)
 def _polling_loops(file: str) -> list[_Loop]:
     """Innermost first. Cached: a large file takes 50 ms, in which the rank's own thread waits."""
-    try:
-        tree = safe_ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
     loops = []
-    for loop in (node for node in ast.walk(tree) if isinstance(node, ast.While)):
+    for loop in (node for node in ast.walk(tree_of(file)) if isinstance(node, ast.While)):
         functions = [node.func for node in ast.walk(loop) if isinstance(node, ast.Call)]
         polls = [func for func in functions if last_name(func) in POLLS]
         owners = [_polled(func, loop) for func in polls]

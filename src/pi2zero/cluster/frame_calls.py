@@ -12,6 +12,7 @@ import inspect
 import linecache
 import sys
 from dataclasses import dataclass
+from functools import lru_cache
 from types import (
     BuiltinFunctionType,
     FrameType,
@@ -64,19 +65,48 @@ def call_of(frame: FrameType) -> Call:
         return Call()
     if not isinstance(node, ast.Call):
         return Call()
-    shown, called = " ".join(text.split()), _as_attribute(node.func, frame)
+    shown = " ".join(text.split())
+    # Python 3.11 begins a chain over several lines at the last name.
+    if isinstance(node.func, ast.Name) and (chain := _chain_at(frame)):
+        node, shown = chain, f"(...).{shown}"
+    called = _as_attribute(node.func, frame)
     function, forwards = unwrap(value_of(called, frame)), _forwards(node, frame)
     function = None if type(function) is Result else function
     if isinstance(called, ast.Attribute):
         return Call(shown, called.attr, value_of(called.value, frame), function, forwards)
     name = last_name(called)
-    if function is None and name:  # Python 3.11 begins a chain over several lines at the last name
-        return Call(f"(...).{shown}", name, forwards=forwards)
     owner = getattr(function, "__self__", None) if type(function) in BOUND else None
     # Of other objects, reading a name might run code.
     if type(function) in (*BOUND, FunctionType) or type(function).__name__ in C_FUNCTIONS:
         name = str(function.__name__)
     return Call(shown, name, owner, function, forwards)
+
+
+def _chain_at(frame: FrameType) -> ast.Call | None:
+    _, last, _, end = list(frame.f_code.co_positions())[frame.f_lasti // 2]
+    return chains(frame.f_code.co_filename).get((last, end))
+
+
+@lru_cache(maxsize=256)
+def chains(file: str) -> dict[tuple, ast.Call]:
+    """The calls of what a call returns, `a(x)` and in the next line `.b()`, by their ends."""
+    return {
+        (node.end_lineno, node.end_col_offset): node
+        for node in ast.walk(tree_of(file))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Call)
+        and node.lineno < (node.func.end_lineno or 0)
+    }
+
+
+@lru_cache(maxsize=1)  # a large file takes 50 ms, and its tree much memory
+def tree_of(file: str) -> ast.AST:
+    """A file's syntax tree; an empty one if it is no Python."""
+    try:
+        return safe_ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.Module([], [])
 
 
 def _forwards(node: ast.Call, frame: FrameType) -> bool:
