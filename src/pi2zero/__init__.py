@@ -1,5 +1,6 @@
 """From π to ZeRO: the plumbing that the notebooks share. The ideas are in their own cells."""
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,8 @@ def __getattr__(name: str):
         raise AttributeError(f"module 'pi2zero' has no attribute {name!r}")
     if _MODULES[name].startswith("pi2zero.cluster"):
         require_linux()  # before modules that other systems cannot import
+    if name in ("mpi_env", "start") and "ipykernel" in sys.modules and sys.platform == "linux":
+        import_module("pi2zero.cluster.kernel_watch").watch_kernel()
     return getattr(import_module(_MODULES[name]), name)
 
 

@@ -1,5 +1,7 @@
 """Interrupted, restarted, killed kernels, and two at once: no process left, none meets another."""
 
+import contextlib
+import queue
 import subprocess
 import sys
 import time
@@ -145,6 +147,44 @@ def test_reset_spares_what_a_kernel_spawns_by_unless_its_children_hang(notebook)
         in notebook.run("print(pi2zero.reset())").text
     )
     assert not notebook.processes()
+
+
+CHILD_MEETS = """import time
+from mpi4py import MPI
+parent = MPI.Comm.Get_parent()
+{before}
+parent.Barrier()
+parent.Disconnect()"""
+COMPUTES = "end = time.monotonic() + 18\nwhile time.monotonic() < end: pass"
+
+
+def notes_of(notebook, cell, seconds):
+    """What a cell shows in passing within some seconds; it need not end."""
+    notebook.client.execute(cell)
+    notes, end = [], time.monotonic() + seconds
+    while time.monotonic() < end and not any("Restart" in note for note in notes):
+        with contextlib.suppress(queue.Empty):
+            content = notebook.client.get_iopub_msg(timeout=1)["content"]
+            notes.append(content.get("data", {}).get("text/plain", ""))
+    return notes
+
+
+def test_a_kernel_that_waits_in_mpi_says_so_unless_a_child_computes(notebook):
+    ready = (
+        "import os\nos.environ['OMPI_MCA_btl'] = 'self,sm,tcp'\nimport pi2zero\npi2zero.mpi_env()"
+    )
+    assert (reply := notebook.run(ready)).ok, reply.text
+    right = SPAWN.format(program=CHILD_MEETS.format(before=COMPUTES)) + "\nchild.Barrier()"
+    assert not any("waits" in note for note in notes_of(notebook, right, 22))
+    assert notebook.run("child.Disconnect()").ok
+    wrong = SPAWN.format(program=CHILD_MEETS.format(before="")) + "\nchild.bcast(None, root=0)"
+    (*_, note) = notes_of(notebook, wrong, 40)
+    assert note == (
+        "This notebook's kernel waits in bcast for its children. "
+        "The stop button cannot help: Kernel → Restart (2 s)"
+    )
+    notebook.restart()
+    assert notebook.run("print('on')").text == "on\n"
 
 
 def test_ranks_that_cannot_start_say_why(notebook):
