@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -97,7 +98,7 @@ class ActivitySampler(threading.Thread):
         self._awake.set()
 
     def _end_cell(self, *_):
-        self._in_cell = False
+        self._in_cell, self._ended = False, time.monotonic()
 
     def run(self):
         """Sample until the process ends."""
@@ -114,7 +115,8 @@ class ActivitySampler(threading.Thread):
 
     def _look_after_cell(self) -> None:
         """Say once whether the rank is done, or a thread or a process of it goes on."""
-        if self._measure().background >= BACKGROUND_SHARE:
+        rests = time.monotonic() - self._ended > PERIOD  # not between two quick cells
+        if not rests or self._measure().background >= BACKGROUND_SHARE:
             return  # look again
         self._awake.clear()
         if self._in_cell:  # a cell has begun meanwhile
@@ -186,7 +188,7 @@ class ActivitySampler(threading.Thread):
 
     def _read_meter(self) -> "_Meter":
         with contextlib.suppress(OSError, AttributeError, psutil.Error):
-            counters = self._process.io_counters()
+            counters: Any = self._process.io_counters()
             moved = counters.read_chars + counters.write_chars
             return _Meter(*self._times(), moved)
         return _Meter(*self._times(), 0)

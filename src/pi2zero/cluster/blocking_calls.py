@@ -134,8 +134,9 @@ def _is_wait_passed_on(frame: FrameType, share: float) -> bool:
         return waits_for_peers(frame, call, share)
     if _is_waiting_library(frame):
         return share < IDLE_SHARE
-    forwards = call.forwards and frame.f_back is not None
-    return forwards and _is_wait_passed_on(frame.f_back, share)
+    if call.forwards and frame.f_back is not None:
+        return _is_wait_passed_on(frame.f_back, share)
+    return False
 
 
 def _needs_peers(module: str, call: Call) -> bool:

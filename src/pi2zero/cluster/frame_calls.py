@@ -21,6 +21,7 @@ from types import (
     MethodType,
     ModuleType,
 )
+from typing import Any
 
 from pi2zero.cluster import safe_ast
 
@@ -42,8 +43,8 @@ class Call:
 
     text: str = ""
     method: str = ""
-    owner: object = None
-    function: object = None
+    owner: Any = None
+    function: Any = None
     forwards: bool = False
 
 
@@ -70,7 +71,8 @@ def call_of(frame: FrameType) -> Call:
     if isinstance(node.func, ast.Name) and (chain := _chain_at(frame)):
         node, shown = chain, f"(...).{shown}"
     called = _as_attribute(node.func, frame)
-    function, forwards = unwrap(value_of(called, frame)), _forwards(node, frame)
+    function: Any = unwrap(value_of(called, frame))
+    forwards = _forwards(node, frame)
     function = None if type(function) is Result else function
     if isinstance(called, ast.Attribute):
         return Call(shown, called.attr, value_of(called.value, frame), function, forwards)
