@@ -29,8 +29,10 @@ from pi2zero.cluster.blocking_calls import (
     IDLE_SHARE,
     Call,
     call_of,
+    child_processes,
     files_to_read,
     is_file_collective,
+    know_children,
     needs_all_ranks,
     polling_loop,
     waits_for_peers,
@@ -76,7 +78,7 @@ class ActivitySampler(threading.Thread):
         self._open_files = open_files
         self.path, self._awake, self._in_cell = path, threading.Event(), False
         self._main, self._process = threading.main_thread(), psutil.Process()
-        self._own_children = {child.pid for child in self._process.children()}
+        know_children()
         self._clock = time.pthread_getcpuclockid(self._main.ident or 0)
         self._pending_calls_made = self._pending_calls_run = self._number = 0
         # An attribute: the interpreter may call it after the function that registered it has
@@ -122,8 +124,7 @@ class ActivitySampler(threading.Thread):
         if self._in_cell:  # a cell has begun meanwhile
             self._awake.set()
             return
-        children = {child.pid for child in self._process.children()} - self._own_children
-        goes_on = children or active_threads(self._own_threads)
+        goes_on = child_processes() or active_threads(self._own_threads)
         self._number += 1
         self._write(Sample(self._number, "runs" if goes_on else "done", 0.0))
 

@@ -146,7 +146,20 @@ def _needs_peers(module: str, call: Call) -> bool:
     if module.startswith("mpi4py"):
         return is_wait_of_mpi(call) and not has_spawned_peers(call.owner)
     # Any process can write into a store, also one that this rank has started.
-    return not (_is_store(call.owner) and psutil.Process().children())
+    return not (_is_store(call.owner) and child_processes())
+
+
+_first_children: set[int] = set()
+
+
+def know_children() -> None:
+    """The processes that this one has started so far are its own helpers, such as an engine's."""
+    _first_children.update(child_processes())
+
+
+def child_processes() -> set[int]:
+    """The pids of live processes that this one has started, without its helpers."""
+    return {child.pid for child in psutil.Process().children()} - _first_children
 
 
 def is_wait_of_mpi(call: Call) -> bool:
