@@ -68,10 +68,17 @@ def test_what_an_error_does_not_say_itself(message, says):
     assert all(word in advice for word in says) and bool(advice) == bool(says)
 
 
+def error_of_rich():
+    """Stands for what rich puts into the shell."""
+
+
 @pytest.mark.parametrize("replaced", [True, False])
 def test_a_report_is_seen_also_where_another_package_shows_errors(monkeypatch, capsys, replaced):
     """As `rich.traceback.install()` does; `_render_traceback_` is IPython's own."""
-    shell = SimpleNamespace(showtraceback=print) if replaced else SimpleNamespace()
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shown_by = error_of_rich if replaced else InteractiveShell._showtraceback
+    shell = SimpleNamespace(_showtraceback=shown_by)
     monkeypatch.setattr(report, "get_ipython", lambda: shell)
     error = RankError("Rank 1 died.\nAll ranks are being restarted.", "rank 1 died")
     assert report.visible(error) is error

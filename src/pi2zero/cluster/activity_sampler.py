@@ -80,7 +80,9 @@ class ActivitySampler(threading.Thread):
         self._main, self._process = threading.main_thread(), psutil.Process()
         know_children()
         self._clock = time.pthread_getcpuclockid(self._main.ident or 0)
-        self._pending_calls_made = self._pending_calls_run = self._number = 0
+        self._pending_calls_made = self._pending_calls_run = 0
+        # Ranks that were replaced have written into the same file: no number comes again.
+        self._number = time.time_ns() // 10**6
         # An attribute: the interpreter may call it after the function that registered it has
         # returned.
         self._callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._on_pending_call)

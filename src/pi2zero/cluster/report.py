@@ -52,8 +52,8 @@ class RankError(RuntimeError):
 def visible(error: RankError) -> RankError:
     """The error. Where another package shows exceptions instead of IPython (rich), the report is
     printed first: it would only show the error's last line and the kit's own frames."""
-    shell = get_ipython()
-    if shell and {"showtraceback", "_showtraceback"} & vars(shell).keys():
+    shown_by = getattr(get_ipython(), "_showtraceback", None)
+    if shown_by and shown_by.__module__.partition(".")[0] not in ("IPython", "ipykernel"):
         print(error.report, file=sys.stderr)
     return error
 
