@@ -59,22 +59,27 @@ def scope_mark() -> str:
 
 
 def owner_mark(pid: int | None = None) -> str:
-    """The mark of a process of this scope: `<host>/<scope>/<pid>:<start>/`."""
-    return f"{scope_mark()}{_pid_and_start(pid)}/"
+    """The mark of a process of this scope: `<host>/<scope>/<pid>:<start>/`.
 
-
-def _pid_and_start(pid: int | None = None) -> str:
-    """`<pid>:<start>`: the start tells it from a later process with the same pid.
-
-    It is in clock ticks since boot, because a date would change when the clock is set.
+    The start tells it from a later process with the same pid.
     """
-    process = psutil.Process(pid)
+    pid = pid or os.getpid()
+    return f"{scope_mark()}{pid}:{_start_and_state(pid)[0]}/"
+
+
+def _start_and_state(pid: int) -> tuple[str, str]:
+    """When a process has started, and its state, "Z" for a zombie. Raises NoSuchProcess.
+
+    The start is in clock ticks since boot, because a date would change when the clock is set. It is
+    read directly: psutil takes six times as long, and every cell asks for every rank.
+    """
     try:
-        fields = Path(f"/proc/{process.pid}/stat").read_bytes().rpartition(b")")[2].split()
-        start = fields[19].decode()  # field 22 of proc(5)
-    except FileNotFoundError:  # no /proc: macOS
-        start = f"{process.create_time():.2f}"
-    return f"{process.pid}:{start}"
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return fields[19].decode(), fields[0].decode()  # fields 22 and 3 of proc(5)
+    except (FileNotFoundError, ProcessLookupError):  # it has ended, or no /proc: macOS
+        process = psutil.Process(pid)
+        is_zombie = process.status() == psutil.STATUS_ZOMBIE
+        return f"{process.create_time():.2f}", "Z" if is_zombie else ""
 
 
 def owner_is_gone(mark: str, here: bool = False) -> bool:
@@ -83,15 +88,14 @@ def owner_is_gone(mark: str, here: bool = False) -> bool:
     here: it is known to be a process of this host. Else False also for a process of another host,
     and for a text that is no mark: nothing is known then.
     """
-    match = re.match(r"([^/]+)/[^/]+/((\d+):[\d.]+)/", mark)
+    match = re.match(r"([^/]+)/[^/]+/(\d+):([\d.]+)/", mark)
     if not match or not (here or match[1] == host_id()):
         return False
-    pid = int(match[3])
     try:
-        is_same = _pid_and_start(pid) == match[2]
-        return not is_same or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except (psutil.NoSuchProcess, ProcessLookupError):
+        start, state = _start_and_state(int(match[2]))
+    except psutil.NoSuchProcess:
         return True
+    return start != match[3] or state == "Z"
 
 
 def marked_processes(prefix: str | None = None) -> list[psutil.Process]:
