@@ -91,7 +91,6 @@ def main():
     if missing := [path for path in paths if not Path(path).exists()]:
         sys.exit(f"{', '.join(missing)}: no such notebook or folder.")
     timing = os.environ.get("PI2ZERO_TIMING") != "0"
-    os.environ["PI2ZERO_LIVE"] = "0"  # lines for a person who watches are not compared
     arguments = ["--nbval", "-p", "compare_notebooks", "-q", "--tb=short", "-rs", "--durations=15"]
     arguments += [
         "--nbval-cell-timeout",

@@ -10,7 +10,6 @@ diff shows what changed. If a cell fails, the file stays as it was, and the mess
 
 import argparse
 import json
-import os
 import re
 import socket
 import sys
@@ -261,7 +260,6 @@ def main():
         help="run nothing; only fold the outputs that answer a **Predict**",
     )
     options = parser.parse_args()
-    os.environ["PI2ZERO_LIVE"] = "0"  # lines for a person who watches are not stored
     try:
         for path in notebooks(options.notebook):
             if options.fold:

@@ -1,5 +1,11 @@
 """What is shown of the ranks next to their output: a progress bar for each."""
 
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from pi2zero.cluster import display
 from pi2zero.cluster.display import RankBars
 
 
@@ -30,3 +36,27 @@ def test_what_ranks_publish_is_shown(cluster, monkeypatch):
     assert shown[-1] == {rank: {"progress": rank / 2} for rank in range(cluster.n)}
     cluster.run("1 + 1")
     assert shown[-1] == {rank: {} for rank in range(cluster.n)}
+
+
+LAB, CONSOLE = ["python", "-m", "jupyterlab"], ["/bin/python", "/bin/jupyter-console"]
+
+
+@pytest.mark.parametrize(
+    "request_, parent, watched",
+    [
+        ({"code": "%%px", "allow_stdin": True}, LAB, True),
+        ({"code": "%%px", "allow_stdin": False}, ["python", "-m", "nbclient"], False),
+        ({"code": "%%px", "allow_stdin": True}, CONSOLE, False),
+        ({"comm_id": "of a widget's callback"}, LAB, True),
+        (None, LAB, False),  # a terminal's IPython
+    ],
+)
+def test_who_can_see_what_is_replaced(monkeypatch, request_, parent, watched):
+    kernel = SimpleNamespace(get_parent=lambda channel: {"content": request_})
+    shell = SimpleNamespace(kernel=kernel if request_ else None)
+    monkeypatch.setattr(display, "get_ipython", lambda: shell)
+    monkeypatch.setattr(psutil.Process, "parent", lambda _: SimpleNamespace(cmdline=lambda: parent))
+    display._parent_is_a_console.cache_clear()
+    assert display.is_watched() == watched
+    assert display.is_px_cell() == ("code" in (request_ or {}))
+    display._parent_is_a_console.cache_clear()

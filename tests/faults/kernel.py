@@ -51,15 +51,26 @@ class Notebook:
     def pid(self) -> int:
         return self.manager.provisioner.pid
 
-    def run(self, code: str, timeout: float = 240, interrupt_after: float | None = None) -> Reply:
-        """Run a cell; `interrupt_after` presses stop that many seconds after its first output."""
+    def run(
+        self,
+        code: str,
+        timeout: float = 240,
+        interrupt_after: float | None = None,
+        watched: bool = False,
+    ) -> Reply:
+        """Run a cell; `interrupt_after` presses stop that many seconds after its first output.
+
+        watched: as JupyterLab does for a person, not as a program that runs notebooks.
+        """
         text, outputs, pressed = [], [], False
 
         def on_output(message):
             nonlocal pressed
             kind, content = message["msg_type"], message["content"]
             outputs.append((kind, content))
-            if kind == "stream":
+            if kind == "clear_output":
+                text.clear()
+            elif kind == "stream":
                 text.append(content["text"])
             elif kind == "error":
                 text.append("\n".join(content["traceback"]))
@@ -70,7 +81,7 @@ class Notebook:
 
         start = time.monotonic()
         reply = self.client.execute_interactive(
-            code, timeout=timeout, output_hook=on_output, allow_stdin=False
+            code, timeout=timeout, output_hook=on_output, allow_stdin=watched
         )
         content = reply["content"]
         error = (

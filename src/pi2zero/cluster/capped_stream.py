@@ -1,6 +1,7 @@
 """What a rank prints, capped before it floods the notebook. This runs on the engines."""
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ class CappedStream:
     def start_cell(self, *_) -> None:
         """Count from zero again. The engine's shell calls it before each cell."""
         self._lines, self._chars, self._in_line = 0, 0, False
+        self._line_chars = 0  # of the last line, as far as it has come
         self._file: Any = None  # of bytes, once it is needed
 
     def end_cell(self, *_) -> None:
@@ -39,8 +41,7 @@ class CappedStream:
     def write(self, text: str) -> int:
         """Show the text, or put it into the file. Returns how many characters it has."""
         if self._file is None:
-            self._lines += text.count("\n")
-            self._chars += len(text)
+            self._count(text)
             if self._lines <= self._max_lines and self._chars <= self._max_chars:
                 self._in_line = not text.endswith("\n") if text else self._in_line
                 return self._stream.write(text)
@@ -49,6 +50,17 @@ class CappedStream:
             text_of_file = text
         self._write_file(text_of_file)
         return len(text)
+
+    def _count(self, text: str) -> None:
+        """Count lines and characters, except those that are overwritten, as tqdm's bars are."""
+        self._lines += text.count("\n")
+        for part in re.split("(\r\n|[\r\n])", text) if text else ():
+            self._chars += len(part)
+            self._line_chars += len(part)
+            if part == "\r":
+                self._chars -= self._line_chars
+            if part in ("\r", "\n", "\r\n"):
+                self._line_chars = 0
 
     def _open_file(self, text: str) -> str:
         """Show what still fits, and where the rest is; return the rest."""

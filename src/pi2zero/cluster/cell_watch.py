@@ -9,6 +9,7 @@ from typing import Any
 
 from ipyparallel.error import CompositeError, RemoteError
 
+from pi2zero.cluster.activity_lanes import ActivityLanes
 from pi2zero.cluster.cell_output import CellOutput
 from pi2zero.cluster.engines import Engines
 from pi2zero.cluster.hang_detector import ABANDONED_S, HangDetector
@@ -47,14 +48,15 @@ class CellWatch:
         self.hang_detector = HangDetector(engines.hosts.sample, ranks)
         self.sent: Any = None  # ipyparallel's AsyncResult
         self._gone: set[int] = set()  # ranks whose engine ended before it answered
-        self.output = CellOutput(ranks, self.metadata, groupby)
+        self.lanes = ActivityLanes(ranks, sources.describe_stack)
+        self.output = CellOutput(ranks, self.metadata, groupby, self.lanes)
 
     def run(self, source: str, sent=None) -> Outcome:
         """Run `source` on the ranks, until all are done or it is clear that they never will be.
 
         sent: ipyparallel's AsyncResult, if the cell has been sent to the ranks already.
         """
-        start = time.monotonic()
+        self._start = time.monotonic()
         try:
             with defer_sigint():  # a cell that has been sent is watched
                 self.sent = sent or self.engines.execute(source, self.ranks)
@@ -76,7 +78,7 @@ class CellWatch:
         except KeyboardInterrupt:  # a second interrupt: end it now, without the stacks
             self.outcome.stuck = {rank: [] for rank in self.unfinished()}
         self._complete_outcome()
-        self._log(time.monotonic() - start)
+        self._log(time.monotonic() - self._start)
         return self.outcome
 
     def _stop_softly(self) -> None:
@@ -94,6 +96,7 @@ class CellWatch:
             self.outcome.dead = self._reasons_of_death()
         failed = {*self.outcome.errors, *self.outcome.dead, *self.outcome.stuck}
         self.outcome.finished = [rank for rank in self.ranks if rank not in failed]
+        self.lanes.end(time.monotonic() - self._start, self.outcome.dead)
         self.output.flush()
 
     def _log(self, seconds: float) -> None:
@@ -165,7 +168,7 @@ class CellWatch:
             previous, signs = signs, (len(pending), self.output.update(self._complete()))
             if signs != previous:
                 last_sign_of_life = now
-            self.hang_detector.update(pending)
+            self.lanes.note(now - self._start, self.hang_detector.update(pending), pending)
             if first_error and now - first_error > self._patience(pending, GRACE_BLOCKED, GRACE):
                 return
             quiet = now - last_sign_of_life

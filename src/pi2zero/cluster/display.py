@@ -2,15 +2,52 @@
 again."""
 
 import math
-import os
+import re
 import sys
 import time
+from functools import lru_cache
 from html import escape
 
+import psutil
 from IPython import get_ipython
+from IPython.core.displaypub import CapturingDisplayPublisher
 from IPython.display import display
 
 BAR_WIDTH = 30  # characters of a bar in plain text
+EMPTY = {"text/plain": ""}
+LIVE: dict = {"live": True}  # such an output is for those who watch; `make lab` does not save it
+
+
+def is_watched() -> bool:
+    """Whether a person sees this cell, in a front end that replaces what it has shown.
+
+    Programs that run notebooks (nbclient, nbval, papermill) say that nobody can answer `input()`.
+    A terminal prints each change below the last one.
+    """
+    shell = get_ipython()
+    kernel = getattr(shell, "kernel", None)
+    captured = isinstance(getattr(shell, "display_pub", None), CapturingDisplayPublisher)
+    if kernel is None or captured or _parent_is_a_console():
+        return False
+    return kernel.get_parent("shell").get("content", {}).get("allow_stdin", True)
+
+
+def is_px_cell() -> bool:
+    """Whether the cell that the front end has sent begins with `%%px`: then all its output is the
+    ranks'."""
+    kernel = getattr(get_ipython(), "kernel", None)
+    request = kernel.get_parent("shell") if kernel else {}
+    return request.get("content", {}).get("code", "").lstrip().startswith("%%px")
+
+
+@lru_cache
+def _parent_is_a_console() -> bool:
+    """Jupyter's consoles start their own kernel. They ignore changes of what they have printed."""
+    try:
+        command = psutil.Process().parent().cmdline()
+    except (psutil.Error, AttributeError):
+        return False
+    return any(re.fullmatch(r".*jupyter[-_](qt)?console", word) for word in command)
 
 
 class LiveDisplay:
@@ -19,15 +56,20 @@ class LiveDisplay:
     def __init__(self):
         self._shown, self._handle = None, None
 
-    def show(self, mime_bundle: dict[str, str]) -> None:
-        """mime_bundle: the same content in several types, {"text/plain": ..., "text/html": ...}."""
+    def show(self, mime_bundle: dict, status: dict | None = None) -> bool:
+        """mime_bundle: the same content in several types, {"text/plain": ..., "text/html": ...}.
+
+        status: LIVE, or for JupyterLab's status bar {"status": text}; the kit's extension shows it
+        until the cell has ended. Returns whether the bundle is new.
+        """
         if mime_bundle == self._shown:
-            return
-        self._shown = mime_bundle
+            return False
+        self._shown, metadata = mime_bundle, {"pi2zero": status} if status else None
         if self._handle is None:
-            self._handle = display(mime_bundle, raw=True, display_id=True)
+            self._handle = display(mime_bundle, raw=True, display_id=True, metadata=metadata)
         else:
-            self._handle.update(mime_bundle, raw=True)
+            self._handle.update(mime_bundle, raw=True, metadata=metadata)
+        return True
 
     @property
     def empty(self) -> bool:
@@ -47,13 +89,18 @@ class RankBars:
 
     def show(self, published: dict[int, dict]) -> None:
         """published: {rank: what it published last}."""
+        if get_ipython() is not None and (bundle := self.bundle(published)):
+            self._display.show(bundle)
+
+    @classmethod
+    def bundle(cls, published: dict[int, dict]) -> dict[str, str]:
+        """The bars as a mime bundle; empty if there are none."""
         bars = {
             rank: data
             for rank, data in published.items()
             if isinstance(progress := data.get("progress"), int | float) and math.isfinite(progress)
         }
-        if get_ipython() is not None and bars:
-            self._display.show({"text/plain": self.text(bars), "text/html": self.html(bars)})
+        return {"text/plain": cls.text(bars), "text/html": cls.html(bars)} if bars else {}
 
     @staticmethod
     def text(bars: dict[int, dict]) -> str:
@@ -115,16 +162,15 @@ class StatusLine:
 
 
 class TransientText:
-    """Lines for a person who watches; they are gone at the end. PI2ZERO_LIVE=0 leaves them out."""
+    """Lines for a person who watches; they are gone at the end."""
 
     def __init__(self):
-        self._display = LiveDisplay()
-        self._watched = get_ipython() is not None and os.environ.get("PI2ZERO_LIVE", "1") != "0"
+        self._display, self._watched = LiveDisplay(), is_watched()
 
     def show(self, text: str) -> None:
         """Replace the lines."""
         if self._watched:
-            self._display.show({"text/plain": text})
+            self._display.show({"text/plain": text}, LIVE)
 
     def clear(self) -> None:
         """Remove the lines, if there are any."""

@@ -19,7 +19,7 @@ import psutil
 from traitlets.config import Config
 
 from pi2zero import log, obstacles, ownership
-from pi2zero.cluster import engine_setup
+from pi2zero.cluster import engine_setup, output_changes
 from pi2zero.cluster.activity_sampler import sample_path
 from pi2zero.cluster.mpirun_messages import exit_reasons, ranks_that_lost_a_peer
 from pi2zero.cluster.report import Frame, parse_stack
@@ -417,7 +417,9 @@ class Engines:
     def execute(self, source: str, ranks: list[int]):
         """Send a cell to these ranks. Returns ipyparallel's AsyncResult at once."""
         view = self.client[[self.ids[rank] for rank in ranks]]
-        return view.execute(source, silent=False, block=False)
+        result = view.execute(source, silent=False, block=False)
+        output_changes.follow(result)
+        return result
 
     def ask(self, rank: int, function: Callable, arguments: tuple, patience: float) -> Any:
         """What a function returns on a rank. Raises TimeoutError after `patience` seconds."""

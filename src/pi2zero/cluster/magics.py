@@ -11,7 +11,7 @@ from ipyparallel.client.magics import NO_LAST_RESULT, ParallelMagics, exec_args,
 from IPython.core.error import UsageError
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
-from pi2zero.cluster.cell_output import show_grouped
+from pi2zero.cluster.cell_output import EQUAL, show_grouped
 from pi2zero.cluster.completion import complete_on_ranks
 from pi2zero.cluster.history import definitions
 from pi2zero.mpi import name_ranks
@@ -91,6 +91,15 @@ timeout_arg = argument(
     "--timeout",
     type=float,
     help="seconds that ranks may wait for each other before the cell is ended (30)",
+)
+
+
+merge_arg = argument(
+    "--merge",
+    action="store_const",
+    dest="groupby",
+    const=EQUAL,
+    help="show lines and pictures that are equal on several ranks once, at the end: [0-3] 6",
 )
 
 
@@ -191,6 +200,7 @@ class RankMagics(ParallelMagics):
     @magic_arguments("%%px")
     @exec_args
     @output_args
+    @merge_arg
     @timeout_arg
     @argument(
         "--local",
@@ -203,8 +213,8 @@ class RankMagics(ParallelMagics):
         check_options(args)
         if args.stream and args.groupby != "type":
             raise UsageError(
-                f"--stream shows output as it comes, --group-outputs={args.groupby} at the end. "
-                "Choose one."
+                "--stream shows output as it comes; --merge, -r, -e and --group-outputs show it at "
+                "the end. Choose one."
             )
         grouped = args.groupby if args.groupby != "type" or args.stream is False else None
         ranks = self._eval_target_str(args.targets) if args.targets else None
@@ -264,6 +274,7 @@ class RankMagics(ParallelMagics):
 
     @magic_arguments("%pxresult")
     @output_args
+    @merge_arg
     def result(self, line=""):
         """Show the result of the last `%px` or `%%px`; after `--noblock`, wait for it, watched."""
         args = parse_argstring(self.result, line)
