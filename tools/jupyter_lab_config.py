@@ -34,3 +34,18 @@ c.ServerApp.tornado_settings = {"static_custom_path": [SETTINGS]}  # where custo
 c.LabApp.check_for_updates_class = "jupyterlab.NeverCheckForUpdate"  # works without a network
 c.LabApp.news_url = None
 c.LabApp.extension_manager = "readonly"
+
+
+def drop_live_outputs(model, **_):
+    """Leave out of a saved notebook what was only for those who watched a cell run."""
+    if model["type"] != "notebook" or not model.get("content"):
+        return
+    for cell in model["content"]["cells"]:
+        if outputs := cell.get("outputs"):
+            ours = [output.get("metadata", {}).get("pi2zero", {}) for output in outputs]
+            cell["outputs"] = [
+                output for output, our in zip(outputs, ours, strict=True) if not our.get("live")
+            ]
+
+
+c.ContentsManager.pre_save_hook = drop_live_outputs

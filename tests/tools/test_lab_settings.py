@@ -3,9 +3,12 @@ leads back to the map."""
 
 import json
 import re
+import runpy
 import sys
 from itertools import pairwise
 from pathlib import Path
+
+from traitlets.config import Config
 
 from pi2zero_course.dashboard import notes
 
@@ -33,6 +36,21 @@ def tasks_of(path):
     if lab := re.match(r"labs/0(\d)", path):
         return [f"lab {lab[1]}, task {i}" for i, _ in enumerate(dict.fromkeys(checked), start=1)]
     return [f"blank {name}" for name in checked]
+
+
+def test_what_was_only_live_is_not_saved(monkeypatch):
+    """The summary under a cell, and places that are empty at its end."""
+    monkeypatch.setenv("PI2ZERO_BIN", "")  # the configuration sets it
+    config = Config()
+    runpy.run_path(str(ROOT / "tools" / "jupyter_lab_config.py"), {"get_config": lambda: config})
+    live, kept = {"metadata": {"pi2zero": {"live": True}}}, [{"metadata": {}}, {"text": "on"}]
+    kept.append({"metadata": {"pi2zero": {"unlabelled": True}}})
+    cells = [{"source": "# text"}, {"outputs": [live, *kept]}]
+    config.ContentsManager.pre_save_hook(
+        model={"type": "notebook", "content": {"cells": cells}}, path="a.ipynb"
+    )
+    assert cells == [{"source": "# text"}, {"outputs": kept}]
+    config.ContentsManager.pre_save_hook(model={"type": "file", "content": "text"}, path="a.py")
 
 
 def test_the_menu_has_every_part_in_its_order():
