@@ -88,7 +88,7 @@ def open_rank_files(run_dir: str, rank: int) -> None:
     stack, sample = stack_path(run_dir, rank), sample_path(run_dir, rank)
     for folder in (Path(run_dir), stack.parent, sample.parent):
         make_private_dir(folder)
-    if not stack.exists():
+    if _stack_file is None or not stack.exists():  # a former rank may have left it
         former, _stack_file = _stack_file, stack.open("a")
         faulthandler.register(STACK_SIGNAL, file=_stack_file, all_threads=False)
         if former:
