@@ -61,6 +61,8 @@ def test_models_and_devices_have_names(monkeypatch):
     explorer.model.value, explorer.device.value = "GPT-3 175B", "H200"
     assert (explorer.parameters.value, explorer.memory.value) == (175, 141)
     assert "64 x 141 GB" in explorer.sentence and "175 billion" in explorer.sentence
+    explorer.parameters.value = 10**2.243  # the slider's next step
+    assert explorer.model.value == "GPT-3 175B" and "175 billion" in explorer.sentence
     explorer.device.value = "this machine's GPU"
     widgets._devices.cache_clear()
     assert explorer.memory.value == 26  # 24,564 MiB
