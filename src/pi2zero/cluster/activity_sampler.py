@@ -55,7 +55,7 @@ class Sample:
     (one call, the processor does not work: it sleeps, reads, ...), "done" (after the cell, see
     above). seconds: how long it has been in this state. method: the last name of the call, e.g.
     "Barrier". stack: (file, line, function), innermost first. needs_all: the call is a collective
-    of MPI.COMM_WORLD. in_background: other threads of the process use the processor."""
+    of MPI.COMM_WORLD. in_background: other threads of the process work, or it reads or writes."""
 
     number: int
     state: str
@@ -120,7 +120,7 @@ class ActivitySampler(threading.Thread):
     def _look_after_cell(self) -> None:
         """Say once whether the rank is done, or a thread or a process of it goes on."""
         rests = time.monotonic() - self._ended > PERIOD  # not between two quick cells
-        if not rests or self._measure().background >= BACKGROUND_SHARE:
+        if not rests or self._measure().in_background:
             return  # look again
         self._awake.clear()
         if self._in_cell:  # a cell has begun meanwhile
@@ -186,7 +186,7 @@ class ActivitySampler(threading.Thread):
             call.method,
             _stack(frame),
             needs_all_ranks(call),
-            use.background >= BACKGROUND_SHARE,
+            use.in_background,
         )
 
     def _read_meter(self) -> "_Meter":
@@ -205,8 +205,9 @@ class ActivitySampler(threading.Thread):
         now, before = self._read_meter(), self._meter
         seconds = max(1e-3, now.clock - before.clock)
         main = now.main - before.main
-        reads = now.moved - before.moved > TRANSFER or main / seconds < IDLE_SHARE
-        return _Use(max(0.0, now.process - before.process - main) / seconds, reads)
+        moves = now.moved - before.moved > TRANSFER
+        others = (now.process - before.process - main) / seconds
+        return _Use(moves or others >= BACKGROUND_SHARE, moves or main / seconds < IDLE_SHARE)
 
     def _cpu_share(self) -> float:
         """The main thread's share of a core since it came to this place."""
@@ -234,10 +235,11 @@ class _Meter:
 
 @dataclass(frozen=True)
 class _Use:
-    """background: share of a core that other threads use. uses_file: the main thread rests, or the
-    process reads or writes; who waits in MPI looks for messages all the time."""
+    """in_background: other threads use the processor, or the process reads or writes. uses_file:
+    it reads or writes, or the main thread rests; who waits in MPI looks for messages all the
+    time."""
 
-    background: float
+    in_background: bool
     uses_file: bool
 
 
