@@ -167,10 +167,11 @@ class TransientText:
     def __init__(self):
         self._display, self._watched = LiveDisplay(), is_watched()
 
-    def show(self, text: str) -> None:
-        """Replace the lines."""
+    def show(self, text: str, status: str = "") -> None:
+        """Replace the lines. status: for JupyterLab's status bar."""
         if self._watched:
-            self._display.show({"text/plain": text}, LIVE)
+            metadata = LIVE | {"status": status} if status else LIVE
+            self._display.show({"text/plain": text}, metadata)
 
     def clear(self) -> None:
         """Remove the lines, if there are any."""

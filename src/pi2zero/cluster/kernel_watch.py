@@ -61,7 +61,7 @@ class KernelWatch(ActivitySampler):
         if not sentence:
             self._note.clear()
         elif self._in_cell:
-            self._note.show(sentence)
+            self._note.show(sentence, status="the kernel waits in MPI: Kernel → Restart")
 
     def _sentence(self) -> str:
         """What to say of the call in which the main thread is; "" if it does not wait in MPI, or a
