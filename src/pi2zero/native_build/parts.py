@@ -12,6 +12,34 @@ from typing import Any
 
 SITE_PACKAGES = Path(sysconfig.get_path("purelib"))
 
+PATCHES = (  # of Horovod's source: a file, what stands there, what shall stand there
+    # GCC 14 (Debian 13) refuses to assign to a member that is const.
+    (
+        "third_party/flatbuffers/include/flatbuffers/stl_emulation.h",
+        "  const size_type count_;",
+        "  size_type count_;",
+    ),
+    # mpirun of Open MPI 5 wants two dashes; 4 takes them, too.
+    (
+        "horovod/runner/mpi_run.py",
+        "['-bind-to none', '-map-by slot']",
+        "['--bind-to none', '--map-by slot:oversubscribe']",
+    ),
+    # On a host that does not know its own name, gloo would read an address that was not found.
+    (
+        "third_party/gloo/gloo/transport/tcp/device.cc",
+        "  GLOO_ENFORCE_NE(rv, -1);\n  struct addrinfo* rp;",
+        '  if (rv != 0) { attr.iface = "lo"; return lookupAddrForIface(attr); }\n'
+        "  struct addrinfo* rp;",
+    ),
+    # A process set uses the network interface that Horovod was told.
+    (
+        "horovod/common/gloo/gloo_context.cc",
+        "  assert(global_context.IsEnabled());\n",
+        "  gloo_iface_ = global_context.gloo_iface_;\n",
+    ),
+)
+
 
 class Part:
     """One package to compile."""
@@ -89,18 +117,17 @@ def load_operators() -> None:
 class Horovod(Part):
     """Horovod for this environment's torch and MPI: nobody publishes a wheel of it."""
 
-    NAME, TITLE, VERSION, RECIPE = "horovod", "Horovod", "0.28.1", 1
+    NAME, TITLE, VERSION, RECIPE = "horovod", "Horovod", "0.28.1", 2
     SHA256 = "92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0"
     NEEDED_BY, MINUTES = "notebook 05 and one task of lab 03", 4
     LIBRARIES = ("horovod/torch/mpi_lib*.so",)
     CHECK = "from horovod.torch import mpi_lib_v2"  # `horovodrun --check-build` does not load it
 
     def prepare(self, source: Path) -> None:
-        """GCC 14 (Debian 13) refuses to assign to a member that is const."""
-        header = source / "third_party/flatbuffers/include/flatbuffers/stl_emulation.h"
-        if header.exists():
-            text = header.read_text()
-            header.write_text(text.replace("  const size_type count_;", "  size_type count_;"))
+        """Apply PATCHES."""
+        for name, old, new in PATCHES:
+            if (file := source / name).exists():
+                file.write_text(file.read_text().replace(old, new))
 
     def settings(self, work: Path) -> dict[str, str]:
         """The user's HOROVOD_... win, such as HOROVOD_GPU_OPERATIONS=NCCL.
