@@ -200,7 +200,7 @@ lab.wrong_variants(
     (
         "torch.empty_like(part)",
         "torch.empty(3)",
-        "dist.reduce_scatter_tensor: all ranks send 247 numbers to each rank, ranks",
+        "dist.reduce_scatter_tensor: all ranks send 247 numbers to each rank, all ranks",
     ),
     (
         "all_gather_into_tensor(flat, part.clone())",
