@@ -312,14 +312,3 @@ def each_rank_its_own_clock(model, rows, seconds):
         batch=4,
         agree=lambda seconds, start: time.monotonic() - start < seconds,
     )
-
-
-lab.wrong_variants(
-    "scaled_loss",
-    (
-        "    dist.all_reduce(total)",
-        "    if dist.get_rank() == 0:\n        dist.all_reduce(total)",
-        "Rank 0 calls dist.all_reduce, rank",
-    ),
-    ("(labels != -100).sum()", "(labels != -100)", "dist.all_reduce: rank 0 sends"),
-)
