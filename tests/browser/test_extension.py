@@ -2,8 +2,18 @@
 
 import json
 
+import pytest
+
 from .conftest import wait_until_open
-from .test_lab import INSERT, close, screenshot
+from .test_lab import (
+    INSERT,
+    KERNEL,
+    SCROLL_TO_END,
+    close,
+    open_notebook,
+    screenshot,
+    wait_until_run,
+)
 
 RUN = """async (id) => {
     const app = window.jupyterapp, notebook = app.shell.currentWidget.content;
@@ -217,3 +227,39 @@ def test_a_diagram_follows_the_theme(page):
     page.evaluate(change, "JupyterLab Light")
     page.wait_for_timeout(1000)
     assert sources() == before or len(sources()) == len(before)
+
+
+@pytest.mark.parametrize("width", [1024])
+def test_an_explorer_follows_the_finger_and_survives_a_reload(page, width):
+    page.set_viewport_size({"width": width, "height": 1000})
+    name = "notebooks/09_zero"
+    open_notebook(page, name)
+    page.evaluate(
+        INSERT, "from pi2zero.widgets import ZeroExplorer\nexplorer = ZeroExplorer()\nexplorer"
+    )
+    wait_until_run(page, 60)
+    page.evaluate(SCROLL_TO_END)
+    cells = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)")
+    cells.locator("b", has_text="64 x 32 GB at stage 1").wait_for()
+    cells.get_by_role("button", name="3", exact=True).click()
+    cells.locator("b", has_text="64 x 32 GB at stage 3").wait_for()
+    screenshot(page, f"explorer_{width}")
+    slider = cells.locator(".widget-hslider, .jupyter-widget-hslider", has_text="ranks")
+    box = slider.locator(".noUi-handle").bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 60, box["y"] + box["height"] / 2, steps=5)
+    moved = slider.locator(".widget-readout")
+    page.wait_for_function("readout => readout.textContent !== '64'", arg=moved.element_handle())
+    ranks = f"{int(moved.text_content()):,}"
+    cells.locator("b", has_text=f"{ranks} x 32 GB at stage 3").wait_for()  # before it is let go
+    page.mouse.up()
+    screenshot(page, f"explorer_moved_{width}")
+    page.reload()  # it was saved when the explorer was shown, and not since
+    wait_until_open(page, name)
+    page.evaluate(SCROLL_TO_END)
+    cells.locator("b", has_text=f"{ranks} x 32 GB at stage 3").wait_for()
+    assert slider.locator(".widget-readout").text_content() == str(int(ranks.replace(",", "")))
+    screenshot(page, f"explorer_reloaded_{width}")
+    assert page.evaluate(KERNEL) == "idle"
+    close(page)
