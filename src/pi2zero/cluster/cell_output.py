@@ -168,8 +168,8 @@ class LiveArea:
         """Show these (mime bundle, status), and nothing else. Returns the characters sent."""
         chars = 0
         self._places += [LiveDisplay() for _ in items[len(self._places) :]]
-        filled = itertools.zip_longest(self._places, items, fillvalue=(EMPTY, LIVE))
-        for place, (bundle, status) in filled:
+        filled = [*items, *[(EMPTY, LIVE)] * (len(self._places) - len(items))]
+        for place, (bundle, status) in zip(self._places, filled, strict=True):
             if place.show(bundle, status):
                 chars += sum(len(str(content)) for content in bundle.values())
         return chars

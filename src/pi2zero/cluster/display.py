@@ -44,8 +44,9 @@ def is_px_cell() -> bool:
 def _parent_is_a_console() -> bool:
     """Jupyter's consoles start their own kernel. They ignore changes of what they have printed."""
     try:
-        command = psutil.Process().parent().cmdline()
-    except (psutil.Error, AttributeError):
+        parent = psutil.Process().parent()
+        command = parent.cmdline() if parent else []
+    except psutil.Error:
         return False
     return any(re.fullmatch(r".*jupyter[-_](qt)?console", word) for word in command)
 

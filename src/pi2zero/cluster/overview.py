@@ -52,7 +52,10 @@ def ranks_by_notebook() -> dict[str, tuple[int, int]]:
                 parent and RANK_VARIABLES & parent.environ().keys()
             )
             parts[int(match[1])].append((int(bool(is_rank)), memory_of(process.pid)))
-    totals = {pid: tuple(map(sum, zip(*each, strict=True))) for pid, each in parts.items()}
+    totals = {
+        pid: (sum(ranks for ranks, _ in each), sum(memory for _, memory in each))
+        for pid, each in parts.items()
+    }
     return {notebook_of(pid): total for pid, total in totals.items() if total[0]}
 
 

@@ -8,7 +8,8 @@ Here the engine forks it after the imports, before there is any thread, socket o
 import os
 import signal
 import traceback
-from multiprocessing.connection import Connection, Pipe
+from multiprocessing.connection import Pipe
+from typing import Any
 
 import mpi4py  # noqa: F401 (a notebook may lie beside a file of that name)
 from ipyparallel.engine import app
@@ -35,8 +36,11 @@ def fork_nanny():
     return start_nanny
 
 
-def become_nanny(orders: Connection, url: int) -> None:
-    """Run the nanny in this process, once the engine has registered. Does not return."""
+def become_nanny(orders: Any, url: int) -> None:
+    """Run the nanny here, once the engine has registered. Does not return.
+
+    orders: the end of a pipe that receives; url: the descriptor that takes the address.
+    """
     os.setsid()  # the terminal's signals are not meant for it
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     nothing = os.open(os.devnull, os.O_RDWR)
