@@ -2,8 +2,9 @@
 that starts it.
 
 pip installs this file with the course into the environment's etc/ipython. So a notebook that knows
-nothing of the kit can start MPI ranks, and DeepSpeed finds its operators compiled, without the lock
-that a killed compiler leaves behind. Packages that a cell installs leave the kit's versions alone.
+nothing of the kit can start MPI ranks, `%%px` says what to do until there are any, and DeepSpeed
+finds its operators compiled, without the lock that a killed compiler leaves behind. Packages that a
+cell installs leave the kit's versions alone.
 """
 
 import os
@@ -18,6 +19,7 @@ operators.use_folder()
 operators.drop_stale_locks()
 environment.for_kernels_and_terminals()
 environment.set_prefixes()
+get_config().InteractiveShellApp.extensions.append("pi2zero")  # noqa: F821 (IPython gives it)
 # No kernel needs these, and a program that it starts may show them: horovodrun writes its
 # environment on a command line, which everyone can read.
 for name in ("JUPYTERHUB_API_TOKEN", "JPY_API_TOKEN", "JUPYTER_TOKEN"):

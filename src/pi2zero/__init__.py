@@ -48,12 +48,4 @@ def load_ipython_extension(shell):
     Raises UnsupportedSystemError on a system that is not Linux.
     """
     require_linux()
-
-    def px(line, cell=None):
-        """Run the cell on all ranks; there are none yet."""
-        raise UsageError("%%px has no ranks yet. Start them: import pi2zero; pi2zero.start(n=4)")
-
-    from IPython.core.error import UsageError
-
-    if "px" not in shell.magics_manager.magics["cell"]:
-        shell.register_magic_function(px, "line_cell")
+    import_module("pi2zero.cluster.px_without_ranks").register(shell)

@@ -73,12 +73,18 @@ def test_a_lock_that_is_a_link_leads_to_nothing(locks, tmp_path):
     assert operators.drop_stale_locks() == [] and own.exists()
 
 
+def run_config(path):
+    """What runs a file of settings as IPython does."""
+    given = "{'get_config': __import__('traitlets.config').config.Config}"
+    return f"runpy.run_path({str(path)!r}, init_globals={given})"
+
+
 @pytest.mark.parametrize("name", ["JUPYTERHUB_API_TOKEN", "JUPYTER_TOKEN"])
 def test_a_kernel_knows_no_server_s_token(name, monkeypatch):
     """horovodrun writes its whole environment on a command line."""
     monkeypatch.setenv(name, "secret")
     start = Path(__file__).parents[2] / "course" / "ipython_config.py"
-    code = f"import os, runpy; runpy.run_path({str(start)!r}); print(os.environ.get({name!r}))"
+    code = f"import os, runpy; {run_config(start)}; print(os.environ.get({name!r}))"
     assert (
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True
@@ -93,7 +99,7 @@ def test_a_kernel_starts_without_torch(mine, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("TORCH_EXTENSIONS_DIR", raising=False)
     start = Path(__file__).parents[2] / "course" / "ipython_config.py"
-    code = f"import os, runpy, sys; os.access = lambda *_: {mine}; runpy.run_path({str(start)!r})"
+    code = f"import os, runpy, sys; os.access = lambda *_: {mine}; {run_config(start)}"
     code += "; print('torch' in sys.modules, os.environ['TORCH_EXTENSIONS_DIR'])"
     loaded, folder = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

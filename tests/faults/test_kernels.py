@@ -1,10 +1,13 @@
 """Interrupted, restarted, killed kernels, and two at once: no process left, none meets another."""
 
 import contextlib
+import os
 import queue
+import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -298,3 +301,31 @@ def test_replay_runs_a_cell_again_for_each_of_its_targets(notebook):
     notebook.run("%%px\nimport os\nos._exit(1)")
     assert "Replayed 2 of 2" in notebook.run("cluster.replay()").text
     assert notebook.run("%%px\nprint(y)").text == "[stdout:0] 2\n[stdout:1] 2\n"
+
+
+@pytest.fixture
+def new_kernel(tmp_path):
+    """A kernel that starts as those of the course do."""
+    settings = tmp_path / "profile_default"
+    settings.mkdir()
+    shutil.copy(Path(__file__).parents[2] / "course" / "ipython_config.py", settings)
+    book = Notebook(env=dict(os.environ, IPYTHONDIR=str(tmp_path)))
+    yield book
+    book.close()
+
+
+def test_a_kernel_without_ranks_says_what_to_do(new_kernel):
+    for cell in ("%%px\nprint(1)", " %%px --timeout 3\nprint(1)"):
+        text = new_kernel.run(cell).text
+        assert text.startswith("UsageError: There are no ranks in this kernel yet"), text
+    assert (
+        "pi2zero is not there in this kernel yet"
+        in new_kernel.run("cluster = pi2zero.start(n=4)").text
+    )
+    failing = "import os\nos.environ['OMPI_MCA_pml'] = 'none'\nimport pi2zero\npi2zero.start(n=1)"
+    assert not new_kernel.run(failing).ok
+    failed = new_kernel.run("%%px\nprint(1)").text
+    assert failed.startswith("UsageError: There are no ranks: pi2zero.start failed")
+    assert len(failed.splitlines()) == 1
+    new_kernel.run(f"del os.environ['OMPI_MCA_pml']\n{START}")
+    assert new_kernel.run("%%px\nprint('on')").text == "[stdout:0] on\n[stdout:1] on\n"

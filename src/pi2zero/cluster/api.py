@@ -12,6 +12,7 @@ import psutil
 from IPython import get_ipython
 
 from pi2zero import log, ownership
+from pi2zero.cluster import px_without_ranks
 from pi2zero.cluster.capacity import others_ranks, refuse_too_many
 from pi2zero.cluster.display import StatusLine
 from pi2zero.cluster.engines import ClusterError, refuse_missing_folder
@@ -49,6 +50,7 @@ def start(n: int = 4, on=None) -> MPICluster:
     n ranks, or with the ranks' own output if they do not arrive; StartInterrupted at the stop
     button."""
     n = _number_of_ranks(n)
+    px_without_ranks.register_failed_start(get_ipython())  # until they are here
     refuse_missing_folder()
     progress = StatusLine(f"Starting {n} rank{'s' * (n != 1)}")
     try:
