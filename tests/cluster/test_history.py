@@ -2,7 +2,7 @@
 
 import pytest
 
-from pi2zero.cluster.history import Cell, History, PushedVariables
+from pi2zero.cluster.history import Cell, History, PushedVariables, names_on
 
 
 def history(*steps):
@@ -32,22 +32,37 @@ def steps_of(made):
             [("y = 2", [0]), ("y = 2", [1])],
             ["y = 2", "y = 2"],
         ),
-        "a definition takes the place of the older one": (
+        "a definition comes last until a cell has succeeded with it": (
             ["def f(): return 1", "x = f()", "def f(): return 2"],
+            ["def f(): return 1", "x = f()", "def f(): return 2"],
+        ),
+        "then it takes the place of the older one": (
+            ["def f(): return 1", "x = f()", "def f(): return 2", "x = f()"],
             ["def f(): return 2", "x = f()"],
+        ),
+        "not if it cannot be made there": (
+            ["def f(): return 1", "x = f()", "N = 3", "def f(n=N): return n", "x = f()"],
+            ["def f(): return 1", "x = f()", "N = 3", "def f(n=N): return n"],
+        ),
+        "a definition that nothing has used is replaced where it stands": (
+            ["def f(): return 1", "y = 1", "def f(): return 2"],
+            ["y = 1", "def f(): return 2"],
+        ),
+        "a call in another definition, or on some of the ranks, proves nothing": (
+            ["def f(): return 1", "def g(): return f()", ("x = f()", [0]), "def f(): return 2"],
+            ["def g(): return f()", "x = f()", "def f(): return 2"],
+        ),
+        "a magic uses what it names": (
+            ["def f(): return 1", "%time f()", "def f(): return 2"],
+            ["def f(): return 1", "%time f()", "def f(): return 2"],
         ),
         "a cell that does more than define stays": (
             ["def f(): return 1\nx = f()", "def f(): return 2"],
             ["def f(): return 1", "def f(): return 2"],
         ),
-        # The kit's answer to a blank looks at the learner's: it comes after it in a replay, too.
-        "a decorated definition does more than define": (
-            [
-                "def f(): raise NotImplementedError",
-                "@solution\ndef f(): return 2",
-                "def f(): return 1",
-            ],
-            ["def f(): return 1", "@solution"],
+        "the kit's answer to a blank has no need of one that is left": (
+            ["def f(): raise NotImplementedError", "@solution\ndef f(): return 2", "f()"],
+            ["@solution def f(): return 2", "f()"],
         ),
         "empty cells are left out, others need not be Python": (
             ["", "  \n", "!ls", "%time x = 1", "def broken(:"],
@@ -84,11 +99,62 @@ def test_names():
         "for i in (1,): x, y = 1, 2",
         "class K: z = 1",
     )
-    assert history(*cells, {"sent": 1}).names == {"np", "os", "c", "i", "x", "y", "K", "sent"}
+    names = names_on(history(*cells, {"sent": 1}, ("there = 1", [2])).entries, [0, 1])
+    assert names == {"np", "os", "c", "i", "x", "y", "K", "sent"}
 
 
-def test_one_history_after_another():
-    first = history("a = 1", "def f(): return 1")
-    second = history("a = 1", "def f(): return 2", {"x": 1})
-    assert steps_of(first.merged_with(second)) == ["a = 1", "def f(): return 2", "sends x"]
-    assert len(first) == 2
+def suspects_of(made, cell, hung=True):
+    return made.suspect(Cell(cell, None, 30.0), hung)
+
+
+def test_suspects_are_what_a_cell_used_and_nothing_has_succeeded_with():
+    made = history(
+        "def proven(): pass\ndef new(): return inner()",
+        "def inner(): pass\nclass Unused: pass",
+        "proven()",
+        "@solution\ndef kits(): pass",
+    )
+    assert suspects_of(made, "proven(); new(); kits(); print(1)") == {"new", "inner"}
+    assert [getattr(entry, "suspects", None) for entry in made.entries] == [
+        {"new"},
+        {"inner"},
+        set(),
+        set(),
+    ]
+    assert not any(entry.hung for entry in made.entries)
+    made.add_cell(Cell("new()", None, 30.0))
+    assert not any(entry.suspects for entry in made.entries), "it works: nothing is suspect"
+    assert suspects_of(made, "proven()") == set() and made.entries[2].hung
+    made.add_cell(Cell("proven()", None, 30.0))
+    assert not made.entries[2].hung
+
+
+def test_after_a_replay_a_cell_proves_the_older_body_and_not_the_suspect():
+    made = history("def f(): return 1", "f()", "def f(): hang()")
+    assert suspects_of(made, "f()") == {"f"}
+    made.lose()
+    made.note_success(made.entries[0], {"f"})  # a replay
+    made.add_cell(Cell("f()", None, 30.0))
+    assert [entry.suspects for entry in made.entries] == [set(), set(), {"f"}]
+
+
+def test_what_was_sent_again_to_new_ranks_is_not_lost():
+    made = history({"a": 1, "b": 2}, "c = a")
+    made.lose()
+    made.add_variables({"a": 3}, None)
+    assert [(str(entry), entry.lost) for entry in made.entries] == [
+        ("sends b", True),
+        ("sends a", False),
+        ("c = a", True),
+    ]
+
+
+def test_steps_of_another_cluster_count_until_this_one_has_its_own():
+    made = history("a = 1")
+    made.lose()
+    made.is_of_another_cluster = True
+    made.lose()
+    assert steps_of(made) == ["a = 1"]
+    made.add_cell(Cell("b = 2", None, 30.0))
+    made.lose()
+    assert steps_of(made) == ["b = 2"] and made.lost == made.entries

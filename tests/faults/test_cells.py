@@ -68,7 +68,7 @@ FAULTS = {
     ),
     "sys.exit": (
         "%%px\nif rank == 1:\n    sys.exit(3)\ncomm.Barrier()",
-        ["Rank 1 raised SystemExit"],
+        ["Rank 1 left the cell by exit() or sys.exit(3)"],
         True,
     ),
     "os._exit": (
@@ -139,7 +139,8 @@ def test_replay_brings_the_variables_back(shared):
         "square is missing because the ranks are new" in gone.text
         and "cluster.replay()" in gone.text
     )
-    assert shared.run("cluster.replay()").ok
+    told = shared.run("cluster.replay()").text
+    assert "Replayed 5 of 5" in told and "left out" not in told.lower()
     assert shared.run("%%px\nprint(square)").text == "[stdout:0] 0\n[stdout:1] -1\n[stdout:2] 8\n"
 
 
@@ -226,8 +227,63 @@ def test_a_traceback_speaks_of_this_cell_and_shows_the_right_lines(shared):
     )
 
 
-def test_exit_is_reported_in_its_own_cell(shared):
-    assert "died" in shared.run("%%px\nexit()").error
+@pytest.mark.parametrize("leave", ["exit()", "quit()", "import sys; sys.exit(3)"])
+def test_exit_ends_the_cell_on_the_ranks_and_no_rank(shared, leave):
+    assert shared.run("%%px\nkept = 1").ok
+    left = shared.run(f"%%px\nprint('on')\n{leave}\nkept = 2")
+    assert " left the cell by exit() or sys.exit(" in left.error
+    assert "The ranks kept their variables" in left.text and "To exit" not in left.text
+    assert len([line for line in left.text.splitlines() if "[stdout" not in line]) <= 3, left.text
+    assert "[stdout:2] 1\n" in shared.run("%%px\nprint(kept)").text
+
+
+@pytest.mark.parametrize(
+    "cell, says",
+    {
+        "x = input('n? ')": "A rank has no keyboard, so input() cannot ask",
+        "import getpass; getpass.getpass()": "A rank has no keyboard, so getpass() cannot ask",
+        "breakpoint()": "There is no debugger on a rank",
+        "import pdb; pdb.set_trace()": "There is no debugger on a rank",
+        "%debug": "There is no debugger on a rank",
+    }.items(),
+)
+def test_what_a_rank_cannot_do_is_refused_in_a_sentence(shared, cell, says):
+    refused = shared.run(f"%%px\n{cell}")
+    assert says in refused.text and not refused.ok
+    assert len(refused.text.splitlines()) <= 4, refused.text
+
+
+def test_a_name_that_lives_on_the_other_side_is_said_so(shared):
+    shared.run("%%px\nfrom math import *\nfrom mpi4py import MPI\ncomm = MPI.COMM_WORLD")
+    shared.run("%%px --targets 1\nlonely = 1")
+    for cell, says in {
+        "print(comm.rank)": "`comm` is on the ranks: begin the cell with %%px",
+        "def f(): return sqrt(2)\nf()": "`sqrt` is on the ranks: begin the cell with %%px",
+        "lonely": "`lonely` is on rank 1: begin the cell with %%px",
+    }.items():
+        reply = shared.run(cell)
+        assert reply.error.startswith("NameError") and says in reply.text
+    assert " on the ranks" not in shared.run("nowhere").text
+    shared.run("def partial_pi(): return 1\nn = 3")
+    call = "from pi2zero_course.checks.framework.answers import call_answer\n"
+    for cell, says in {
+        "print(partial_pi())": "`partial_pi` is defined in this notebook, not on the ranks: begin",
+        f"{call}call_answer(lambda: partial_pi())": "`partial_pi` is defined in this notebook",
+        "print(n)": 'not on the ranks: send it, cluster.view["n"] = n, or define it in a %%px cell',
+    }.items():
+        assert says in shared.run(f"%%px\n{cell}").text
+    answer = "def mine(): return comm.rank\n"
+    assert "`comm` is on the ranks" in shared.run(f"{answer}{call}call_answer(mine)").text
+
+
+def test_px_begins_with_a_blank_or_under_autopx(shared):
+    assert shared.run(" %%px --targets 1\nprint('on')").text == "[stdout:1] on\n"
+    shared.run("%autopx")
+    try:
+        assert shared.run("%%px --targets 1\nprint('on')").text == "[stdout:1] on\n"
+        assert "[stdout:2] all" in shared.run("print('all')").text
+    finally:
+        shared.run("%autopx")
 
 
 def test_after_a_restart_the_wait_counts_and_replay_knows_what_to_do(shared):
@@ -257,7 +313,10 @@ def test_after_a_restart_the_wait_counts_and_replay_knows_what_to_do(shared):
         "CheckError" in checked.error and "x is missing because the ranks are new" in checked.text
     )
     told = shared.run("cluster.replay(stop=3)").text.splitlines()
-    assert told[1:3] == ["2: def f(): return 2", "3: x = f()"], "the first f was replaced"
+    assert [line.partition("  (")[0] for line in told[1:3]] == [
+        "✓ 2  def f(): return 2",
+        "✓ 3  x = f()",
+    ], "the first f was replaced"
     assert told[-1].startswith("Replayed 3 of 4, ")
     assert shared.run("%%px\nprint(x)").text == "[stdout:0] 2\n[stdout:1] 2\n"
     assert "y is missing because the ranks are new" in shared.run("%%px\nprint(y)").text

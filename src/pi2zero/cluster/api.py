@@ -67,10 +67,10 @@ def start(n: int = 4, on=None) -> MPICluster:
 
 def _start(n: int, request: PlaceRequest, progress: StatusLine) -> MPICluster:
     previous = cluster_of(get_ipython())
-    history = previous.whole_history() if previous else History()
     if request.is_local():
         refuse_too_many(n, replaced=previous.n if previous and previous.runs() else 0)
     _stop_running()
+    history = previous.history_for_next_cluster() if previous else History()
     ownership.end_marked(f"{ownership.owner_mark()}cluster-")  # of a start that was interrupted
     others = others_ranks()
     try:

@@ -211,8 +211,10 @@ def pieces(records: dict[int, dict], groupby: str) -> Iterator[Text | Rich]:
 
     groupby: "type": all stdout, all stderr, all that was displayed; "engine": everything of a rank
     together; "order": as type, but the first display of each rank, then the second, and so on;
-    "equal": as order, and what several ranks have in common once.
+    "equal": as order, and what several ranks have in common once; "hidden": nothing.
     """
+    if groupby == "hidden":
+        return
     if groupby == "engine":
         for rank, record in records.items():
             yield from pieces({rank: record}, "type")

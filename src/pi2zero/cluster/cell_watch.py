@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import contextlib
-import re
 import signal
 import time
 from typing import Any
@@ -25,7 +24,6 @@ POLL = 0.1
 OUTPUT_DELAY = 5.0  # a rank's output and its answer come by two ways: so much may lie between them
 GRACE_BLOCKED, GRACE = 1.0, 2.5  # for the other ranks to finish, after one has raised
 INTERRUPT_BLOCKED, INTERRUPT = 1.0, 5.0  # for a rank to react to SIGINT, before it counts as stuck
-LEAVES = re.compile(r"^\s*(exit|quit)\(", re.MULTILINE)
 
 
 class CellWatch:
@@ -51,23 +49,22 @@ class CellWatch:
         self.lanes = ActivityLanes(ranks, sources.describe_stack)
         self.output = CellOutput(ranks, self.metadata, groupby, self.lanes)
 
-    def run(self, source: str, sent=None) -> Outcome:
+    def run(self, source: str, sent=None, number: int = 0) -> Outcome:
         """Run `source` on the ranks, until all are done or it is clear that they never will be.
 
-        sent: ipyparallel's AsyncResult, if the cell has been sent to the ranks already.
+        sent: ipyparallel's AsyncResult, if the cell has been sent to the ranks already. number: 62
+        for In [62].
         """
         self._start = time.monotonic()
         try:
             with defer_sigint():  # a cell that has been sent is watched
-                self.sent = sent or self.engines.execute(source, self.ranks)
+                self.sent = sent or self.engines.execute(source, self.ranks, number)
                 # One result for each rank: a joint one would not come before the last rank is done.
                 self.results = dict(zip(self.ranks, self.sent.split(), strict=True))
             if self.sent.wait(QUICK_CELL):
                 self._await_output()
             else:
                 self._wait()
-            if LEAVES.search(source):  # the engine ends after it has answered
-                self.outcome.dead = self._reasons_of_death()
         except KeyboardInterrupt:
             self.outcome.interrupted = True
             with contextlib.suppress(KeyboardInterrupt):  # the second press ends the ranks

@@ -12,6 +12,7 @@ from pathlib import Path
 from pi2zero import log, mpi
 from pi2zero.cluster.activity_sampler import ActivitySampler, sample_path
 from pi2zero.cluster.capped_stream import CappedStream
+from pi2zero.cluster.engine_shell import adapt_shell
 from pi2zero.hosts.place import interface_of, local_address_towards
 from pi2zero.mpi import ADDRESS, mpi_library
 from pi2zero.ownership import make_private_dir, owner_mark
@@ -116,6 +117,7 @@ def _attach_to_shell(run_dir: str, rank: int, size: int) -> None:
     ActivitySampler(sample_path(run_dir, rank), shell, open_files).start()
     # Tab asks a rank between two cells. Jedi would read all of torch's source for it.
     shell.Completer.use_jedi = False
+    adapt_shell(shell)
     # For an `await` ipykernel 7 asks for its thread of subshells; an engine of ipyparallel 9.2 has
     # none, and would never answer.
     type(shell.kernel)._supports_kernel_subshells = False

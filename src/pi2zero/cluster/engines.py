@@ -414,10 +414,12 @@ class Engines:
         texts = self.hosts.read_after(paths, lambda: self.signal(engine_setup.STACK_SIGNAL, ranks))
         return {rank: parse_stack(text) for rank, text in texts.items()}
 
-    def execute(self, source: str, ranks: list[int]):
-        """Send a cell to these ranks. Returns ipyparallel's AsyncResult at once."""
+    def execute(self, source: str, ranks: list[int], number: int = 0):
+        """Send a cell to these ranks. Returns ipyparallel's AsyncResult at once. number: 62 for
+        In [62]."""
         view = self.client[[self.ids[rank] for rank in ranks]]
-        result = view.execute(source, silent=False, block=False)
+        # `engine_shell.py` reads the label.
+        result = view.execute(source, silent=False, block=False, label=str(number))
         output_changes.follow(result)
         return result
 

@@ -1,37 +1,79 @@
 """What a notebook has done to its ranks, so that new ranks can be brought to the same state."""
 
-import ast
-from collections.abc import Callable
+import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
-from ipyparallel.error import CompositeError, RemoteError
-from IPython.core.inputtransformer2 import TransformerManager
+from pi2zero.cluster.cell_source import (
+    DEFINITION,
+    definitions,
+    is_check,
+    is_kits_answer,
+    is_left,
+    names_used_to_define,
+    set_names,
+    statements,
+    used_names,
+)
 
-from pi2zero.mpi import name_ranks
 
-DEFINITION = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+@dataclass(kw_only=True, eq=False)
+class Step:
+    """lost: the ranks that it was done on are gone. left_out: why the last replay did without it.
+    hung: it hung, or a rank died in it, when it was done last."""
+
+    lost: bool = False
+    left_out: str = ""
+    hung: bool = False
+    is_suspect = False
+
+    def done(self) -> None:
+        """It has succeeded on the ranks that there are."""
+        self.lost, self.hung, self.left_out = False, False, ""
 
 
-@dataclass
-class Cell:
-    """A `%%px` cell that succeeded."""
+@dataclass(eq=False)
+class Cell(Step):
+    """A `%%px` cell that succeeded.
+
+    Of its definitions: with which other cells have succeeded (proven), in which of them a cell hung
+    or a rank died (suspects), and which of them a check has accepted."""
 
     source: str
     targets: list[int] | None  # MPI ranks; None: all
     timeout: float
+    number: int = 0  # 62 for In [62]
+    proven: set[str] = field(default_factory=set)
+    suspects: set[str] = field(default_factory=set)
+    accepted: set[str] = field(default_factory=set)
 
     def __str__(self):
-        return self.source.strip().splitlines()[0]
+        lines = self.source.strip().splitlines()
+        decorators = sum(1 for _ in itertools.takewhile(lambda line: line.startswith("@"), lines))
+        return " ".join(lines[: decorators + 1])
 
     @property
     def names(self) -> set[str]:
-        """The names that it defines at its top level."""
-        return {name for statement in statements(self.source) for name in _names_of(statement)}
+        """The names that it sets at its top level."""
+        return set().union(*map(set_names, statements(self.source)))
+
+    @property
+    def definitions(self) -> set[str]:
+        """The functions and classes that it defines."""
+        return set(definitions(self.source))
 
     def runs_on(self, n: int) -> bool:
         """Whether a world of n ranks has its targets."""
         return self.targets is None or max(self.targets) < n
+
+    def covers(self, targets: list[int] | None) -> bool:
+        """Whether it ran on all of these ranks."""
+        return self.targets is None or (targets is not None and set(targets) <= set(self.targets))
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether nothing is left of it without its suspects."""
+        return bool(self.suspects) and self.only_defines and self.definitions <= self.suspects
 
     @property
     def only_defines(self) -> bool:
@@ -44,20 +86,20 @@ class Cell:
             for statement in statements(self.source)
         )
 
-    def replaces(self, older: "Cell | PushedVariables") -> bool:
+    def replaces(self, older: Step) -> bool:
         """Whether it defines all that an older cell defined, on the same ranks or on all."""
         return (
             isinstance(older, Cell)
-            and (self.targets is None or older.targets == self.targets)
-            and self.only_defines
+            and older is not self
+            and self.covers(older.targets)
             and older.only_defines
-            and bool(older.names)
-            and older.names <= self.names
+            and bool(older.definitions)
+            and older.definitions <= self.definitions
         )
 
 
 @dataclass
-class PushedVariables:
+class PushedVariables(Step):
     """Variables that the notebook sent with a view. rank: to which one; None: all."""
 
     values: dict
@@ -75,147 +117,153 @@ class PushedVariables:
         """Whether a world of n ranks has the rank that it was sent to."""
         return self.rank is None or self.rank < n
 
+    def covers(self, targets: list[int] | None) -> bool:
+        """Whether it was sent to all of these ranks."""
+        return self.rank is None or targets == [self.rank]
+
 
 @dataclass
 class History:
-    """The steps in the order in which they were first done."""
+    """The steps in the order in which a replay does them again."""
 
     entries: list[Cell | PushedVariables] = field(default_factory=list)
-
-    def __len__(self):
-        return len(self.entries)
+    is_of_another_cluster: bool = False  # what is lost was done to the cluster before
+    # Which cell has defined a name on these ranks
+    _definers: dict[str, Cell] = field(default_factory=dict)
 
     @property
-    def names(self) -> set[str]:
-        """The variables that any of the entries sets."""
-        return set().union(*(entry.names for entry in self.entries))
+    def lost(self) -> list[Cell | PushedVariables]:
+        """The steps that these ranks do not know of."""
+        return [entry for entry in self.entries if entry.lost]
+
+    @property
+    def lost_names(self) -> set[str]:
+        """What the ranks before these had, and a replay can bring back."""
+        return set().union(*(step.names for step in self.lost if not step.left_out))
+
+    @property
+    def told(self) -> list[Cell | PushedVariables]:
+        """The steps that were done on these ranks."""
+        return [entry for entry in self.entries if not entry.lost]
 
     @property
     def definitions(self) -> set[str]:
         """The functions and classes that its cells define."""
         cells = [entry for entry in self.entries if isinstance(entry, Cell)]
-        return set().union(*(definitions(cell.source) for cell in cells))
+        return set().union(*(cell.definitions for cell in cells))
 
-    def merged_with(self, later: "History") -> "History":
-        """A history of these steps, then the later ones."""
-        merged = History()
-        for entry in [*self.entries, *later.entries]:
-            if isinstance(entry, Cell):
-                merged.add_cell(entry)
-            else:
-                merged.add_variables(entry.values, entry.rank)
-        return merged
+    def lose(self) -> None:
+        """The ranks are gone. Steps of another cluster count until this one has its own."""
+        if self.is_of_another_cluster and self.told:
+            self.entries, self.is_of_another_cluster = self.told, False
+        self._definers = {}
+        for entry in self.entries:
+            entry.lost, entry.left_out = True, ""
 
     def add_cell(self, cell: Cell) -> None:
-        """A cell that runs again keeps its first place; a definition takes the place of the older
-        one.
+        """Note a cell that has succeeded. One that runs again keeps its first place.
 
-        The cells in between may call the function; they see its latest version in a replay.
-        """
-        if not cell.source.strip() or any(
-            isinstance(old, Cell) and (old.source, old.targets) == (cell.source, cell.targets)
-            for old in self.entries
-        ):
+        A definition comes last, until another cell has succeeded with it. Then it takes the place
+        of the older ones: cells in between that call it see its proven version in a replay."""
+        if not cell.source.strip():
             return
-        replaced = [at for at, old in enumerate(self.entries) if cell.replaces(old)]
-        self.entries.insert(replaced[0] if replaced else len(self.entries), cell)
-        self.entries = [old for old in self.entries if old is cell or not cell.replaces(old)]
+        cell = self._known(cell)
+        if cell.definitions and all(isinstance(s, DEFINITION) for s in statements(cell.source)):
+            self.entries = [
+                old for old in self.entries if not cell.replaces(old) or getattr(old, "proven", ())
+            ]
+        self.note_success(cell, cell.definitions)
+
+    def note_success(self, cell: Cell, defined: set[str]) -> None:
+        """Note that a cell has succeeded on these ranks, now or in a replay.
+
+        defined: those of its definitions that it has made there."""
+        self._definers |= dict.fromkeys(defined, cell)
+        for name, definer in _definitions_used_by(cell, self._definers).items():
+            if cell.covers(definer.targets):
+                definer.proven.add(name)
+                definer.suspects.discard(name)
+                self._move_to_the_older_ones_place(definer)
+        for name in _checked_names(cell.source) & self._definers.keys():
+            definer = self._definers[name]
+            answer = definitions(definer.source)[name]
+            if not is_kits_answer(answer) and not is_left(answer):
+                definer.accepted.add(name)
+
+    def _known(self, cell: Cell) -> Cell:
+        """The cell, or the entry of an earlier run of it, as done on these ranks."""
+        for old in self.entries:
+            if isinstance(old, Cell) and (old.source, old.targets) == (cell.source, cell.targets):
+                old.done()
+                old.timeout, old.number, old.suspects = cell.timeout, cell.number, set()
+                return old
+        self.entries.append(cell)
+        return cell
+
+    def _move_to_the_older_ones_place(self, cell: Cell) -> None:
+        at = next(i for i, entry in enumerate([*self.entries, cell]) if entry is cell)
+        older = [i for i, entry in enumerate(self.entries[:at]) if cell.replaces(entry)]
+        if not older or not cell.only_defines or not cell.definitions <= cell.proven:
+            return
+        needs = set().union(*map(names_used_to_define, statements(cell.source)))
+        between = self.entries[older[0] + 1 : at]
+        if needs & set().union(*(entry.names for entry in between)):
+            return  # it cannot be made at that place
+        self.entries.remove(cell)
+        self.entries[older[0]] = cell
+        self.entries = [entry for i, entry in enumerate(self.entries) if i not in older[1:]]
+
+    def suspect(self, cell: Cell, hung: bool) -> set[str]:
+        """Note a cell that hung or in which a rank died: what it used and no cell has succeeded
+        with is not brought back. Returns these names. hung: without any, the cell itself is not."""
+        own = dict.fromkeys(cell.definitions, cell)
+        used = _definitions_used_by(cell, self._definers | own)
+        suspects = [
+            (name, definer)
+            for name, definer in used.items()
+            if name not in definer.proven and not is_kits_answer(definitions(definer.source)[name])
+        ]
+        for name, definer in suspects:
+            definer.suspects.add(name)
+        for old in self.entries:
+            if hung and not suspects and isinstance(old, Cell) and old.source == cell.source:
+                old.hung = True
+        return {name for name, _ in suspects}
 
     def add_variables(self, values: dict, rank: int | None) -> None:
         """Keep the latest value of a name, in the place of the first: later cells may use it."""
-        for old in self.entries:
+        values = dict(values)
+        for at, old in reversed(list(enumerate(self.entries))):
             if isinstance(old, PushedVariables) and old.rank == rank:
-                old.values |= {name: values[name] for name in old.values.keys() & values.keys()}
-                values = {name: value for name, value in values.items() if name not in old.values}
+                again = {name: values.pop(name) for name in old.values.keys() & values.keys()}
+                if again and old.lost:  # the others in it are still lost
+                    old.values = {n: v for n, v in old.values.items() if n not in again}
+                    self.entries[at : at + 1] = [old] * bool(old.values) + [
+                        PushedVariables(again, rank)
+                    ]
+                else:
+                    old.values |= again
         if values:
-            self.entries.append(PushedVariables(dict(values), rank))
+            self.entries.append(PushedVariables(values, rank))
 
 
-def statements(source: str) -> list[ast.stmt]:
-    """A cell's top-level statements, with IPython's own syntax; [] if it is no Python."""
-    try:
-        return ast.parse(TransformerManager().transform_cell(source)).body
-    except SyntaxError:
-        return []
+def names_on(steps: Iterable[Cell | PushedVariables], targets: list[int] | None) -> set[str]:
+    """The names that steps have set on all of these ranks."""
+    return set().union(*(step.names for step in steps if step.covers(targets)))
 
 
-def definitions(source: str) -> set[str]:
-    """The functions and classes that a cell defines at its top level."""
-    return {statement.name for statement in statements(source) if isinstance(statement, DEFINITION)}
+def _definitions_used_by(cell: Cell, definers: dict[str, Cell]) -> dict[str, Cell]:
+    """The definitions that run when a cell runs, and the cells that they are in."""
+    parts = [part for part in statements(cell.source) if not isinstance(part, DEFINITION)]
+    names, found = set().union(*map(used_names, parts)), {}
+    while names:
+        name = names.pop()
+        if (definer := definers.get(name)) and name not in found:
+            found[name] = definer
+            names |= used_names(definitions(definer.source)[name]) - found.keys()
+    return found
 
 
-def _names_of(statement: ast.stmt):
-    if isinstance(statement, DEFINITION):
-        yield statement.name
-    elif isinstance(statement, ast.Import | ast.ImportFrom):
-        for alias in statement.names:
-            yield (alias.asname or alias.name).partition(".")[0]
-    else:
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                yield node.id
-
-
-class MissingVariableError(NameError):
-    """A variable that some ranks do not have."""
-
-    def _render_traceback_(self):
-        return f"NameError: {self}".splitlines()
-
-
-def recording_view(
-    view,
-    ranks: list[int],
-    record: Callable[[dict, int | None], None],
-    previous: Callable[[], History],
-):
-    """An ipyparallel view on these MPI ranks that records what it pushes.
-
-    record(values, rank) is called after `view["x"] = 1` and `view.push(...)`; rank None: all.
-    previous(): the History of ranks that are gone. A variable that the ranks lack is one sentence.
-    """
-    push, pull = view.push, view.pull
-    ids = view.targets if isinstance(view.targets, list) else [view.targets]
-    rank_of = dict(zip(ids, ranks, strict=True))
-
-    def push_and_record(ns, targets=None, **options):
-        result = push(ns, targets=targets, **options)
-        for engine in targets if isinstance(targets, list | tuple) else [targets]:
-            # scatter sends each rank a part of its own
-            record(dict(ns), rank_of.get(engine, ranks[0] if len(ranks) == 1 else None))
-        return result
-
-    def pull_or_explain(names, *args, **options):
-        try:
-            return pull(names, *args, **options)
-        except RemoteError as error:
-            raise _missing_variable(error, rank_of, previous()) or error from None
-
-    view.push, view.pull = push_and_record, pull_or_explain
-    return view
-
-
-def _missing_variable(
-    error: RemoteError, rank_of: dict[int, int], previous: History
-) -> MissingVariableError | None:
-    """The sentence, if all that failed is a name that is not defined. rank_of: {engine id:
-    rank}."""
-    if isinstance(error, CompositeError):
-        failures = [(name, text, info["engine_id"]) for name, text, _, info in error.elist]
-    else:
-        info: Any = error.engine_info
-        failures = [(error.ename, error.evalue or "", info["engine_id"])]
-    quoted = [text.split("'") for name, text, _ in failures if name == "NameError"]
-    names = {words[1] for words in quoted if len(words) == 3}
-    if len(names) != 1 or len(quoted) != len(failures):
-        return None
-    ranks = [rank_of[engine] for *_, engine in failures]
-    (name,) = names
-    advice = "Define it there first, in a %%px cell."
-    if name in previous.names:
-        advice = (
-            "The ranks are new, and what earlier ones had is gone: "
-            "cluster.replay() runs your earlier steps again."
-        )
-    have = "has" if len(ranks) == 1 else "have"
-    return MissingVariableError(f"{name_ranks(ranks)} {have} no variable {name!r}. {advice}")
+def _checked_names(source: str) -> set[str]:
+    """The answers that a cell has given to a check."""
+    return set().union(*(used_names(part) for part in statements(source) if is_check(part)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import weakref
 from types import SimpleNamespace
@@ -11,9 +12,12 @@ from ipyparallel.client.magics import NO_LAST_RESULT, ParallelMagics, exec_args,
 from IPython.core.error import UsageError
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
+from pi2zero.cluster import px_without_ranks
 from pi2zero.cluster.cell_output import EQUAL, show_grouped
+from pi2zero.cluster.cell_source import definitions, split_installs, statements
 from pi2zero.cluster.completion import complete_on_ranks
-from pi2zero.cluster.history import definitions
+from pi2zero.cluster.names import explain_here
+from pi2zero.cluster.report import RankError
 from pi2zero.mpi import name_ranks
 
 if TYPE_CHECKING:
@@ -30,6 +34,7 @@ def register(shell, cluster: MPICluster, ranks: list[int] | None = None, suffix:
             old.forget()
     magics = RankMagics(shell, cluster, ranks, suffix)
     shell.magics_manager.register(magics)
+    px_without_ranks.add_input_transform(shell)
     if not suffix:
         complete_on_ranks(shell)
         for hook in magics.hooks:
@@ -118,7 +123,12 @@ class RankMagics(ParallelMagics):
         # ipyparallel keeps the defaults of %pxconfig in a view. targets None: all ranks.
         super().__init__(shell, SimpleNamespace(targets=ranks, block=True), suffix)
         self.cluster = cluster
-        self.hooks = self.keep_magics, self.warn_of_missing_px, self.warn_of_own_world
+        self.hooks = (
+            self.keep_magics,
+            self.warn_of_missing_px,
+            self.warn_of_own_world,
+            self.explain_missing_name,
+        )
         self._own_world_size = own_world_size()
         self._announced: weakref.WeakSet[ParallelMagics] = weakref.WeakSet()
         self.magics["line"]["%px" + suffix] = self.below_the_first_line
@@ -152,7 +162,7 @@ class RankMagics(ParallelMagics):
         """After each cell: does it define here what the ranks have, too? `%%px` may be missing."""
         if result.info.cell_id == LOCAL_CELL_ID:
             return
-        here = definitions(result.info.raw_cell or "")  # quick; those of the ranks take longer
+        here = set(definitions(result.info.raw_cell or ""))  # quick; those of the ranks take longer
         if here and self.cluster.runs() and (both := sorted(here & self.cluster.definitions)):
             print(
                 f"This cell defined {' and '.join(both)} in the notebook's own process. "
@@ -167,6 +177,13 @@ class RankMagics(ParallelMagics):
                 f"This cell joined a torch.distributed world of {self._own_world_size} in the "
                 "notebook's own process. The ranks are not in it. Is %%px missing?"
             )
+
+    def explain_missing_name(self, result) -> None:
+        """After each cell: has it failed because a name is on the ranks only?"""
+        error = result.error_in_exec
+        if error is not None and not isinstance(error, RankError):
+            if sentence := explain_here(error, self.cluster):
+                print(sentence)
 
     def below_the_first_line(self, line):
         """A `%%px` that does not begin its cell: IPython takes it for a line magic `%px`."""
@@ -245,6 +262,11 @@ class RankMagics(ParallelMagics):
     ):
         """What `%px`, `%%px` and `%autopx` call. groupby: see `MPICluster.run`."""
         ranks = ranks or self.view.targets or list(range(self.cluster.n))
+        installs, cell = split_installs(cell)
+        if installs:
+            self._install_once(installs, ranks)
+            if not statements(cell):
+                return None
         block = self.view.block if block is None else block
         if stream_output is None and not self.stream_output:
             groupby = groupby or "type"
@@ -259,6 +281,24 @@ class RankMagics(ParallelMagics):
             )
             return self.last_result
         self._watch(cell, ranks, timeout or self.timeout, groupby, save_name)
+
+    def _install_once(self, installs: str, ranks: list[int]) -> None:
+        """Let one rank of each host run a cell's lines such as `!pip install`."""
+        first_ranks = {self.cluster.info[rank]["host"]: rank for rank in reversed(ranks)}
+        self.cluster.run_aside(installs, sorted(first_ranks.values()))
+        print("Installed once: the notebook and the ranks share their packages.")
+
+    def pxrun_nodes(self, *args, **options):
+        """What a cell does under `%autopx`. One that begins with `%%px` has its own options."""
+        first, _, rest = self._px_cell.lstrip().partition("\n")
+        if not re.match(r"%%px(\s|$)", first):
+            return super().pxrun_nodes(*args, **options)
+        try:
+            self.cell_px(first.removeprefix("%%px").strip(), rest)
+        except Exception:
+            self.shell.showtraceback()
+            return True
+        return False
 
     def _watch(self, cell, ranks, timeout, groupby, save_name=None, sent=None) -> None:
         self._unwatched, self._last_ranks = None, ranks

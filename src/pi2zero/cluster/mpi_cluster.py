@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 import threading
 import time
@@ -17,11 +18,16 @@ from pi2zero.cluster import magics
 from pi2zero.cluster.cell_watch import CellWatch
 from pi2zero.cluster.display import StatusLine, TransientText
 from pi2zero.cluster.engines import START_TIMEOUT, ClusterError, Engines
-from pi2zero.cluster.history import Cell, History, recording_view
+from pi2zero.cluster.history import Cell, History, names_on
+from pi2zero.cluster.names import defined_among, explain_on_ranks, replay_advice
+from pi2zero.cluster.replay import Replay
 from pi2zero.cluster.report import CellSources, Outcome, make_report, visible
+from pi2zero.cluster.views import recording_view
 from pi2zero.hosts.place import Place
 from pi2zero.log import logger
 from pi2zero.mpi import name_ranks
+
+ANSWER_TIMEOUT = 1.0  # s, for ranks that are asked which names they have
 
 
 class MPICluster:
@@ -33,9 +39,8 @@ class MPICluster:
     def __init__(self, n: int, progress: StatusLine, previous: History, place: Place):
         self.n = n
         self._sources = CellSources()
-        self._history = History()  # of these ranks
-        self._previous_history = previous  # of ranks that are gone
-        self._previous_is_of_another_cluster = bool(len(previous))
+        self._history = previous
+        self._replay: Replay | None = None  # the one that goes on
         self._restarted = threading.Event()  # not set while the ranks are being restarted
         self._restarted.set()
         self._restart_error: Exception | None = None
@@ -81,8 +86,9 @@ class MPICluster:
         return self._recording(engines.client[engines.ids[index]], [index])
 
     def _recording(self, view, ranks: list[int]):
-        record = self._history.add_variables
-        return recording_view(view, ranks, record, lambda: self._previous_history)
+        history = self._history
+        record = history.add_variables if self._replay is None else lambda values, rank: None
+        return recording_view(view, ranks, record, lambda: history.lost_names)
 
     @property
     def info(self) -> list[dict]:
@@ -155,9 +161,9 @@ class MPICluster:
         `run(..., sent=...)` waits for it, watched.
         """
         engines = self._ready_engines()
-        self._sources.add(source)
+        self._sources.add(source, cell_number())
         self._sent_to = engines.ids
-        return engines.execute(source, targets)
+        return engines.execute(source, targets, cell_number())
 
     def run(
         self,
@@ -179,69 +185,86 @@ class MPICluster:
             raise ClusterError(
                 "The ranks of that cell are gone, and its result is gone with them. Run it again."
             )
-        self._sources.add(source)
         ranks = list(range(self.n)) if targets is None else targets
-        watch = CellWatch(engines, ranks, timeout, self._sources, groupby)
+        targets = None if len(ranks) == self.n else ranks
+        cell = Cell(source, targets, timeout, cell_number())
+        outcome = self._watch(engines, cell, source, groupby, sent)
+        if not outcome.succeeded:
+            self._raise(outcome, cell)
+        self._history.add_cell(cell)
+
+    def run_aside(self, source: str, targets: list[int]) -> None:
+        """Run what no replay has to do again, such as an installation."""
+        cell = Cell(source, targets, 30.0, cell_number())
+        outcome = self._watch(self._ready_engines(), cell, source, None)
+        if not outcome.succeeded:
+            self._raise(outcome, cell)
+
+    def run_unrecorded(self, cell: Cell, source: str, groupby: str | None) -> Outcome:
+        """Run what is left of a cell for a replay. Returns how it ended.
+
+        Raises RankError if ranks are gone or the stop button ended it."""
+        outcome = self._watch(self._ready_engines(), cell, source, groupby)
+        if outcome.needs_restart or outcome.interrupted:
+            self._raise(outcome, cell)
+        return outcome
+
+    def _watch(self, engines: Engines, cell: Cell, source: str, groupby, sent=None) -> Outcome:
+        self._sources.add(source, cell.number)
+        ranks = list(range(self.n)) if cell.targets is None else cell.targets
+        watch = CellWatch(engines, ranks, cell.timeout, self._sources, groupby)
         try:
-            outcome = watch.run(source, sent)
+            return watch.run(source, sent, cell.number)
         finally:
             self.last_result = watch.sent
-        if not outcome.succeeded:
-            self._raise(outcome)
-        self._history.add_cell(Cell(source, None if len(ranks) == self.n else ranks, timeout))
 
     def replay(self, stop: int | None = None) -> None:
         """Do again what the notebook did to its ranks, after a restart or a second `start`.
 
-        These are the `%%px` cells that succeeded and the variables that were sent, in their order.
-        What was changed in place since then (an array, a list) is sent as it is now. Definitions
-        that a later cell replaced are left out. stop: the number of the last step to do, if not
-        all; the numbers are printed first."""
+        These are the `%%px` cells that succeeded and the variables that were sent, in their order,
+        a line for each. What was changed in place since then (an array, a list) is sent as it is
+        now. What these ranks have been told meanwhile stays. Left out are checks, installations, a
+        definition with which a cell hung, and what fails. stop: the number of the last step to do,
+        if not all."""
         self._ready_engines()
-        self._previous_is_of_another_cluster = False  # these ranks continue that cluster's work
-        previous = self._previous_history
-        steps = (previous if len(previous) else self._history).entries
-        if not steps:
+        self._history.is_of_another_cluster = False  # these ranks continue that cluster's work
+        if not self._history.entries:
             print(
                 "There is nothing to replay: "
                 "no %%px cell has succeeded on these ranks or the ones before."
             )
             return
-        for number, step in enumerate(steps, start=1):
-            note = "" if step.runs_on(self.n) else " (for other ranks: left out)"
-            print(f"{number}: {step}{note}")
-        start, possible = time.monotonic(), [step for step in steps[:stop] if step.runs_on(self.n)]
-        for number, step in enumerate(possible, start=1):
-            self._replay_step(step, f"{number} of {len(possible)}")
-        print(f"Replayed {len(possible)} of {len(steps)}, {time.monotonic() - start:.1f} s.")
-        if stop is None:
-            self._previous_history = History()
-
-    def _replay_step(self, step, where: str) -> None:
-        transient = TransientText()
-        transient.show(f"replay, {where}: {step}")
+        self._replay = Replay(self, self._history, stop)
         try:
-            if isinstance(step, Cell):
-                self.run(step.source, step.targets, step.timeout)
-            else:
-                (self.view if step.rank is None else self[step.rank]).push(step.values)
+            self._replay.run()
         finally:
-            transient.clear()
+            self._replay = None
 
     @property
     def definitions(self) -> set[str]:
         """The functions and classes that `%%px` cells have defined on these ranks or earlier
         ones."""
-        return self._previous_history.definitions | self._history.definitions
+        return self._history.definitions
 
-    def whole_history(self) -> History:
-        """All steps of this notebook. Those of another cluster count until this one has its own."""
-        if self._previous_is_of_another_cluster and len(self._history):
-            self._previous_history, self._previous_is_of_another_cluster = History(), False
-        return self._previous_history.merged_with(self._history)
+    def ranks_with(self, names: set[str]) -> dict[str, list[int]]:
+        """On which ranks each of these names is defined; of busy ranks, as far as it is known."""
+        found: dict[str, list[int]] = {}
+        for rank in range(self.n) if self.runs() else ():
+            has = self.ask(rank, defined_among, (sorted(names),), ANSWER_TIMEOUT)
+            if has is None:
+                has = names & names_on(self._history.told, [rank])
+            for name in has:
+                found.setdefault(name, []).append(rank)
+        return found
 
-    def _raise(self, outcome: Outcome) -> None:
-        """Start a restart if one is needed, and raise the report."""
+    def history_for_next_cluster(self) -> History:
+        """All steps of this notebook."""
+        self._history.lose()
+        self._history.is_of_another_cluster = bool(self._history.entries)
+        return self._history
+
+    def _raise(self, outcome: Outcome, cell: Cell | None = None) -> None:
+        """Start a restart if one is needed, and raise the report. cell: what was run, if any."""
         engines = self._running_engines()
         if not engines.controller_runs():
             self.stop()
@@ -249,13 +272,26 @@ class MPICluster:
                 "This cluster was ended from outside (a reset?). "
                 f"Start one: pi2zero.start(n={self.n})"
             )
+        advice = ""
         if outcome.needs_restart:
+            advice = self._note_loss(outcome, cell)
             self._begin_restart(engines)  # meanwhile the learner reads the report
-        raise visible(make_report(outcome, self._sources, self.n, self._previous_history))
+        explain = functools.partial(explain_on_ranks, history=self._history)
+        raise visible(make_report(outcome, self._sources, self.n, advice, explain))
+
+    def _note_loss(self, outcome: Outcome, cell: Cell | None) -> str:
+        """Note in the history what has ended the ranks; how to have their variables again."""
+        suspects = set()
+        if cell and not outcome.interrupted:
+            suspects = self._history.suspect(cell, hung=bool(outcome.seconds_waited))
+        if self._replay:
+            return f"\n{self._replay.fail(outcome, suspects, in_a_step=cell is not None)}"
+        self._history.lose()
+        return replay_advice(self._history)
 
     def _begin_restart(self, engines: Engines) -> None:
         """Replace the ranks, in the background."""
-        self._previous_history, self._history = self.whole_history(), History()
+        self._history.lose()
         self._restarted.clear()
         threading.Thread(
             target=self._restart, args=[engines], name="pi2zero restart", daemon=True
@@ -311,3 +347,9 @@ class MPICluster:
                     )
         finally:
             transient.clear()
+
+
+def cell_number() -> int:
+    """What stands in front of the notebook's cell that runs now: 62 for In [62]; 0 in a script."""
+    shell: Any = get_ipython()
+    return shell.execution_count if shell else 0

@@ -3,6 +3,7 @@
 import ast
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from IPython import get_ipython
 
 from pi2zero.cluster.advice import advice_for
 from pi2zero.cluster.blocking_calls import GIL_HOLDING_CALLS, last_name
-from pi2zero.cluster.history import History, statements
+from pi2zero.cluster.cell_source import statements
+from pi2zero.cluster.names import NOT_DEFINED
 from pi2zero.mpi import name_ranks
 
 # From these files on, a stack is the engine's own machinery, not the learner's code.
@@ -31,7 +33,6 @@ MODULES_WITHOUT_RANKS = set(
     "functools np numpy add multiply torch jax jnp lax tf operator".split()  # noqa: SIM905
 )
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$')
-_NOT_DEFINED = re.compile(r"name '(\w+)' is not defined")
 _CELL = re.compile(r"Cell(?:\x1b\[[\d;]*m|\s)*In\[(\d+)\]")
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 
@@ -123,10 +124,16 @@ class CellSources:
 
     def __init__(self):
         self._text: dict[str, str] = {}
+        self._number: dict[str, int] = {}  # what stands in front of the cell in the notebook
 
-    def add(self, source: str) -> None:
-        """Keep the text of a cell that is about to run."""
-        self._text[Path(get_file_name(source)).name] = source
+    def add(self, source: str, number: int = 0) -> None:
+        """Keep the text of a cell that is about to run. number: 62 for In [62]; 0: none."""
+        name = Path(get_file_name(source)).name
+        self._text[name], self._number[name] = source, number
+
+    def number_of(self, frame: Frame) -> int:
+        """62 for a line of the cell In [62]; 0 if it is no line of a cell."""
+        return self._number.get(Path(frame.file).name, 0)
 
     def describe_stack(self, stack) -> str:
         """The innermost place of (file, line, function) that a learner knows, in words."""
@@ -163,7 +170,7 @@ class CellSources:
         """Whether the statement at this line of a cell reduces objects, and does nothing else that
         may take long: while the GIL is held, nobody can see which of a statement's calls goes
         on."""
-        cell = ast.Module(statements(self._text.get(Path(frame.file).name, "")), [])
+        cell = ast.Module([*statements(self._text.get(Path(frame.file).name, ""))], [])
         around = [
             node
             for node in ast.walk(cell)
@@ -198,10 +205,17 @@ def _may_be_a_reduction(function: ast.expr) -> bool:
     return last_name(function) in GIL_HOLDING_CALLS and of_communicator
 
 
-def make_report(outcome: Outcome, sources: CellSources, size: int, previous: History) -> RankError:
+def make_report(
+    outcome: Outcome,
+    sources: CellSources,
+    size: int,
+    advice: str,
+    explain: Callable[[set[str]], str],
+) -> RankError:
     """The report as an exception, ready to be raised.
 
-    previous: what `replay` would do again, if these ranks are new.
+    advice: how to have the variables again, if ranks are gone. explain(names): why the ranks do not
+    have these.
     """
     if outcome.stopped_at and not (outcome.errors or outcome.dead or outcome.stuck):
         text = f"Stopped at step {outcome.stopped_at}; the ranks and their variables are there."
@@ -213,6 +227,10 @@ def make_report(outcome: Outcome, sources: CellSources, size: int, previous: His
         parts.append(f"{ranks.capitalize()} died: {why}.")
     for ranks, error in _group_ranks(outcome.errors):
         names = name_ranks(ranks)
+        if error.ename == "SystemExit":
+            summaries.append(f"{names} left the cell by exit() or sys.exit({error.evalue})")
+            parts.append(f"{summaries[-1].capitalize()}: the rest of it was not run. Ranks stay.")
+            continue
         summaries.append(f"{names} raised {error.ename}: {error.evalue}")
         parts.append(f"{names.capitalize()} raised {error.ename}:\n{_traceback(error)}")
         parts += advice_for(str(error.evalue))
@@ -223,7 +241,7 @@ def make_report(outcome: Outcome, sources: CellSources, size: int, previous: His
         if outcome.seconds_waited:
             summaries.append(f"{name_ranks(outcome.stuck)} waited forever")
         parts.append(_describe_stuck(outcome, sources))
-    parts.append(_consequence(outcome, size, previous))
+    parts.append(_consequence(outcome, size, advice, explain))
     return RankError("\n".join(parts), "; ".join(summaries))
 
 
@@ -255,23 +273,19 @@ def _head_of_stuck(outcome: Outcome) -> str:
     return "Meanwhile these ranks had not finished. They were here:"
 
 
-def _consequence(outcome: Outcome, size: int, previous: History) -> str:
-    steps = f"{len(previous)} earlier step{'s' * (len(previous) > 1)}"
-    replay = f"\ncluster.replay() runs your {steps} again."
+def _consequence(
+    outcome: Outcome, size: int, advice: str, explain: Callable[[set[str]], str]
+) -> str:
     # Also names that a lab's check missed in an answer, and tells in a sentence of its own.
     errors = outcome.errors.values()
-    undefined = {name for error in errors for name in _NOT_DEFINED.findall(str(error.evalue))}
-    missing = sorted(undefined & previous.names)
+    undefined = {name for error in errors for name in NOT_DEFINED.findall(str(error.evalue))}
     if outcome.needs_restart:
         text = (
             f"All {size} ranks are being restarted (about 5 s): the next %%px cell works, "
-            f"but their variables are gone.{replay * bool(len(previous))}"
+            f"but their variables are gone.{advice}"
         )
-    elif missing:
-        text = (
-            f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing because the "
-            f"ranks are new: what earlier ones had is gone.{replay}"
-        )
+    elif undefined and (why := explain(undefined)):
+        text = why
     else:
         text = "The ranks kept their variables."
         text += " Fix the cell and run it again." * (not outcome.interrupted)
