@@ -352,4 +352,5 @@ class MPICluster:
 def cell_number() -> int:
     """What stands in front of the notebook's cell that runs now: 62 for In [62]; 0 in a script."""
     shell: Any = get_ipython()
-    return shell.execution_count if shell else 0
+    # Not its execution_count, which IPython raises before the cell, or after it: so by version.
+    return len(shell.user_ns["In"]) - 1 if shell else 0

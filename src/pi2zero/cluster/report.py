@@ -125,15 +125,12 @@ class CellSources:
     def __init__(self):
         self._text: dict[str, str] = {}
         self._number: dict[str, int] = {}  # what stands in front of the cell in the notebook
+        self._latest = 0  # the number of the cell that runs
 
     def add(self, source: str, number: int = 0) -> None:
         """Keep the text of a cell that is about to run. number: 62 for In [62]; 0: none."""
         name = Path(get_file_name(source)).name
-        self._text[name], self._number[name] = source, number
-
-    def number_of(self, frame: Frame) -> int:
-        """62 for a line of the cell In [62]; 0 if it is no line of a cell."""
-        return self._number.get(Path(frame.file).name, 0)
+        self._text[name], self._number[name], self._latest = source, number, number
 
     def describe_stack(self, stack) -> str:
         """The innermost place of (file, line, function) that a learner knows, in words."""
@@ -155,7 +152,7 @@ class CellSources:
         return Path(frame.file).name in self._text
 
     def describe(self, frame: Frame) -> str:
-        """A frame in words: the line of the cell, or the place in a file."""
+        """A frame in words: the line of this cell, or of In [62], or the place in a file."""
         source = self._text.get(Path(frame.file).name)
         where = "" if frame.function == "<module>" else f" in {frame.function}()"
         if source is None:
@@ -164,7 +161,9 @@ class CellSources:
         # IPython leaves out empty lines at the top before it counts.
         number = frame.line + next((at for at, line in enumerate(lines) if line.strip()), 0)
         text = lines[number - 1].strip() if number <= len(lines) else ""
-        return f"cell line {number}{where}:  {text}"
+        cell = self._number[Path(frame.file).name]
+        cell = f"In [{cell}]," if cell != self._latest else "cell"
+        return f"{cell} line {number}{where}:  {text}"
 
     def is_gil_holding_reduction(self, frame: Frame) -> bool:
         """Whether the statement at this line of a cell reduces objects, and does nothing else that
@@ -298,13 +297,13 @@ def _consequence(
 def _traceback(error) -> str:
     """IPython's traceback, in words that fit the notebook.
 
-    The ranks count their cells for themselves: the cell that failed has the highest number. Left
-    out are mpi4py's compiled frames, which have no lines to show, and those of comprehensions, for
-    which IPython shows another line's text; the frame around them has the right one."""
+    The cell that failed has the highest number. Left out are mpi4py's compiled frames, which have
+    no lines to show, and those of comprehensions, for which IPython shows another line's text; the
+    frame around them has the right one."""
     text = error.traceback or f"{error.ename}: {error.evalue}"
     text = text if isinstance(text, str) else "\n".join(text)
     last = max((int(number) for number in _CELL.findall(text)), default=0)
-    text = _CELL.sub(lambda m: "this cell" if int(m[1]) == last else "an earlier cell", text)
+    text = _CELL.sub(lambda m: "this cell" if int(m[1]) == last else f"In [{m[1]}]", text)
     blocks = text.split("\n\n")
     return "\n\n".join(
         block for block in blocks if not _is_noise(_COLOUR.sub("", block).split("\n")[0])
