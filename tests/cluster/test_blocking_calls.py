@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import os
 import queue
+import re
 import socket
 import subprocess
 import sys
@@ -155,7 +156,7 @@ def test_code_without_source_is_no_call():
         (socket.socket, "recv", False),
         (comm, "wait", False),
     ],
-    ids=str,
+    ids=lambda value: re.sub(" object at 0x[0-9a-f]+", "", str(value)),
 )
 def test_what_waits_for_other_ranks(owner, method, waits):
     assert waits_for_peers(sys._getframe(), Call(f"x.{method}()", method, owner), 1.0) == waits
