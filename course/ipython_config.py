@@ -17,7 +17,7 @@ from pi2zero.deepspeed_support import operators
 MPL = "MPLBACKEND"
 operators.use_folder()
 operators.drop_stale_locks()
-environment.for_kernels_and_terminals()
+environment.constrain_installers()
 environment.set_prefixes()
 get_config().InteractiveShellApp.extensions.append("pi2zero")  # noqa: F821 (IPython gives it)
 # No kernel needs these, and a program that it starts may show them: horovodrun writes its

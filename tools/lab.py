@@ -22,7 +22,7 @@ import psutil
 from jupyter_core.paths import jupyter_runtime_dir
 from own_copy import make_own_copy
 
-from pi2zero.environment import for_kernels_and_terminals
+from pi2zero.environment import constrain_installers
 from pi2zero.mpi import mpi_settings
 from pi2zero.ownership import is_private
 
@@ -47,7 +47,7 @@ def environment() -> dict[str, str]:
     """
     env = dict(os.environ, JUPYTER_RUNTIME_DIR=runtime_dir(), JUPYTER_PREFER_ENV_PATH="1")
     mpi_settings(env)
-    for_kernels_and_terminals(env)
+    constrain_installers(env)
     return env
 
 

@@ -26,7 +26,6 @@ HOST_LISTS = {"PBS_NODEFILE": "pbs", "LSB_DJOB_HOSTFILE": "lsf", "PE_HOSTFILE": 
 # Of mpirun's frameworks, the components that ask no scheduler for hosts, and start nothing by one
 NO_SCHEDULER = {"ras": "^slurm,tm,pbs,lsf,gridengine", "plm": "^slurm,tm,lsf"}
 CONSTRAINTS = "constraints.txt"  # in the environment
-GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dri", "/dev/dxg", "/dev/accel")
 # What `export` has set here: {name: (the value before, the value)}
 _exported: dict[str, tuple[str | None, str]] = {}
 
@@ -150,11 +149,3 @@ def constrain_installers(env: MutableMapping[str, str] = os.environ) -> None:
         files = env.get(name, "").split()
         if file.as_uri() not in files:  # as an address, because a path may have spaces
             env[name] = " ".join([*files, file.as_uri()])
-
-
-def for_kernels_and_terminals(env: MutableMapping[str, str] = os.environ) -> None:
-    """What only programs of users need: installers that keep the pins, DeepSpeed without a GPU."""
-    constrain_installers(env)
-    # Else DeepSpeed says at each import that it finds no accelerator.
-    if not any(Path(device).exists() for device in GPU_DEVICES):
-        env.setdefault("DS_ACCELERATOR", "cpu")
