@@ -28,7 +28,12 @@ VENV = os.path.join(ROOT, ".venv")
 PYTHON = os.path.join(VENV, "bin", "python")
 DONE = os.path.join(VENV, "pi2zero-set-up")  # the set-up's own environments have this file
 SITE = os.path.join(VENV, "pi2zero-site")  # those on a site's packages have this one, too
-INPUTS = ("requirements.lock", "pyproject.toml", "course/pyproject.toml")
+INPUTS = (
+    "requirements.lock",
+    "pyproject.toml",
+    "course/pyproject.toml",
+    "course/ipython_config.py",
+)
 NEED_GB = 3.0
 FIRST = ("uv", "setuptools")  # by pip: the installer, and what builds the packages without a wheel
 # What the kit's results rest on: packages that a user adds may not change these (environment.py).
