@@ -503,7 +503,7 @@ def test_waiting_for_several_requests(cluster, capsys, check):
     for wait in ("all", "any"):
         call = f"allreduce.reduce_scatter(functools.partial(ring_with, {wait!r}))"
         cluster.run(f"{source_of(ring_with)}\n{call}")
-    assert capsys.readouterr().out.count("Task 1 is right (1 of 6).") == 2
+    assert capsys.readouterr().out.count("'text/plain': 'Task 1 is right (1 of 6).") == 2
     words = "this would hang. Rank 0 waits in Irecv from rank 1, rank 1 waits in Irecv from rank 2"
     assert words in refusal(check, waitall_in_vain, "allreduce.reduce_scatter")
 
