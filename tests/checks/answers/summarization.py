@@ -151,7 +151,11 @@ lab.wrong_variants(
         "is its gradient your rank's?",
     ),
     ("return loss *", "return torch.tensor(loss.item()) *", "has lost its graph"),
-    ("    dist.all_reduce", "    if rank == 0:\n        dist.all_reduce", "this would hang"),
+    (
+        "    dist.all_reduce",
+        "    if rank == 0:\n        dist.all_reduce",
+        "dist.all_reduce: rank 0 sends 1 number of int64",  # the others' next one is of the loss
+    ),
 )
 
 
