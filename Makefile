@@ -23,7 +23,7 @@ lab: set-up     ## create the environment if needed, check the machine, open Jup
 	@$(PY) tools/lab.py
 
 doctor: set-up  ## what this machine has, what is missing, and what to do about it
-	@$(PY) -m pi2zero doctor
+	@$(PY) -m pi2zero doctor $(ARGS)
 
 update:         ## take the corrections that the origin has, and keep every line that you have written
 	@$(call with_python,tools/update.py)
