@@ -1,4 +1,4 @@
-"""The workflows for GitHub: actionlint finds nothing, and each target of make that they run exists."""
+"""The workflows for GitHub: actionlint finds nothing, and the targets of make in them exist."""
 
 import re
 import shutil
