@@ -5,7 +5,7 @@ import re
 import pytest
 
 import pi2zero
-from pi2zero.cluster import capacity
+from pi2zero.cluster import capacity, live_ranks
 from pi2zero.hosts import limits
 
 GB = 1e9
@@ -41,7 +41,7 @@ def test_a_rank_needs_what_the_sentence_says(cluster):
 
     nannies = [psutil.Process(about["pid"]).children() for about in cluster.info]
     assert all(map(len, nannies))
-    assert all(map(capacity.is_engine, [nanny[0] for nanny in nannies]))
+    assert all(map(live_ranks.is_engine, [nanny[0] for nanny in nannies]))
 
 
 def test_ranks_of_other_notebooks_are_said(cluster, monkeypatch):

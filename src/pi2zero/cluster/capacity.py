@@ -1,13 +1,10 @@
 """Whether n ranks fit on this machine, before they are started; and who else has ranks here."""
 
-import contextlib
-import re
 from typing import NamedTuple
-
-import psutil
 
 from pi2zero import ownership
 from pi2zero.cluster.engines import ClusterError
+from pi2zero.cluster.live_ranks import ranks_by_kernel
 from pi2zero.hosts import limits
 
 # What a rank needs with its nanny, just started: bytes, and processes and threads together.
@@ -15,7 +12,6 @@ MEMORY, TASKS = 70e6, 16
 # What the controller and mpirun need, whatever n is
 OTHER_MEMORY, OTHER_TASKS = 100e6, 60
 PER_CORE = 64  # ranks that share a core; with more a start takes minutes, and a cell too
-ENGINE = "pi2zero.cluster.rank_engine"
 
 
 class Limit(NamedTuple):
@@ -63,24 +59,13 @@ def refuse_too_many(n: int, replaced: int = 0) -> None:
 
 def others_ranks() -> str:
     """A sentence on the ranks of this user's other notebooks here, with a blank in front."""
-    own, ranks, memory = ownership.owner_mark(), 0, 0
-    for process in ownership.marked_processes():
-        with contextlib.suppress(psutil.Error):
-            mark = process.environ().get(ownership.MARK, "")
-            if mark.startswith(own) or not re.search(r"/cluster-\d+/ranks-\d+/", mark):
-                continue
-            memory += process.memory_full_info().pss
-            parent = process.parent()
-            ranks += is_engine(process) and not (parent and is_engine(parent))  # else: its nanny
-    if not ranks:
+    own = ownership.owner_mark()
+    others = [total for kernel, total in ranks_by_kernel().items() if kernel != own]
+    if not others:
         return ""
+    ranks, memory = (sum(each) for each in zip(*others, strict=True))
     are = "1 rank" if ranks == 1 else f"{ranks} ranks"
     return (
         f" Other notebooks of yours hold {are}, {memory / 1e9:.1f} GB: "
         "shut down those that you do not need, or end all with pi2zero.reset()."
     )
-
-
-def is_engine(process: psutil.Process) -> bool:
-    """Whether it is one of the kit's ranks, or the nanny of one."""
-    return ENGINE in process.cmdline()[:4]  # mpirun has it, too, further behind

@@ -21,6 +21,7 @@ from traitlets.config import Config
 from pi2zero import log, obstacles, ownership
 from pi2zero.cluster import engine_setup, output_changes
 from pi2zero.cluster.activity_sampler import sample_path
+from pi2zero.cluster.live_ranks import ENGINE
 from pi2zero.cluster.mpirun_messages import exit_reasons, ranks_that_lost_a_peer
 from pi2zero.cluster.report import Frame, parse_stack
 from pi2zero.cluster.watchdog import ensure_watchdog
@@ -119,10 +120,7 @@ class Engines:
             f"get_config().Session.key = {secrets.token_hex(32).encode()}\n"
         )
         # -P: a file random.py in the notebook's folder is not the module that they want.
-        for launcher, module in (
-            ("Controller", "ipyparallel.controller"),
-            ("Engine", "pi2zero.cluster.rank_engine"),
-        ):
+        for launcher, module in (("Controller", "ipyparallel.controller"), ("Engine", ENGINE)):
             command = [sys.executable, "-P", "-m", module]
             config[f"{launcher}Launcher"][f"{launcher.lower()}_cmd"] = command
         config.EngineLauncher.engine_args = [f"--file={self.address}", *self._engine_timeouts()]

@@ -5,8 +5,6 @@ Nothing here waits for ranks, and a kernel without ranks imports little by it.
 
 import contextlib
 import os
-import re
-from collections import defaultdict
 from pathlib import Path
 
 import psutil
@@ -14,9 +12,8 @@ from IPython import get_ipython
 from IPython.display import JSON
 
 from pi2zero import ownership
+from pi2zero.cluster.live_ranks import memory_of, ranks_by_kernel
 
-RANKS_MARK = re.compile(r"[^/]+/[^/]+/(\d+):[\d.]+/cluster-[^/]+/ranks-")
-RANK_VARIABLES = {"OMPI_COMM_WORLD_RANK", "PMI_RANK"}  # set for a rank, and for what it starts
 NO_RANKS = "This notebook has no ranks. Start them: cluster = pi2zero.start(n=4)"
 
 
@@ -31,34 +28,6 @@ def overview() -> JSON:
     return JSON({"process": process, "state": state, "memory": [memory_of(pid) for pid in pids]})
 
 
-def memory_of(pid: int) -> int:
-    """Bytes of a process's memory. What it shares with others is divided among them."""
-    with contextlib.suppress(psutil.Error, OSError):
-        memory = psutil.Process(pid).memory_full_info()
-        return getattr(memory, "pss", memory.uss)
-    return 0
-
-
-def ranks_by_notebook() -> dict[str, tuple[int, int]]:
-    """{notebook: (ranks, bytes)} of all this user's kernels on this host that have live ranks."""
-    parts = defaultdict(list)  # (number of ranks, bytes) of each process of a notebook
-    for process in ownership.marked_processes(""):
-        with contextlib.suppress(psutil.Error, OSError):
-            environment = process.environ()
-            if not (match := RANKS_MARK.match(environment.get(ownership.MARK, ""))):
-                continue
-            parent = process.parent()
-            is_rank = RANK_VARIABLES & environment.keys() and not (
-                parent and RANK_VARIABLES & parent.environ().keys()
-            )
-            parts[int(match[1])].append((int(bool(is_rank)), memory_of(process.pid)))
-    totals = {
-        pid: (sum(ranks for ranks, _ in each), sum(memory for _, memory in each))
-        for pid, each in parts.items()
-    }
-    return {notebook_of(pid): total for pid, total in totals.items() if total[0]}
-
-
 def notebook_of(pid: int) -> str:
     """The name of a kernel's notebook, as far as it is known, with the kernel's pid."""
     name = "a program"
@@ -69,7 +38,10 @@ def notebook_of(pid: int) -> str:
 
 def show_all() -> None:
     """Print which notebooks of this user have live ranks, how many, and their memory."""
-    found = ranks_by_notebook()
+    found = {
+        notebook_of(int(kernel.split("/")[2].partition(":")[0])): total
+        for kernel, total in ranks_by_kernel("").items()
+    }
     if not found:
         print("No ranks of yours are alive on this machine.")
         return
