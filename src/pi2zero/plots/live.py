@@ -33,12 +33,10 @@ def stacked_bars_svg(rows, colors, unit, limit=None, longest=None, ghost=(), bol
     pieces, first = _legend({name: colors[name] for name in used})
     top = first
     for label, parts in rows.items():
-        weight = ' font-weight="bold"' if label == bold else ""
+        weight = "bold" if label == bold else "normal"
         y = top + (ROW if above else 0)
-        anchor = f'<text x="{left if above else left - 6}" y="{y + (-5 if above else 15)}"'
-        pieces.append(
-            f'{anchor} text-anchor="{"start" if above else "end"}"{weight}>{label}</text>'
-        )
+        place = (left, y - 5, label, "start") if above else (left - 6, y + 15, label, "end")
+        pieces.append(_text(*place, weight))
         x = 0.0
         for name in used:
             end = min(x + parts.get(name, 0), longest)
@@ -49,7 +47,7 @@ def stacked_bars_svg(rows, colors, unit, limit=None, longest=None, ghost=(), bol
             pieces.append(f'<rect x="{left}" y="{y}" width="{width:.1f}" height="{ROW}" {DASHED}/>')
         more = "▸ " if sums[label] > longest else ""
         number = f"{more}{_short(sums[label])}{unit}"
-        pieces.append(f'<text x="{left + x * scale + 5:.1f}" y="{y + 15}"{weight}>{number}</text>')
+        pieces.append(_text(f"{left + x * scale + 5:.1f}", y + 15, number, "start", weight))
         top += height
     if limit:
         x = left + min(limit, longest) * scale
