@@ -23,7 +23,7 @@ HARMLESS = re.compile(r"(OMPI|PRTE)_(ALLOW_RUN_AS_ROOT|MCA_(rmaps_|threads_|mpi_
 SETTINGS_FILES = tuple(f".{name}/mca-params.conf" for name in ("openmpi", "prte", "pmix"))
 INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "HOROVOD_GLOO_IFACE")
 INTERFACES += ("OMPI_MCA_btl_tcp_if_include", "PRTE_MCA_prte_if_include")
-# Modules that a start of ranks imports, beside Python's own
+# Modules that a start of ranks imports, apart from Python's own
 IMPORTED = ("pi2zero", "mpi4py", "ipyparallel", "ipykernel", "IPython", "zmq", "tornado")
 IMPORTED += ("traitlets", "psutil", "numpy", "torch", "deepspeed", "horovod", "matplotlib")
 LOOK_UP = 2.0  # s for this machine to find its own name

@@ -53,7 +53,7 @@ class Explorer(widgets.VBox):
     """
 
     def show_controls(self, *controls):
-        """Lay the controls out beside the picture, or above it in a narrow window, and draw it."""
+        """Lay the controls out next to the picture, or above it in a narrow window, and draw it."""
         self.picture, self.text = widgets.HTML(), widgets.HTML()
         self._changed, self._ghost, self._last = 0.0, (), ()
         column = widgets.VBox(controls, layout={"flex": "0 1 auto", "overflow": "hidden"})

@@ -21,7 +21,7 @@ LIVE: dict = {"live": True}  # such an output is for those who watch; `make lab`
 def is_watched() -> bool:
     """Whether a person sees this cell, in a front end that replaces what it has shown.
 
-    Programs that run notebooks (nbclient, nbval, papermill) say that nobody can answer `input()`.
+    Programs that run notebooks (nbclient, nbval, papermill) say that they cannot answer `input()`.
     A terminal prints each change below the last one.
     """
     shell = get_ipython()

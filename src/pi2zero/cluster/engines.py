@@ -144,7 +144,7 @@ class Engines:
             parent=None,
         )
         progress("the controller")
-        with defer_sigint():  # ipyparallel's thread would start what nobody ends
+        with defer_sigint():  # ipyparallel's thread would start what is never ended
             self.ipp.start_controller_sync()
             self._start_ranks()
         self._publish()

@@ -260,7 +260,7 @@ def lookup(name: str, frame: FrameType):
     space = frame.f_locals
     value = space.get(name)
     # Up to Python 3.12, clear the cached f_locals dict so that it does not keep tensors alive. A
-    # refcount of 3 (frame, this function, the call) means that nobody else uses it.
+    # refcount of 3 (frame, this function, the call) means that it has no other user.
     if sys.version_info < (3, 13) and frame.f_trace is None and sys.getrefcount(space) == 3:
         space.clear()
     return value

@@ -30,7 +30,7 @@ def register(shell) -> None:
 
 
 def register_failed_start(shell) -> None:
-    """Let `%%px` say that the start has failed, in place of what ipyparallel would say of it."""
+    """Let `%%px` say that the start has failed, instead of what ipyparallel would say of it."""
     if shell and "px" not in shell.magics_manager.magics["line"]:
         for name, kind in {"px": "line_cell", "pxresult": "line", "autopx": "line"}.items():
             shell.register_magic_function(_refusal(START_FAILED), kind, name)

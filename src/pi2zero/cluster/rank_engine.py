@@ -11,7 +11,7 @@ import traceback
 from multiprocessing.connection import Pipe
 from typing import Any
 
-import mpi4py  # noqa: F401 (a notebook may lie beside a file of that name)
+import mpi4py  # noqa: F401 (a file of that name may lie next to a notebook)
 from ipyparallel.engine import app
 from ipyparallel.engine.nanny import KernelNanny
 

@@ -342,7 +342,7 @@ def check_disk(limits: Limits) -> Result:
     if result.status != "ok" or not denied:
         return result
     detail += f"; /dev/shm may not be written, so ranks share memory in {ownership.SHM_DIR}"
-    remedy = "All runs, slower. Ask whoever runs this machine for: chmod 1777 /dev/shm"
+    remedy = "All runs, slower. Ask the administrator for: chmod 1777 /dev/shm"
     return Result("disk", "warning", detail, remedy)
 
 

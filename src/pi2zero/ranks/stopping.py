@@ -13,7 +13,7 @@ _answer: Path | None = None  # what this rank tells the notebook: that it asks, 
 
 
 def stopping(comm=None) -> bool:
-    """Whether to leave the training loop now, because somebody has pressed the stop button.
+    """Whether to leave the training loop now, because the stop button was pressed.
 
     All ranks that train call it once in each step, and all get the same answer: they leave the loop
     after the same step, alive and with their variables. A second press ends them.

@@ -149,7 +149,7 @@ class LabTask(Task):
         )
 
     def _still_to_do(self, missing: TaskNotDoneError) -> None:
-        """Say so. It is no error: a lab that nobody has written runs from top to bottom."""
+        """Say so. It is no error: a lab without answers runs from top to bottom."""
         other = missing.task not in (None, self.number)
         needs = f"needs the function of task {missing.task}, which " if other else ""
         say(f"Task {self.number} {needs}is still to do. {missing}")
