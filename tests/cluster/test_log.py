@@ -12,8 +12,11 @@ from pi2zero import log
 
 
 @pytest.fixture
-def logs(tmp_path, monkeypatch):
-    """The folder of logs, for this test alone."""
+def logs(tmp_path, monkeypatch, shared_clusters):
+    """The folder of logs, for this test alone: a cluster of other tests would keep its log there,
+    too, when a start ends it."""
+    for ranks in shared_clusters:
+        ranks.stop()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return tmp_path / "pi2zero" / "logs"
 
