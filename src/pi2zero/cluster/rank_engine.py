@@ -22,9 +22,11 @@ def fork_nanny():
     """Fork the nanny, which waits for its engine; returns what ipyparallel calls to start one."""
     (received, orders), (url_out, url_in) = Pipe(duplex=False), os.pipe()
     if not os.fork():
-        orders.close(), os.close(url_out)
+        orders.close()
+        os.close(url_out)
         become_nanny(received, url_in)
-    received.close(), os.close(url_in)
+    received.close()
+    os.close(url_in)
 
     def start_nanny(**options):
         orders.send(options | {"pid": os.getpid()})
@@ -44,7 +46,8 @@ def become_nanny(orders: Any, url: int) -> None:
     os.setsid()  # the terminal's signals are not meant for it
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 0), os.dup2(nothing, 1)  # those of mpirun belong to the rank
+    for descriptor in (0, 1):  # those of mpirun belong to the rank
+        os.dup2(nothing, descriptor)
     try:
         KernelNanny.main(pipe=os.fdopen(url, "w", buffering=1), **orders.recv())
     except EOFError:  # the engine ended before
