@@ -163,8 +163,9 @@ def wrong_name():
     def plain(cell):
         return html.unescape(re.sub(r"<(?!br)[^>]+>", "", cell)).replace("<br>", "\n")
 
-    lines = page.removesuffix("</table>").split("<tr><td>")[1:]
-    rows = [[plain(cell) for cell in line.split("<td>")] for line in lines]
+    page = page.replace(" …</summary>", " ").removesuffix("</table>")  # stories unfolded
+    lines = [re.split(r"<td[^>]*>", line)[1:] for line in page.split("<tr>")]
+    rows = [[plain(cell) for cell in cells] for cells in lines if cells]  # without the head
     for article, *texts in [rows[1], *rows]:
         wrong = [names_and_numbers(text) - set(re.findall(r"[\w'-]+", article)) for text in texts]
         if wrong[-1]:
