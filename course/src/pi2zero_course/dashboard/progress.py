@@ -7,8 +7,10 @@ file stays in the home folder; nothing is sent.
 import contextlib
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from IPython.display import JSON
+if TYPE_CHECKING:
+    from IPython.display import JSON
 
 
 def record(step: str) -> None:
@@ -27,8 +29,10 @@ def done() -> list[str]:
     return []
 
 
-def overview() -> JSON:
+def overview() -> "JSON":
     """All steps, for JupyterLab."""
+    from IPython.display import JSON  # not above: the course is imported where IPython is not
+
     return JSON(done())
 
 
