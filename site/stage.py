@@ -39,7 +39,7 @@ ALT = tomllib.loads((HERE / "alt.toml").read_text())
 DOCS = [
     *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")),
     "data/README.md",
-    "CONTRIBUTING.md",
+    *("CONTRIBUTING.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "SECURITY.md", "AUTHORS.md"),
 ]
 MEASURED = sorted(
     path.relative_to(ROOT).as_posix()
