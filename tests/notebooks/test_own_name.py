@@ -15,7 +15,9 @@ NAMELESS = [
 MINIMAL = {  # what the cells have from those above them
     "06_ddp": "import json, subprocess, sys",
     "08_deepspeed": "import json, os, socket, subprocess, sys, tempfile\nfrom pathlib import Path\n"
-    "class Me: backend = 'gloo'\ncluster = [dict(me=Me)]",
+    "class Me: backend = 'gloo'\n"
+    "class Cluster(list): folder = Path(tempfile.mkdtemp())\n"
+    "cluster = Cluster([dict(me=Me)])",
 }
 RUNS = {
     "06_ddp": 'print(len(records(*torchrun, *train, "--epochs", "2")))',
