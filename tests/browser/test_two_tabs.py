@@ -25,8 +25,13 @@ WORKS = "%%px\nfrom mpi4py import MPI\nprint(MPI.COMM_WORLD.allreduce(1))"
 
 
 @pytest.fixture
-def file(lab):
-    """The notebook's file."""
+def file(browser, lab):
+    """The notebook's file. The kernels and tabs of the tests before are gone."""
+    tab = browser.new_page()
+    tab.goto(f"{lab[0]}&reset")
+    tab.wait_for_function("() => window.jupyterapp?.shell.currentWidget")
+    tab.evaluate(SHUTDOWN)
+    tab.close()
     file = lab[1].parent / f"{NAME}.ipynb"
     shutil.copy(lab[1].parent / "notebooks" / "01_monte_carlo_pi.ipynb", file)
     yield file
