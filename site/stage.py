@@ -115,6 +115,14 @@ def staged(path):
     return book
 
 
+def _described(svg, text):
+    """An explorer's picture with a text for who does not see it; on the page's own ground."""
+    text = html.escape(text)
+    svg = svg.replace("background:white;", "").replace(' role="img"', "")  # its parts' as well
+    svg = svg.replace("<svg", f'<svg role="img" aria-label="{text}"', 1)
+    return re.sub(r"<title>.*?</title>", lambda _: f"<title>{text}</title>", svg)
+
+
 def _stage_cell(cell, alt):
     tags = cell["metadata"].setdefault("tags", [])
     hidden = cell["metadata"].get("jupyter", {})
@@ -131,9 +139,7 @@ def _stage_cell(cell, alt):
             note["data"] = {"text/markdown": NO_WIDGET}
             cell["outputs"].insert(cell["outputs"].index(output), note)
             if svg := "".join(data.pop("image/svg+xml", "")):
-                title = f"<title>{html.escape(alt.get(cell['id'], ''))}</title>"
-                svg = svg.replace("background:white;", "")
-                data["text/html"] = re.sub(r"<title>.*?</title>", title, svg)
+                data["text/html"] = _described(svg, alt.get(cell["id"], ""))
             if not data.keys() & {"text/html", "image/png"}:
                 cell["outputs"].remove(output)
         # IPython's Code: its colours are for white paper only
