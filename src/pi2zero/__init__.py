@@ -48,4 +48,4 @@ def load_ipython_extension(shell):
     Raises UnsupportedSystemError on a system that is not Linux.
     """
     require_linux()
-    import_module("pi2zero.cluster.px_without_ranks").register(shell)
+    import_module("pi2zero.px_without_ranks").register(shell)

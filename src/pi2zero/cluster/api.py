@@ -11,8 +11,7 @@ from pathlib import Path
 import psutil
 from IPython import get_ipython
 
-from pi2zero import log, ownership
-from pi2zero.cluster import px_without_ranks
+from pi2zero import log, ownership, px_without_ranks
 from pi2zero.cluster.capacity import others_ranks, refuse_too_many
 from pi2zero.cluster.display import StatusLine
 from pi2zero.cluster.engines import ClusterError, refuse_missing_folder

@@ -12,7 +12,7 @@ from ipyparallel.client.magics import NO_LAST_RESULT, ParallelMagics, exec_args,
 from IPython.core.error import UsageError
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
-from pi2zero.cluster import px_without_ranks
+from pi2zero import px_without_ranks
 from pi2zero.cluster.cell_output import EQUAL, show_grouped
 from pi2zero.cluster.cell_source import definitions, split_installs, statements
 from pi2zero.cluster.completion import complete_on_ranks
