@@ -16,7 +16,7 @@ MINIMAL = {  # what the cells have from those above them
     "06_ddp": "import json, subprocess, sys",
     "08_deepspeed": "import json, os, socket, subprocess, sys, tempfile\nfrom pathlib import Path\n"
     "class Me: backend = 'gloo'\n"
-    "class Cluster(list): folder = Path(tempfile.mkdtemp())\n"
+    "class Cluster(list): folder = Path(tempfile.gettempdir())\n"
     "cluster = Cluster([dict(me=Me)])",
 }
 RUNS = {
