@@ -68,7 +68,7 @@ def test_an_exception_on_one_rank_ends_all_at_once():
     assert (
         done.returncode == 1
         and "MemoryError: no room on this rank" in done.stderr
-        and "so far" in done.stdout
+        and "so far" in done.stdout + done.stderr  # mpirun passes on a piece of it as the other
     )
     assert done.stderr.count("Traceback") == 1 and time.monotonic() - begin < 60
 
