@@ -125,7 +125,12 @@ for process in psutil.process_iter(["uids"]):
 homes = [pathlib.Path(home) for home in others.values()]
 folders = [pathlib.Path(folder) for folder in ("/tmp", "/var/tmp", "/dev/shm")]
 shared = [path for folder in folders for path in folder.iterdir()]
-for path in homes + [path for path in shared if path.lstat().st_uid in others]:
+def is_others(path):
+    try:
+        return path.lstat().st_uid in others
+    except FileNotFoundError:  # other people's files come and go
+        return False
+for path in homes + list(filter(is_others, shared)):
     tried["files"] += 1
     rename = lambda: path.rename(f"{{path}}.away")
     for attempt in (lambda: list(path.iterdir()), path.read_bytes, rename):

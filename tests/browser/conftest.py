@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
+PATIENCE = 120_000  # milliseconds: on a busy machine a kernel starts in a minute
 FLAGS = [
     "--disable-gpu",
     "--no-first-run",
@@ -84,6 +85,19 @@ def browser(request):
         yield playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
 
 
+def open_lab(browser, url):
+    """A tab with JupyterLab, as it is once the tabs of before are back (they come to the front)."""
+    tab = browser.new_page(viewport={"width": 1400, "height": 1000})
+    tab.set_default_timeout(PATIENCE)
+    tab.goto(url)
+    wait_until_restored(tab)
+    return tab
+
+
+def wait_until_restored(tab):
+    tab.wait_for_function("() => window.jupyterapp?.restored.then(() => true)")
+
+
 def wait_until_open(tab, name):
     """Wait until this notebook is in front and its kernel is ready."""
     tab.wait_for_function(
@@ -91,15 +105,13 @@ def wait_until_open(tab, name):
         " && window.jupyterapp.shell.currentWidget.sessionContext"
         "?.session?.kernel?.status === 'idle'",
         arg=f"{name}.ipynb",
-        timeout=60_000,
     )
 
 
 @pytest.fixture
 def page(browser, lab):
     """A tab that shows JupyterLab's first page. Its last screen is kept in build/screens/."""
-    tab = browser.new_page(viewport={"width": 1400, "height": 1000})
-    tab.goto(lab[0])
+    tab = open_lab(browser, lab[0])
     wait_until_open(tab, "notebooks/00_start_here")  # as the kit promises
     yield tab
     tab.close()

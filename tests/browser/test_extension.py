@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from .conftest import wait_until_open
+from .conftest import wait_until_open, wait_until_restored
 from .test_lab import (
     INSERT,
     KERNEL,
@@ -54,7 +54,6 @@ def wait_until(page, cell, name, expected=True):
     page.wait_for_function(
         f"([cell, name, expected]) => ({CELL})([cell, name]) === expected",
         arg=[cell, name, expected],
-        timeout=60_000,
     )
 
 
@@ -67,9 +66,7 @@ def reload(page, name):
 
 def wait_for_ranks(page, words):
     page.wait_for_function(
-        "words => document.querySelector('.pi2zero-ranks').textContent.includes(words)",
-        arg=words,
-        timeout=60_000,
+        "words => document.querySelector('.pi2zero-ranks').textContent.includes(words)", arg=words
     )
 
 
@@ -256,6 +253,7 @@ def test_an_explorer_follows_the_finger_and_survives_a_reload(page, width):
     page.mouse.up()
     screenshot(page, f"explorer_moved_{width}")
     page.reload()  # it was saved when the explorer was shown, and not since
+    wait_until_restored(page)
     wait_until_open(page, name)
     page.evaluate(SCROLL_TO_END)
     cells.locator("b", has_text=f"{ranks} x 32 GB at stage 3").wait_for()

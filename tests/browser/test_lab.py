@@ -107,9 +107,6 @@ def test_the_menu_and_the_map_lead_to_the_right_notebook(page):
 
 
 def test_the_launcher_has_a_tile_that_leads_to_the_first_notebook(page):
-    page.evaluate(
-        "window.jupyterapp.restored.then(() => null)"
-    )  # else what is restored comes to the front
     page.evaluate("window.jupyterapp.commands.execute('launcher:create').then(() => null)")
     page.get_by_role("tab", name="Launcher").last.click()
     tile = page.locator(".jp-LauncherCard", has_text="Start here")

@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from .conftest import wait_until_open
+from .conftest import open_lab, wait_until_open
 from .test_lab import INSERT, KERNEL, STATE, open_notebook, screenshot, wait_until_run
 
 NAME = "notebooks/two_tabs"
@@ -20,16 +20,17 @@ BREAKS = (
     "%%px\nfrom mpi4py import MPI\n"
     "if MPI.COMM_WORLD.rank == 1:\n    1 / 0\nMPI.COMM_WORLD.Barrier()"
 )
-LONG = "import time\ntime.sleep(8)\nkept = 42"
+LONG = """import pathlib, time
+while not pathlib.Path({!r}).exists():
+    time.sleep(0.1)
+kept = 42"""
 WORKS = "%%px\nfrom mpi4py import MPI\nprint(MPI.COMM_WORLD.allreduce(1))"
 
 
 @pytest.fixture
 def file(browser, lab):
     """The notebook's file. The kernels and tabs of the tests before are gone."""
-    tab = browser.new_page()
-    tab.goto(f"{lab[0]}&reset")
-    tab.wait_for_function("() => window.jupyterapp?.shell.currentWidget")
+    tab = open_lab(browser, f"{lab[0]}&reset")
     tab.evaluate(SHUTDOWN)
     tab.close()
     file = lab[1].parent / f"{NAME}.ipynb"
@@ -40,8 +41,7 @@ def file(browser, lab):
 
 def opened(browser, lab):
     """A tab with the notebook in front."""
-    tab = browser.new_page(viewport={"width": 1400, "height": 1000})
-    tab.goto(lab[0])
+    tab = open_lab(browser, lab[0])
     wait_until_open(tab, "notebooks/00_start_here")
     open_notebook(tab, NAME)
     return tab
@@ -52,24 +52,23 @@ def tabs(browser, lab, file):
     """Two tabs with it."""
     both = [opened(browser, lab) for _ in range(2)]
     yield *both, file
-    both[0].evaluate(
-        SHUTDOWN
-    )  # both have one kernel; and notebook 00's, with which JupyterLab opened
+    both[0].evaluate(SHUTDOWN)  # also the kernel of notebook 00, with which JupyterLab opens
     for tab in both:
         tab.close()
 
 
-def test_the_browser_is_closed_in_mid_cell_and_opened_again(browser, lab, file):
+def test_the_browser_is_closed_in_mid_cell_and_opened_again(browser, lab, file, tmp_path):
     """The cell goes on without it; what was saved is there, and so is what the kernel has."""
-    tab = opened(browser, lab)
+    tab, go_on = opened(browser, lab), tmp_path / "go_on"
     try:
-        tab.evaluate(f"({INSERT})({LONG!r}) && null")
+        tab.evaluate(f"({INSERT})({LONG.format(str(go_on))!r}) && null")
         tab.wait_for_function(f"{KERNEL} === 'busy'")
         tab.evaluate(SAVE)
         tab.wait_for_function(CLEAN)
         cells = len(tab.evaluate(STATE))
         assert tab.evaluate(KERNEL) == "busy"
         tab.close()
+        go_on.touch()
         tab = opened(browser, lab)
         assert len(tab.evaluate(STATE)) == cells
         tab.evaluate(INSERT, "print(kept)")
