@@ -18,6 +18,8 @@ os.environ["PI2ZERO_ROOM"] = (
     os.devnull
 )  # and no test notes anything, whatever this user has agreed to
 os.environ["PI2ZERO_PROGRESS"] = os.devnull
+# It makes `print` write its arguments one by one, and mpirun mixes what several ranks write.
+os.environ.pop("PYTHONUNBUFFERED", None)
 # A shell's background jobs ignore Ctrl-C, and so does all that they start; some tests press it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 pytest.register_assert_rewrite("pictures")
