@@ -131,7 +131,7 @@ coverage: set-up ## lines and branches that the tests run, also in ranks (an hou
 	@$(PY) -m coverage run tools/check.py all tests
 	@$(PY) -m coverage combine -q && $(PY) -m coverage report
 
-mpi-libraries: set-up ## notebooks 02, 03, 05 under Open MPI 4 and MPICH, for docs/mpi_libraries.md (an hour)
+mpi-libraries: set-up ## notebooks 02, 03, 05 under Open MPI 4 and MPICH, for reports/mpi_libraries.md (an hour)
 	@for library in openmpi4 mpich; do $(PY) tools/mpi_libraries.py $$library --horovod --test; done
 
 # Quick when .venv is there already. PYTHON=/path/to/python3.11 chooses the interpreter. SITE=1 builds on a site's torch and MPI.

@@ -1,5 +1,5 @@
 """200 rounds of start, run, break at random, continue, stop: does anything grow? Writes
-benchmarks/soak.md and soak.png.
+reports/soak.md and soak.png.
 
 150 rounds in one kernel that is never restarted, then 50 that restart it, too. The same seed breaks
 the same things.
@@ -90,7 +90,7 @@ def draw(one_kernel, restarted):
         ax.set_ylabel(words)
     axes[0].set_title("Flat: after each of 200 breaks the kernel needs what it needed before")
     axes[-1].set_xlabel("round (right of the dashed line, kernels are restarted, too)")
-    fig.savefig(HERE / "soak.png", dpi=110, bbox_inches="tight")
+    fig.savefig(figures.REPORTS / "soak.png", dpi=110, bbox_inches="tight")
 
 
 def figures_of(one_kernel, restarted):

@@ -20,10 +20,11 @@ from pi2zero.hosts import limits
 from pi2zero.mpi import mpi_library
 
 HERE = Path(__file__).resolve().parent
+REPORTS = HERE.parent / "reports"
 STORED = HERE / "figures.json"
 PACKAGES = ("numpy", "torch", "mpi4py", "ipyparallel", "deepspeed", "horovod")
 # Results do not count as changes of the kit.
-RESULTS = [f":!benchmarks/*.{end}" for end in ("md", "json", "png")]
+RESULTS = [f":!benchmarks/*.{end}" for end in ("md", "json", "png")] + [":!reports"]
 
 
 @dataclass(frozen=True)
@@ -164,8 +165,13 @@ def on_ranks(ranks, *command):
     return done.stdout
 
 
+def page_of(page):
+    """The path of PAGE.md. The soak tests quality, so its page is among the reports."""
+    return (REPORTS if page == "soak" else HERE) / f"{page}.md"
+
+
 def write_page(page, *parts):
     """Write PAGE.md from Markdown parts, with PAGE_explained.md at its end."""
     text = "\n\n".join([*parts, (HERE / f"{page}_explained.md").read_text()])
-    (HERE / f"{page}.md").write_text(text)
-    print(f"{text}\nwritten to benchmarks/{page}.md")
+    page_of(page).write_text(text)
+    print(f"{text}\nwritten to {page_of(page).relative_to(HERE.parent)}")

@@ -7,13 +7,14 @@ runs on other machines, as copies of figures.json.
 """
 
 import argparse
+import os
 import re
 import textwrap
 import tomllib
 
 import figures
 import matplotlib.pyplot as plt
-from figures import HERE, bound, conditions_of, number, read, table
+from figures import HERE, bound, conditions_of, number, page_of, read, table
 
 from pi2zero import plots
 
@@ -61,10 +62,11 @@ def text(runs):
         "![Each figure as a share of what is wanted](figures.png)",
     ]
     for page, (run, several) in runs.items():
-        title = (HERE / f"{page}.md").read_text().split("\n", 1)[0].lstrip("# ")
+        title = page_of(page).read_text().split("\n", 1)[0].lstrip("# ")
         parts += [
             f"## {title}",
-            f"{conditions_of(run)}. Details and explanations: [{page}.md]({page}.md).",
+            f"{conditions_of(run)}. Details and explanations: "
+            f"[{page}.md]({os.path.relpath(page_of(page), figures.HERE)}).",
             table(COLUMNS, map(row, several)),
         ]
     return "\n\n".join(parts) + "\n"

@@ -46,7 +46,8 @@ MEASURED = sorted(
     for path in (ROOT / "benchmarks").glob("*.md")
     if "explained" not in path.name
 )
-OWN_TREE = ["slides", "glossary", "measured", "behind", "bibliography"]
+REPORTS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "reports").rglob("*.md"))
+OWN_TREE = ["slides", "glossary", "behind", "measured", "reports", "bibliography"]
 OWN = sorted(path.name for path in (HERE / "pages").glob("*.md"))
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -58,7 +59,7 @@ def stage(folder):
     wanted = {}
     for path in all_pages():
         wanted[path] = json.dumps(staged(path), ensure_ascii=False)
-    for path in (*DOCS, *MEASURED):
+    for path in (*DOCS, *REPORTS, *MEASURED):
         wanted[path] = (ROOT / path).read_text()
     for name in OWN:
         wanted[name] = filled((HERE / "pages" / name).read_text())
@@ -66,7 +67,7 @@ def stage(folder):
         wanted[f"parts/{number}.md"] = part_page(number, part)
         wanted[f"quiz/{number}.md"] = quiz.page(number)
     pages = set(wanted)
-    for page in [*DOCS, *MEASURED, *all_pages()]:
+    for page in [*DOCS, *REPORTS, *MEASURED, *all_pages()]:
         wanted[page] = with_targets(page, wanted[page], pages, wanted)
     for name, content in wanted.items():
         _write(folder / name, content)
@@ -203,6 +204,7 @@ def filled(text):
         "decks": _decks,
         "measured": lambda: _listed(MEASURED),
         "docs": lambda: _listed(DOCS),
+        "reports": lambda: _listed(REPORTS),
         "bibliography": bibliography.markdown,
     }
     return re.sub(r"<!-- (\w+) -->", lambda match: lists[match[1]](), text)

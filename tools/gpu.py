@@ -1,4 +1,4 @@
-"""`make gpu`: test every GPU path that this node allows, and write a page into docs/gpu/.
+"""`make gpu`: test every GPU path that this node allows, and write a page into reports/gpu/.
 
 Runs on any Python 3.11 or later that has torch. What a path needs and this Python does not have
 makes it "not possible here". Without a GPU this program says so and writes nothing.
@@ -255,7 +255,7 @@ def main() -> int:
     jobs = max(1, len(os.sched_getaffinity(0)) // CORES_PER_CASE)
     parser.add_argument("--minutes", type=float, default=10.0, help="for all paths (default: 10)")
     parser.add_argument(
-        "--out", type=Path, default=ROOT / "docs" / "gpu", help="folder of the page"
+        "--out", type=Path, default=ROOT / "reports" / "gpu", help="folder of the page"
     )
     parser.add_argument("--jobs", type=int, default=jobs, help=f"paths at a time (default: {jobs})")
     parser.add_argument("--only", nargs="+", default=[""], help="paths with one of these words")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""The kit under other MPI libraries than the wheel of Open MPI 5 (docs/mpi_libraries.md).
+"""The kit under other MPI libraries than the wheel of Open MPI 5 (reports/mpi_libraries.md).
 
     python tools/mpi_libraries.py mpich       .venv-mpich, with the wheel of MPICH
     python tools/mpi_libraries.py openmpi4    .venv-openmpi4, with the system's Open MPI 4

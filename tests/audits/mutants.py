@@ -5,7 +5,7 @@ its checks on real ranks.
 has to accept a right result
 or to name what is wrong; it never crashes and never hangs. Writes build/mutants/LAB.jsonl; prints
 what was accepted as a diff, to
-be read: each is right, or becomes a wrong answer. docs/checks_by_mutants.md says what was read.
+be read: each is right, or becomes a wrong answer. reports/checks_by_mutants.md says what was read.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """What the kit uses of other packages without their promise, where no other test would notice.
 
-docs/compatibility.md lists all such names, and the tests that notice when they are gone.
+reports/compatibility.md lists all such names, and the tests that notice when they are gone.
 """
 
 import asyncio

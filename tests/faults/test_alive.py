@@ -1,7 +1,7 @@
 """What must live: ranks that compute, print, publish, read, download, sleep or wait for such ranks.
 
 Real ranks. Each case takes three times the cell's time-out. PI2ZERO_FAULTS=full takes 60 s each,
-for docs/no_cell_hangs.md.
+for reports/hangs.md.
 """
 
 import os

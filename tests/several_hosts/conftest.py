@@ -2,7 +2,7 @@
 -m pytest tests/several_hosts`.
 
 Outside of these hosts nothing here is collected; `make cluster-test` makes them. PI2ZERO_FAULTS=all
-takes every case of the tables of docs/no_cell_hangs.md; without it some stand for the others.
+takes every case of the tables of reports/hangs.md; without it some stand for the others.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""The tables of docs/no_cell_hangs.md over two hosts: the cases and the tests of tests/faults, with
+"""The tables of reports/hangs.md over two hosts: the cases and the tests of tests/faults, with
 ranks on node1 and node2.
 """
 

@@ -107,6 +107,7 @@ def test_every_part_is_there(site, pages):
         "measured",
         "benchmarks/zero",
         "docs/no_cell_hangs",
+        "reports/hangs",
     } <= there
 
 

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[3]  # the clone
 BUDGET = 28.0  # s for all checks together
 PYTHONS = ((3, 11), (3, 12), (3, 13), (3, 14))
 TRIED_MPI = "Open MPI 5"
-CANNOT = {  # what the kit misses under others: docs/mpi_libraries.md
+CANNOT = {  # what the kit misses under others: reports/mpi_libraries.md
     "Open MPI 4": "start ranks on other hosts, or mpirun from a program that has started MPI",
     "MPICH": "start ranks on other hosts, or say which rank died first, and why",
 }
@@ -165,7 +165,7 @@ def check_mpi(probe: Probe) -> Result:
         for name, what in CANNOT.items()
         if library.startswith(name)
     )
-    remedy += f"All of it was tried with {TRIED_MPI} only; with others: docs/mpi_libraries.md."
+    remedy += f"All of it was tried with {TRIED_MPI} only; with others: reports/mpi_libraries.md."
     return Result("MPI", "warning", detail, remedy)
 
 

@@ -106,7 +106,7 @@ def messages_for(views: list[VisibleGpus], numbers: list[int | None]) -> list[st
         if len(without) < len(views):
             return [_some_see_none(without)]
         unsupported = [f"{view.unsupported} on {view.host}" for view in views if view.unsupported]
-        cure = "make clean, then make lab, on such a machine: docs/gpu/README.md"
+        cure = "make clean, then make lab, on such a machine: docs/gpu.md"
         text = f"{IDLE} {', '.join(unsupported)}; this torch was built for the CPU. {cure}"
         return [text] if unsupported else []
     pairs = zip(views, numbers, strict=True)
