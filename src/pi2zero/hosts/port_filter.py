@@ -53,7 +53,7 @@ def foreign_peer_uids() -> set[int]:
     gloo takes whoever comes first for a rank. Root is left out: it could be anybody, and before
     Linux 6.17 a connection that was not accepted yet is root's.
     """
-    connections = psutil.Process().net_connections("tcp")
+    connections = _tcp_connections(psutil.Process())
     ports = {c.laddr.port for c in connections if c.status == psutil.CONN_LISTEN}
     far_ends = {
         (_as_in_proc(c.raddr), _as_in_proc(c.laddr))
@@ -101,13 +101,19 @@ def listening_sockets(pid: int, loopback: bool = False) -> list:
     """The listening sockets of a process; none if it has ended."""
     connections = []
     with contextlib.suppress(psutil.Error):
-        connections = psutil.Process(pid).net_connections("tcp")
+        connections = _tcp_connections(psutil.Process(pid))
     return [
         c
         for c in connections
         if c.status == psutil.CONN_LISTEN
         and (loopback or not (c.laddr.ip.startswith("127.") or c.laddr.ip == "::1"))
     ]
+
+
+def _tcp_connections(process: psutil.Process) -> list:
+    if hasattr(process, "net_connections"):
+        return process.net_connections("tcp")
+    return process.connections("tcp")  # psutil before 6, which Google Colab has
 
 
 def _borrowed_socket(pid: int, descriptor: int) -> socket.socket:
