@@ -93,6 +93,9 @@ def main():
         "python": ("Python", python),
         "licence": ("licence", licence),
         "gpu": ("GPU", "not needed"),
+        "colab": ("open in", "Colab"),
+        "kaggle": ("open in", "Kaggle"),
+        "codespaces": ("open in", "Codespaces"),
     }.items():
         (FOLDER / f"badge_{name}.svg").write_text(badge(*words))
 
