@@ -36,5 +36,19 @@ def test_every_target_of_make_exists():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
     for path in WORKFLOWS.glob("*.yml"):
         jobs = yaml.safe_load(path.read_text())["jobs"].values()
-        commands = " ".join(step.get("run", "") for job in jobs for step in job["steps"])
-        assert set(re.findall(r"\bmake ([a-z-]+)", commands)) <= targets, path
+        commands = "\n".join(step.get("run", "") for job in jobs for step in job["steps"])
+        named = " ".join(re.findall(r"\bmake ([a-z -]+)", commands)).split()
+        assert set(named) <= targets, path
+
+
+def test_what_is_published_is_the_built_site_with_all_that_leads_to_it():
+    steps = yaml.safe_load((WORKFLOWS / "publish.yml").read_text())["jobs"]["build"]["steps"]
+    (folder,) = [step["with"]["path"] for step in steps if "upload-pages" in step.get("uses", "")]
+    assert f"{folder}/index.html" in (ROOT / "site" / "build.py").read_text()  # its first lines
+    commands = " ".join(step.get("run", "") for step in steps)
+    copied = re.findall(r"cp (\S+) (\S+)", commands)
+    assert copied == [
+        ("slides/build/*.pdf", f"{folder}/slides/"),
+        ("build/pi2zero-handout.zip", f"{folder}/"),
+    ]
+    assert "--output=build/pi2zero-handout.zip" in (ROOT / "Makefile").read_text()
