@@ -1,5 +1,6 @@
 """The containers' recipes name what exists, run the one set-up, fetch from registries only."""
 
+import json
 import os
 import re
 import subprocess
@@ -27,3 +28,14 @@ def test_binder_starts_the_kit_s_own_python():
     command = [".binder/start", "sh", "-c", 'echo "$PATH"']
     path = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
     assert path.startswith(f"{ROOT}/.venv/bin:")
+
+
+def test_the_devcontainer_names_a_stage_and_an_interpreter_that_are_there():
+    """JSON without comments; VS Code and Codespaces read it."""
+    settings = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text())
+    recipe = ROOT / ".devcontainer" / settings["build"]["dockerfile"]
+    stages = re.findall(r"(?m)^FROM \S+ AS (\S+)", recipe.read_text())
+    assert settings["build"]["target"] in stages
+    assert f"useradd --create-home --uid 1000 {settings['remoteUser']}" in recipe.read_text()
+    interpreter = settings["customizations"]["vscode"]["settings"]["python.defaultInterpreterPath"]
+    assert interpreter == "${containerWorkspaceFolder}/.venv/bin/python"  # as the set-up makes it
