@@ -1,4 +1,4 @@
-"""Figures and numbers of the deck "A summarizer, and how to judge it"."""
+"""Figures and numbers of the deck "Summarization"."""
 
 import ast
 import html

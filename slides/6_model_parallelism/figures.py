@@ -1,4 +1,4 @@
-"""Figures and numbers of the deck "Beyond data parallelism"."""
+"""Figures and numbers of the deck "Model parallelism"."""
 
 from contextlib import contextmanager
 from functools import cache
