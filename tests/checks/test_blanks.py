@@ -199,6 +199,51 @@ def test_every_guess_comes_back(book):
         assert notebooks.PREDICT.search(cells[at - 1].source), "a guess is asked for by a Predict"
 
 
+def said_in_a_kernel(sources):
+    """What cells say that run one after the other in a real kernel."""
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
+    with tempfile.TemporaryDirectory() as sockets:
+        client = notebooks.Client(book, timeout=120, allow_errors=True)
+        client.sockets = sockets
+        client.execute()
+    return [
+        ANSI.sub(
+            "",
+            "".join(
+                o.get("text")
+                or o.get("data", {}).get("text/plain")
+                or "\n".join(o.get("traceback", []))
+                for o in cell.outputs
+            ),
+        )
+        for cell in book.cells
+    ]
+
+
+@pytest.mark.long
+def test_an_answer_that_is_accepted_on_a_rank_counts_in_the_kernel():
+    blank = next(blank for blank in BLANKS if blank.name == "partial_pi")
+    _, asked, kits = (cell.source for cell in blank.cells)
+    said = said_in_a_kernel(
+        [
+            "import pi2zero\ncluster = pi2zero.start(n=1)\n"
+            "from pi2zero_course.checks.blanks import blanks_left",
+            "%%px\nimport numpy as np\n"
+            "from pi2zero_course.checks.blanks import solution, pi_on_ranks as check",
+            f"%%px\n{blank.kits}",
+            asked,
+            kits,
+            "blanks_left()",
+            f"%%px\n{blank.kits}    # another one",
+            "blanks_left()",
+        ]
+    )
+    assert said[3].startswith("partial_pi is right. "), "without the label of its rank"
+    assert said[4] == "[stdout:0] Your partial_pi is used from here on.\n"
+    assert said[5] == "Blanks of this notebook: 1. 1 written: 1 accepted (partial_pi).\n"
+    assert said[7] == "Blanks of this notebook: 1. 1 written: 1 not yet (partial_pi).\n"
+
+
 @pytest.mark.long
 def test_left_right_wrong_and_misspelt_in_a_kernel():
     """Notebook 01's first blank in a real kernel, filled in four ways, and a guess."""
@@ -222,23 +267,7 @@ def test_left_right_wrong_and_misspelt_in_a_kernel():
         "guessed('many', 793)",
         "check.pi_array(pi_array(10))",
     ]
-    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
-    with tempfile.TemporaryDirectory() as sockets:
-        client = notebooks.Client(book, timeout=120, allow_errors=True)
-        client.sockets = sockets
-        client.execute()
-    said = [
-        ANSI.sub(
-            "",
-            "".join(
-                o.get("text")
-                or o.get("data", {}).get("text/plain")
-                or "\n".join(o.get("traceback", []))
-                for o in cell.outputs
-            ),
-        )
-        for cell in book.cells
-    ]
+    said = said_in_a_kernel(sources)
     left, right, wrong, misspelt, (none, number, word, called) = (
         said[at : at + 4] for at in range(1, len(said), 4)
     )
