@@ -266,9 +266,13 @@ def test_left_right_wrong_and_misspelt_in_a_kernel():
         "guessed(800, 793, 'darts')",
         "guessed('many', 793)",
         "check.pi_array(pi_array(10))",
+        "inside_guess = 800  # your number in place of None: how many of the 1,000?",
+        "guessed(inside_guess, 793, 'darts')",
+        "loop_guess = 10  # seconds\nguessed(loop_guess, 52.4, 's')\nskipped_guess = None  # why?",
+        "blanks_left()",
     ]
     said = said_in_a_kernel(sources)
-    left, right, wrong, misspelt, (none, number, word, called) = (
+    left, right, wrong, misspelt, (none, number, word, called), (*_, guesses) = (
         said[at : at + 4] for at in range(1, len(said), 4)
     )
     kits = "The kit's pi_array is used from here on"
@@ -292,3 +296,24 @@ def test_left_right_wrong_and_misspelt_in_a_kernel():
         "You guessed 'many'; it is 793.\n",
     )
     assert "without brackets" in called
+    assert guesses.splitlines()[1:] == [
+        "Guesses: 2 of 3 questions, 1 right or close.",
+        "- how many of the 1,000?: you guessed 800 darts, it is 793 darts: close",
+        "- seconds: you guessed 10 s, it is 52.4 s: too low, by a factor of 5.2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("guess", "measured", "outcome"),
+    [
+        (6, 6, ("right", True)),
+        ("reduce", "gather", ("not right", False)),
+        ("many", 6, ("not right", False)),
+        (5.5, 6, ("close", True)),
+        (5, 6, ("too low", False)),
+        (0, 6, ("too low", False)),
+        (12, 6, ("too high, by a factor of 2", False)),
+    ],
+)
+def test_a_guess_is_compared_in_words(guess, measured, outcome):
+    assert blanks._compare(guess, measured) == outcome

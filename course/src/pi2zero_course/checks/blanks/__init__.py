@@ -19,11 +19,14 @@ __all__ = ["blanks_left", "guessed", "solution"]
 
 
 _accepted: dict[str, str] = {}  # blank -> the learner's cell that a check has accepted
+_compared: dict[str, tuple[str, bool]] = {}  # a guess's name -> (what came of it, was it close?)
+CLOSE = 0.1  # relative error of a guess that is close
+GUESS = re.compile(r"^(\w+_guess) = .*?  # (?:.* in place of None: )?(.+)$", re.MULTILINE)
 
 
 def blanks_left() -> None:
     """Print which blanks of this notebook are left and which are accepted, by the cells that were
-    run in this kernel."""
+    run in this kernel; and what came of each guess."""
     cells = get_ipython().history_manager.input_hist_raw
     matches = (re.search(r"^@solution\ndef (\w+)", cell, re.MULTILINE) for cell in cells)
     own = {match[1]: _last_cell_of(cells, match[1]) for match in matches if match}
@@ -38,6 +41,17 @@ def blanks_left() -> None:
     if left:
         parts.append(f". Still to be written: {', '.join(left)}")
     print("".join(parts) + ".")
+    _summarize_guesses(cells)
+
+
+def _summarize_guesses(cells) -> None:
+    """Print each guess next to what came, in words. Without a guess nothing is printed."""
+    questions = dict(match.groups() for cell in cells for match in GUESS.finditer(cell))
+    made = {questions[name]: _compared[name] for name in questions if name in _compared}
+    if made:
+        hits = sum(is_close for _, is_close in made.values())
+        print(f"Guesses: {len(made)} of {len(questions)} questions, {hits} right or close.")
+        print("\n".join(f"- {question}: {line}" for question, (line, _) in made.items()))
 
 
 def _note_accepted(message: dict) -> dict:
@@ -64,6 +78,32 @@ def guessed(guess, measured, unit: str = "") -> None:
     if as_number(guess) is not None and as_number(measured) is not None:
         texts = [f"{as_number(value):.3g}" for value in (guess, measured)]
     print(f"You guessed {texts[0]}{unit}; it is {texts[1]}{unit}.")
+    outcome, is_close = _compare(guess, measured)
+    if name := _name_of(guess):
+        line = f"you guessed {texts[0]}{unit}, it is {texts[1]}{unit}: {outcome}"
+        _compared[name] = line, is_close
+
+
+def _compare(guess, measured) -> tuple[str, bool]:
+    """How good a guess is, in words; and whether it is right or close."""
+    if as_text(guess) == as_text(measured):
+        return "right", True
+    number, result = as_number(guess), as_number(measured)
+    if number is None or result is None:
+        return "not right", False
+    if abs(number - result) <= CLOSE * abs(result):
+        return "close", True
+    words = "too low" if number < result else "too high"
+    factor = max(number, result) / min(number, result) if min(number, result) > 0 else 0
+    return words + f", by a factor of {factor:.2g}" * (factor >= 2), False
+
+
+def _name_of(guess) -> str:
+    """The name under which the cell that runs now passes a guess; "" if it is not a name."""
+    shell = get_ipython()
+    cell = shell.history_manager.input_hist_raw[-1] if shell else ""
+    names = re.findall(r"\bguessed\((\w+),", cell)
+    return next((name for name in names if shell.user_ns.get(name) is guess), "")
 
 
 def _last_cell_of(cells, name) -> str:
