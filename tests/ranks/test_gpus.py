@@ -217,9 +217,9 @@ def test_under_torchrun_mpi_is_left_alone(tmp_path):
     (tmp_path / "program.py").write_text(LAUNCHED)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node", "2", tmp_path / "program.py", HERE]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=200, env=without("GLOO_SOCKET_IFNAME")
-    )
+    # The ranks meet in torchrun's own store, which listens already: no other program takes the port
+    env = without("GLOO_SOCKET_IFNAME", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=env)
     assert done.returncode == 0, done.stderr
     found = sorted(map(json.loads, done.stdout.splitlines()))
     for rank, (devices, last) in enumerate(found):

@@ -1,6 +1,7 @@
 # pyright: reportPrivateImportUsage=false
 """How ranks learn who they are and meet: by the variables of torchrun and deepspeed, or by MPI."""
 
+import functools
 import itertools
 import json
 import os
@@ -15,6 +16,7 @@ from typing import Any
 from pi2zero import environment, mpi
 
 INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")  # nccl's: of its first messages
+MEETING_POINT = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
 REACH = 3.0  # s for a host to reach an address of rank 0's
 
 _kept_open: list = []  # on rank 0: the folder of the file where the ranks met
@@ -67,7 +69,6 @@ def by_variables() -> Rendezvous:
     """
     mpi.refuse_another_launcher()
     import torch.distributed as dist
-    from torch.distributed.rendezvous import rendezvous
 
     env = os.environ.get
     # torchrun's name, DeepSpeed's
@@ -75,7 +76,7 @@ def by_variables() -> Rendezvous:
         use_interface("lo")
     else:
         use_interface_towards(env("MASTER_ADDR", "127.0.0.1"))
-    store, rank, size = next(rendezvous("env://"))
+    store, rank, size = _meet(*map(env, MEETING_POINT))
     store = dist.PrefixStore(f"pi2zero-{next(_worlds)}", store)
 
     def gather(value):
@@ -83,6 +84,18 @@ def by_variables() -> Rendezvous:
         return [json.loads(store.get(f"rank-{other}")) for other in range(size)]
 
     return Rendezvous(rank, size, int(env("LOCAL_RANK", env("SLURM_LOCALID", "0"))), gather, store)
+
+
+@functools.cache
+def _meet(*_where) -> tuple:
+    """(torch's store, rank, size), once for a meeting point.
+
+    A second world meets in the same store: a rank that is early would find the first one's server,
+    just before rank 0 closes it.
+    """
+    from torch.distributed.rendezvous import rendezvous
+
+    return next(rendezvous("env://"))
 
 
 # --- MPI ------------------------------------------------------------------------------------------
