@@ -60,3 +60,17 @@ def test_who_can_see_what_is_replaced(monkeypatch, request_, parent, watched):
     assert display.is_watched() == watched
     assert display.is_px_cell() == ("code" in (request_ or {}))
     display._parent_is_a_console.cache_clear()
+
+
+@pytest.mark.parametrize(("parent", "printed"), [(CONSOLE, "2 ranks are up\n"), (LAB, "")])
+def test_a_console_prints_a_status_line_s_end(monkeypatch, capsys, parent, printed):
+    shell, shown = SimpleNamespace(kernel=None), []
+    monkeypatch.setattr(display, "get_ipython", lambda: shell)
+    monkeypatch.setattr(display.LiveDisplay, "show", lambda _, bundle: shown.append(bundle))
+    monkeypatch.setattr(psutil.Process, "parent", lambda _: SimpleNamespace(cmdline=lambda: parent))
+    display._parent_is_a_console.cache_clear()
+    status = display.StatusLine("Starting 2 ranks")
+    status("the controller")
+    status.done("2 ranks are up")
+    assert capsys.readouterr().out == printed and len(shown) == 2 * (not printed)
+    display._parent_is_a_console.cache_clear()

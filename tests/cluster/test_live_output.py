@@ -36,8 +36,12 @@ for step in range(4):
     display(HTML(f"<i>{rank} at {step}</i>"))
     time.sleep(0.6)"""
 SHORT = "%%px\ntime.sleep(0.5)\nprint('on')"
+MOMENT = """%%px
+display({"text/plain": "a moment"}, raw=True, metadata={"pi2zero": {"live": True}})
+time.sleep(1.8)
+print("on")"""
 FAILS = "%%px\nprint('on')\ntime.sleep(2.5)\nx = 1 / (1 - rank)"
-CELLS = {"rich": RICH, "clears": CLEARS, "short": SHORT, "fails": FAILS}
+CELLS = {"rich": RICH, "clears": CLEARS, "short": SHORT, "moment": MOMENT, "fails": FAILS}
 
 
 class FrontEnd(NotebookClient):
@@ -117,6 +121,14 @@ def test_a_person_and_a_program_are_left_with_the_same(watched, unwatched):
         "[output:1]\n",
         "<i>1 at 3</i>",
     ]
+
+
+@pytest.mark.long
+def test_what_a_rank_shows_for_a_moment_is_seen_by_a_person_and_not_kept(watched, unwatched):
+    """As the line of a rank that waits for the compiler."""
+    assert any("a moment" in page for page in watched[1]["moment"])
+    assert not any("a moment" in page for page in unwatched[1]["moment"])
+    assert outputs_of(unwatched[0]["moment"]) == ["[stdout:0] on\n[stdout:1] on\n"]
 
 
 @pytest.mark.long

@@ -84,7 +84,7 @@ class CellOutput:
         self._stream(set(self.ranks), last=True)
         self._bars.show(self._published())
         streamed = {"stdout": ""} if self.groupby is None else {}
-        records = {rank: self.metadata(rank) | streamed for rank in self.ranks}
+        records = {rank: lasting(self.metadata(rank)) | streamed for rank in self.ranks}
         show_grouped(records, self.groupby or "type")
 
     def _begin_anew(self) -> None:
@@ -245,6 +245,17 @@ def pieces(records: dict[int, dict], groupby: str) -> Iterator[Text | Rich]:
             yield Text("stdout", labelled(reply["data"]["text/plain"], "out", rank))
         else:
             yield Rich(f"[out:{rank}]", reply)
+
+
+def lasting(record: dict) -> dict:
+    """A rank's record without what it displayed only for those who watch, see LIVE."""
+    noted = [output.get("metadata", {}).get("pi2zero", {}) for output in record["outputs"]]
+    kept = [
+        output
+        for output, note in zip(record["outputs"], noted, strict=True)
+        if not note.get("live")
+    ]
+    return record | {"outputs": kept}
 
 
 def is_plain(output: dict) -> bool:

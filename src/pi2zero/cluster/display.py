@@ -135,12 +135,16 @@ def _short(value) -> str:
 
 
 class StatusLine:
-    """Call it with what is being waited for. In a notebook the line replaces itself."""
+    """Call it with what is being waited for. In a notebook the line replaces itself.
 
-    def __init__(self, title: str):
+    transient: nothing of it is left in the notebook; whether one waits differs from run to run."""
+
+    def __init__(self, title: str, transient: bool = False):
         self.title = title
         self.start = time.monotonic()
         self._display, self._last = LiveDisplay(), ""
+        in_notebook = hasattr(get_ipython(), "kernel") and not _parent_is_a_console()
+        self._transient = TransientText() if transient and in_notebook else None
 
     def __call__(self, what: str) -> None:
         seconds = time.monotonic() - self.start
@@ -154,7 +158,12 @@ class StatusLine:
         self._show(text.format(seconds=time.monotonic() - self.start), last=True)
 
     def _show(self, text: str, last: bool = False) -> None:
-        if get_ipython() is not None:
+        if self._transient is not None:
+            self._transient.show("" if last else text)
+        elif hasattr(get_ipython(), "kernel") and _parent_is_a_console():
+            if last and text:  # a console would show the first line only
+                print(text)
+        elif get_ipython() is not None:
             self._display.show({"text/plain": text})
         elif sys.stderr.isatty():
             print(f"\r{text:<78}", end="\n" if last else "", file=sys.stderr, flush=True)

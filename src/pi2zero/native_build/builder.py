@@ -97,7 +97,7 @@ def wait_for(*names: str, needed: bool = True, show: bool = True) -> None:
 def _wait_for(part: Part, show: bool) -> None:
     from pi2zero.cluster.display import StatusLine
 
-    progress, process, asked = StatusLine(part.TITLE), None, 0.0
+    progress, process, asked = StatusLine(part.TITLE, transient=True), None, 0.0
     while part.is_wanted() and can_build() and (status := status_of(part)).state != "ready":
         if status.state == "failed":
             raise NotBuiltError(f"{status}. Then run `make horovod` in a terminal.")
