@@ -115,7 +115,8 @@ def test_reset_from_a_cell_and_from_the_shell_spares_everybody_else(notebook):
         notebook.run(START)
         reply = notebook.run(how)
         assert "ended" in reply.text
-        assert not marked_processes()
+        left = {process.pid: process.cmdline() for process in marked_processes()}
+        assert not left, f"{left}\n{reply.text}"
     assert bystander.poll() is None
     assert psutil.pid_exists(notebook.pid)
     bystander.kill()
