@@ -184,6 +184,27 @@ def test_choices_are_buttons(page):
     close(page)
 
 
+def test_a_long_output_scrolls_in_a_box(page):
+    """Until it is opened by a click at its left; the next run counts its own lines."""
+    show(page, "labs/01_pi")
+    page.evaluate(INSERT, "print(*range(150), sep='\\n')")
+    box = page.locator(".jp-mod-outputsScrolled .jp-Cell-outputArea")
+    box.wait_for()
+    assert box.bounding_box()["height"] < 500
+    screenshot(page, "long_output")
+    page.locator(".jp-mod-outputsScrolled .jp-OutputArea-promptOverlay").first.click()
+    box.wait_for(state="detached")
+    page.evaluate("window.jupyterapp.commands.execute('notebook:run-cell').then(() => null)")
+    box.wait_for()
+    page.evaluate(
+        "window.jupyterapp.shell.currentWidget.content.activeCell"
+        ".model.sharedModel.setSource('print(1)')"
+    )
+    page.evaluate("window.jupyterapp.commands.execute('notebook:run-cell').then(() => null)")
+    box.wait_for(state="detached")
+    close(page)
+
+
 def test_progress_shows_in_menu_launcher_and_file_browser(page):
     show(page, PI)
     page.evaluate(RUN, "imports")

@@ -3,7 +3,7 @@
 // tests/browser/ looks at all of it.
 (() => {
   const HERE = new URL(".", document.currentScript.src);
-  const FEATURES = ["kernels", "course", "ranks", "stored", "predict", "theme"]; // in this order
+  const FEATURES = ["kernels", "course", "ranks", "stored", "predict", "long", "theme"]; // in this order
   const PACKAGES = {
     apputils: "@jupyterlab/apputils",
     files: "@jupyterlab/filebrowser",
