@@ -155,7 +155,8 @@ def run_step(name: str, tier: str) -> Result:
     if name == "bytecode":  # otherwise each of a thousand processes may compile torch for itself
         return Result(run("tools/bytecode.py"))
     if name == "lint":
-        passed = [run(*command) for command in LINT] + [run("tools/labs.py", "--check")]
+        passed = [run(*command) for command in LINT]
+        passed += [run("tools/labs.py", "--check"), run("tools/prose.py")]
         return Result(all([*passed, check_types()]))
     if name == "built":  # tests that need what could not be built are skipped
         run("pi2zero", "build", "--wait")

@@ -45,6 +45,6 @@ def require_linux() -> None:
         system = SYSTEMS.get(sys.platform, sys.platform)
         raise UnsupportedSystemError(
             f"pi2zero starts ranks on Linux only, and this is {system}. "
-            'Use a container, WSL 2 or a hub: docs/start.md, "On a Mac, or on Windows". '
+            'Use a container, WSL 2 or a hub: docs/start.md, "On a Mac or on Windows". '
             "pi2zero.costs and pi2zero.plots work here."
         )
