@@ -99,6 +99,15 @@ def test_one_sided_mpi_prints_no_error(visitor):
 
 
 @pytest.mark.long
+def test_torchrun_restarts_a_plain_program(visitor):
+    """In the shared store of torchrun's own default one restart in four does not end."""
+    command = "torchrun --standalone --local-addr 127.0.0.1 --nproc-per-node 2 --max-restarts 1"
+    said = ran(visitor, f"!timeout 120 {command} elastic.py\nprint('status', _exit_code)")
+    assert said.count("rank 0 ends after 1 restart") == 1, said
+    assert said.count("rank 1 ends after 1 restart") == 1 and said.endswith("status 0\n"), said
+
+
+@pytest.mark.long
 def test_horovod_program_by_both_launchers(visitor):
     pytest.importorskip(
         "horovod.torch", reason="Horovod is not built here: make horovod", exc_type=ImportError
