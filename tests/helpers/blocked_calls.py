@@ -190,9 +190,13 @@ def calls_of_torch() -> dict:
     """The same of a process group of torch."""
     import torch
     import torch.distributed as dist
+    import torch.distributed.checkpoint as checkpoint
+    import torch.distributed.nn.functional as differentiable
     from torch.distributed import _functional_collectives as functional
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import Shard, distribute_tensor
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
     from torch.nn.parallel import DistributedDataParallel
 
     torch.set_num_threads(1)
@@ -202,12 +206,30 @@ def calls_of_torch() -> dict:
     mesh = init_device_mesh("cpu", (2,))
     sharded = distribute_tensor(torch.ones(4, 4), mesh, [Shard(0)])
     ddp = DistributedDataParallel(torch.nn.Linear(2, 2), process_group=dist.new_group())
+    fsdp = fully_shard(torch.nn.Linear(2, 2), mesh=init_device_mesh("cpu", (2,)))
+    parameter = torch.nn.Parameter(torch.ones(4))
+    parameter.grad = torch.ones(4)
+    zero1 = ZeroRedundancyOptimizer([parameter], torch.optim.SGD, lr=0.1)
     calls = {
         "barrier": lambda g: dist.barrier(g),
         "monitored_barrier": lambda g: dist.monitored_barrier(g),
         "all_reduce": lambda g: dist.all_reduce(one.clone(), group=g),
         "broadcast": lambda g: dist.broadcast(one.clone(), src=1, group=g),
         "dist.recv": lambda g: dist.recv(one.clone(), src=1, group=g),
+        "all_gather_into_tensor": lambda g: dist.all_gather_into_tensor(
+            torch.ones(2), one, group=g
+        ),
+        "reduce_scatter": lambda g: dist.reduce_scatter(one.clone(), [one, one], group=g),
+        "all_to_all_single": lambda g: dist.all_to_all_single(
+            torch.ones(2), torch.ones(2), group=g
+        ),
+        "gather_object": lambda g: dist.gather_object(1, [None, None], dst=0, group=g),
+        "scatter_object_list": lambda g: dist.scatter_object_list([None], None, src=1, group=g),
+        "recv_object_list": lambda g: dist.recv_object_list([None], src=1, group=g),
+        "batch_isend_irecv": lambda g: _last(
+            dist.batch_isend_irecv([dist.P2POp(dist.irecv, one.clone(), 1, g)])
+        ),
+        "new_group": lambda g: dist.new_group([0, 1]),
         "all_gather_object": lambda g: dist.all_gather_object([None, None], 1, group=g),
         "broadcast_object_list": lambda g: dist.broadcast_object_list([None], src=1, group=g),
         "irecv(...).wait()": lambda g: dist.irecv(one.clone(), src=1, group=g).wait(),
@@ -226,7 +248,16 @@ def calls_of_torch() -> dict:
         "wait_tensor": lambda g: functional.wait_tensor(
             torch.ops._c10d_functional.all_reduce(one, "sum", g.group_name)
         ),
+        "functional all_gather_tensor": lambda g: functional.all_gather_tensor(one, 0, g) + 1,
+        "dist.nn's all_reduce": lambda g: differentiable.all_reduce(one, group=g),
+        "dist.nn's all_gather": lambda g: differentiable.all_gather(one, group=g),
         "DTensor.full_tensor": lambda g: sharded.full_tensor(),
+        "DTensor.redistribute": lambda g: sharded.redistribute(mesh, [Replicate()]).to_local() + 1,
+        "FSDP2's forward": lambda g: fsdp(torch.ones(2)),
+        "ZeroRedundancyOptimizer.step": lambda g: zero1.step(),
+        "checkpoint.save": lambda g: checkpoint.save(
+            {"one": one}, checkpoint_id=folder / "checkpoint", process_group=g
+        ),
         "DDP's backward": lambda g: ddp(torch.ones(2)).sum().backward(),
         "DDP's construction": lambda g: DistributedDataParallel(
             torch.nn.Linear(2, 2), process_group=g
