@@ -190,6 +190,11 @@ lab.wrong_variants(
         "    if rank == 0:\n        dist.all_gather_into",
         "ank 0 calls dist.all_gather_into_tensor, ranks 1, 2 and 3 call dist.reduce_scatter_tensor",
     ),
+    (
+        "    dist.all_gather_into_tensor",
+        "    if rank == 0:\n        dist.all_gather_single",
+        "ank 0 calls dist.all_gather_single, ranks 1, 2 and 3 call dist.reduce_scatter_tensor",
+    ),
 )
 
 

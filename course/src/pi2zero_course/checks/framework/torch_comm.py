@@ -34,10 +34,14 @@ _LIKE = {
     "reduce_scatter_tensor": ("Reduce_scatter", ("input/", 1), ("output", 0)),
     "gather": ("Gather", ("tensor", 0), ("gather_list", 1)),
     "scatter": ("Scatter", ("scatter_list", 1), ("tensor", 0)),
+    # The names of these two since torch 2.13, which warns of the former ones
+    "all_gather_single": ("Allgather", ("input_tensor", 1), ("output_tensor/", 0)),
+    "reduce_scatter_single": ("Reduce_scatter", ("input/", 1), ("output", 0)),
     "all_to_all": ("Alltoall", ("input_tensor_list", 1), ("output_tensor_list", 0)),
     "all_to_all_single": ("Alltoall", ("input/", 1), ("output/", 0)),
 }
 COLLECTIVES = [*_LIKE, "barrier", "all_gather_object", "broadcast_object_list"]
+COLLECTIVES = [name for name in COLLECTIVES if hasattr(dist, name)]
 # Where src or dst stands among the arguments.
 ROOT_AT = {"broadcast": 1, "reduce": 1, "gather": 2, "scatter": 2, "broadcast_object_list": 1}
 
