@@ -3,7 +3,7 @@
 Opens with any browser: site/build/html/index.html
 
     python site/build.py                          everything, into site/build/
-    python site/build.py --deck 5_clusters        with this deck only; several times: these decks;
+    python site/build.py --deck 6_clusters        with this deck only; several times: these decks;
                                                   --deck none: no slides
 
 Sphinx and its extensions are in .venv-site, on top of the kit's own environment, with the pins of

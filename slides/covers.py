@@ -76,7 +76,7 @@ def highlights():
 
 
 def hosts():
-    """Part 5: ranks on two hosts, and one link."""
+    """Part 6: ranks on two hosts, and one link."""
     figure, axes = ground()
     for host in range(2):
         axes.add_patch(
@@ -91,7 +91,7 @@ def hosts():
 
 
 def pipeline():
-    """Part 6: four micro-batches through four stages, forward and back."""
+    """Part 5: four micro-batches through four stages, forward and back."""
     figure, axes = ground()
     for stage in range(4):
         for micro in range(4):

@@ -29,7 +29,7 @@ from pi2zero_course.dashboard.board import Board, State  # noqa: E402
 
 pytestmark = pytest.mark.long
 SCREENS = ROOT / "build" / "screens"
-DECK = "5_clusters"  # one of them stands for all: the slides have tests of their own
+DECK = "6_clusters"  # one of them stands for all: the slides have tests of their own
 BROWSER = next((name for name in pdf.NAMES if pdf.shutil.which(name)), None)
 needs_browser = pytest.mark.skipif(
     BROWSER is None, reason="no Chromium on the PATH (Debian: apt-get install chromium)"

@@ -28,7 +28,7 @@ import vectors  # noqa: E402
 # isort: on
 
 NAMES = [folder.parent.name for folder in sorted(SLIDES.glob("*/deck.md"))]
-PRINTED = "5_clusters"  # the shortest one; it has links, code, figures and notebooks' pictures
+PRINTED = "6_clusters"  # the shortest one; it has links, code, figures and notebooks' pictures
 NO_BROWSER = not any(map(shutil.which, pdf.NAMES))
 needs_browser = pytest.mark.skipif(NO_BROWSER, reason="no Chromium on the PATH")
 every_deck = pytest.mark.parametrize("name", NAMES)
