@@ -99,9 +99,10 @@ def _percent_slider(name, value, most):
 
 
 def _buttons(name, options, value):
-    # Too narrow for the label and the buttons, it would put the label above them.
     look = {**LOOK, "style": {"button_width": "2.6em", "description_width": LABEL}}
-    return widgets.ToggleButtons(options=options, value=value, description=name, **look)
+    buttons = widgets.ToggleButtons(options=options, value=value, description=name, **look)
+    buttons.add_class("widget-inline-hbox")  # as a slider has: else its label is above the buttons
+    return buttons
 
 
 def _preset(name, values, control):
@@ -248,7 +249,8 @@ class ZeroExplorer(Explorer):
     @property
     def sentence(self):
         """The largest model that fits, and how many ranks the chosen one needs."""
-        needs = f"on {self.needed:,} ranks or more" if self.needed else "on no number of ranks: "
+        ranks = f"rank{'s' * (self.needed != 1)}"
+        needs = f"on {self.needed:,} {ranks} or more" if self.needed else "on no number of ranks: "
         needs += "" if self.needed else "what the stage does not partition is too large"
         return (
             f"{self.ranks.value:,} x {self.memory.value} GB at stage {self.stage.value}: the "

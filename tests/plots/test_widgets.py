@@ -92,7 +92,7 @@ def test_the_zero_explorer_says_what_fits():
     explorer.offload.value, explorer.stage.value = True, 2
     explorer.ranks.value, explorer.parameters.value = 1, 13
     assert explorer.largest == pytest.approx(16e9)
-    assert "13 billion fit on 1 ranks or more" in explorer.sentence
+    assert "13 billion fit on 1 rank or more" in explorer.sentence
     explorer.stage.value = 0
     assert "on no number of ranks" in explorer.sentence
     explorer.reserve.value = 50

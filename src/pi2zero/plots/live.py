@@ -43,8 +43,11 @@ def stacked_bars_svg(rows, colors, unit, limit=None, longest=None, ghost=(), bol
             pieces.append(_box(left + x * scale, y, (end - x) * scale, ROW, colors[name]))
             x = end
         if label in ghost:
-            width = min(ghost[label], longest) * scale
-            pieces.append(f'<rect x="{left}" y="{y}" width="{width:.1f}" height="{ROW}" {DASHED}/>')
+            former = min(ghost[label], longest)
+            pieces.append(
+                f'<rect x="{left}" y="{y}" width="{former * scale:.1f}" height="{ROW}" {DASHED}/>'
+            )
+            x = max(x, former)  # the number stands outside of it
         more = "▸ " if sums[label] > longest else ""
         number = f"{more}{_short(sums[label])}{unit}"
         pieces.append(_text(f"{left + x * scale + 5:.1f}", y + 15, number, "start", weight))
@@ -61,7 +64,7 @@ def stacked_bars_svg(rows, colors, unit, limit=None, longest=None, ghost=(), bol
 
 def line_svg(xs, ys, mark, ghost=(), x_label="", y_label="", title=""):
     """A curve of percentages over powers of 2, with the point `mark` = (x, y) on it."""
-    left, top, width, height = 50, 16, WIDTH - 70, 220
+    left, top, width, height = 50, 28, WIDTH - 70, 220
     last = math.log2(max(xs))
 
     def point(x, y):
@@ -81,7 +84,9 @@ def line_svg(xs, ys, mark, ghost=(), x_label="", y_label="", title=""):
         pieces.append(f'<polyline points="{points}" {style}/>')
     x, y = point(*mark).split(",")
     pieces.append(f'<circle cx="{x}" cy="{y}" r="6" fill="{ORANGE}"/>')
-    pieces.append(_text(x, float(y) + 22, f"{mark[1]:.1f} %", weight="bold"))
+    former = dict(zip(xs, ghost, strict=False)).get(mark[0], mark[1])
+    away = -12 if former < mark[1] else 22  # from the former curve
+    pieces.append(_text(x, float(y) + away, f"{mark[1]:.1f} %", weight="bold"))
     return _svg(pieces, WIDTH, top + height + 40, title)
 
 
@@ -130,7 +135,7 @@ def _legend(colors):
     """(its pieces, where it ends)"""
     pieces, x, y = [], 4, 2
     for name, color in colors.items():
-        width = 26 + 7.5 * len(name)
+        width = 26 + 7.8 * len(name)
         if x + width > WIDTH:
             x, y = 4, y + ROW
         pieces += [_box(x, y, 12, 12, color), _text(x + 17, y + 11, name, "start")]
