@@ -259,7 +259,10 @@ def test_an_explorer_follows_the_finger_and_survives_a_reload(page, width):
     page.evaluate(SCROLL_TO_END)
     cells = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)")
     cells.locator("b", has_text="64 x 32 GB at stage 1").wait_for()
-    cells.get_by_role("button", name="3", exact=True).click()
+    third = cells.get_by_role("button", name="3", exact=True)
+    label = cells.locator(".widget-toggle-buttons .widget-label", has_text="stage").bounding_box()
+    assert abs(label["y"] - third.bounding_box()["y"]) < 15, "the label is left of its buttons"
+    third.click()
     cells.locator("b", has_text="64 x 32 GB at stage 3").wait_for()
     screenshot(page, f"explorer_{width}")
     slider = cells.locator(".widget-hslider, .jupyter-widget-hslider", has_text="ranks")
