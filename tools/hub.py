@@ -9,6 +9,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,6 +44,9 @@ def find_obstacle(config) -> str:
                     "read, such as /srv/pi2zero, and make it with a Python that they can start, "
                     "too: make hub PYTHON=/usr/bin/python3.11"
                 )
+    temporary = Path(tempfile.gettempdir())
+    if config != "install" and not temporary.stat().st_mode & stat.S_IWOTH:
+        return f"other users may not write to {temporary}, where MPI does: chmod 1777 {temporary}"
     if not shutil.which("npm"):
         return "there is no npm. Install it (Debian: apt-get install nodejs npm)."
     return ""

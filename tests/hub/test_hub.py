@@ -7,6 +7,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -172,6 +173,11 @@ def test_it_says_why_people_could_not_work_here(tmp_path, monkeypatch):
     (tmp_path / "kit").mkdir()
     tmp_path.chmod(0o700)
     assert "other users may not enter" in starter.find_obstacle("one_node")
+    monkeypatch.setattr(starter, "ROOT", Path("/"))
+    monkeypatch.setattr(sys, "executable", "/bin/sh")
+    tmp_path.chmod(0o755)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert f"chmod 1777 {tmp_path}" in starter.find_obstacle("one_node")
 
 
 # Two people on a real hub.
