@@ -95,6 +95,9 @@ links: set-up   ## ask for every address that the site leads to; says so where t
 browser: set-up ## open and run notebooks in a headless Chromium; pictures in build/screens/
 	@$(PY) -m pytest -q tests/browser
 
+screencast: set-up ## record the film of README and site again, in a headless Chromium (five minutes)
+	@PI2ZERO_SCREENCAST=docs/pictures/screencast.gif $(PY) -m pytest -q -m nightly tests/browser/test_screencast.py
+
 bench: set-up   ## measure (35 minutes, idle machine), write the pages in benchmarks/, name what got worse
 	@$(PY) benchmarks/pages.py --save
 	@$(PY) benchmarks/bench_start.py --rounds 2

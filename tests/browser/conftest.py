@@ -85,9 +85,9 @@ def browser(request):
         yield playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
 
 
-def open_lab(browser, url):
+def open_lab(browser, url, width=1400, height=1000, scale=1):
     """A tab with JupyterLab, as it is once the tabs of before are back (they come to the front)."""
-    tab = browser.new_page(viewport={"width": 1400, "height": 1000})
+    tab = browser.new_page(viewport={"width": width, "height": height}, device_scale_factor=scale)
     tab.set_default_timeout(PATIENCE)
     tab.goto(url)
     wait_until_restored(tab)

@@ -4,6 +4,8 @@ import re
 import sys
 from pathlib import Path
 
+from PIL import Image, ImageSequence
+
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "site"))
 
@@ -28,3 +30,11 @@ def test_each_notebook_and_lab_has_a_row_with_its_minutes():
         assert re.search(rf"\]\({path}\) \|.*\| {minutes_of(path)} \|$", README, re.MULTILINE), path
     labs = sum(path.startswith("labs/") for path in all_pages())
     assert f"{len(all_pages()) - labs} notebooks and {labs} labs" in README
+
+
+def test_the_film_at_its_head_is_short_and_small():
+    film = ROOT / "docs" / "pictures" / "screencast.gif"
+    assert film.stat().st_size < 4e6 and film.name in README.partition("**For whom**")[0]
+    with Image.open(film) as pictures:
+        milliseconds = [frame.info["duration"] for frame in ImageSequence.Iterator(pictures)]
+    assert len(milliseconds) > 40 and sum(milliseconds) < 120_000
