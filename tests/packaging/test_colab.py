@@ -11,7 +11,7 @@ import nbformat
 import pytest
 from faults.kernel import Notebook, wait_until_gone
 from nbclient import NotebookClient
-from test_environments import UV, find_python
+from test_environments import find_python, install
 
 from pi2zero.ownership import owner_mark, run_dirs
 
@@ -40,7 +40,7 @@ def service(request, tmp_path, monkeypatch):
         pytest.skip(f"there is no Python {version} here")
     subprocess.run([python, "-m", "venv", tmp_path / "env"], check=True)
     python = tmp_path / "env" / "bin" / "python"
-    subprocess.run([UV, "pip", "install", "--quiet", "--python", python, *pins], check=True)
+    install(python, *pins)
     spec = tmp_path / "kernels" / "service" / "kernel.json"
     spec.parent.mkdir(parents=True)
     argv = [str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
@@ -95,6 +95,7 @@ def break_ranks(kernel: Notebook) -> None:
     assert explorer.ok and "application/vnd.jupyter.widget-view+json" in shown[-1], explorer
 
 
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     "service",
     [
