@@ -13,13 +13,14 @@ slides' own figures.
 
 import argparse
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
 import time
 from pathlib import Path
 
-from content import HERE, PARTS, ROOT
+from content import HERE, PARTS, ROOT, all_pages
 
 sys.path.insert(0, str(ROOT / "tools"))
 from setup import uv_install
@@ -108,6 +109,8 @@ def main():
     stage.stage(out / "source")
     if sphinx(python, "html", out / "source", out / "html"):
         sys.exit("The site was not built, or not well: the messages of Sphinx are above.")
+    for path in all_pages():  # as the kit has them, to be downloaded
+        shutil.copy2(ROOT / path, out / "html" / path)
     decks = [deck for deck in options.deck or DECKS if deck != "none"]
     slides(out / "html" / "slides", decks)
     headings = anchors(out / "html")

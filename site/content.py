@@ -10,6 +10,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 _FILE = tomllib.loads((HERE / "parts.toml").read_text())
 PARTS, WAYS = _FILE["part"], _FILE["way"]
+MENU = tomllib.loads((HERE / "menu.toml").read_text())
+ANSWERS = MENU.pop("answers")
 
 
 def minutes_of(path):
@@ -84,3 +86,17 @@ def hours(minutes):
     return " ".join(
         f"{n} {unit}" for n, unit in zip(divmod(minutes, 60), ("h", "min"), strict=True) if n
     )
+
+
+def setting(name):
+    """A line of CITATION.cff, such as its version, without quotes; "" if it is not there."""
+    text = (ROOT / "CITATION.cff").read_text()
+    found = re.search(rf"""^{name}: *["']?(.*?)["']?$""", text, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def source_of(page):
+    """The file that a page of the site is made from, relative to the kit's folder; or ""."""
+    names = [f"{page}.ipynb", f"{page}.md", f"site/pages/{page}.md", f"site/{page}.toml"]
+    names = [re.sub("^labs/", "solutions/", name) for name in names]
+    return next((name for name in names if (ROOT / name).is_file()), "")

@@ -25,9 +25,8 @@ def page(number):
     asked = questions(number)
     parts = [
         f"# Quiz {number} · {PARTS[number - 1]['title']}",
-        f"{len(asked)} questions on what was measured. Open the answer that you would give: it "
-        f"says whether it is right, "
-        "and why.",
+        f"{len(asked)} questions on what was measured. Click the answer that you would give: you "
+        "see whether it is right, and why.",
         f'<p class="quiz-score" role="status" data-questions="{len(asked)}"></p>',
         *(_question(place, question) for place, question in enumerate(asked, start=1)),
     ]

@@ -18,7 +18,9 @@ import bibliography
 import functions
 import quiz
 from content import (
+    ANSWERS,
     HERE,
+    MENU,
     PARTS,
     ROOT,
     WAYS,
@@ -32,22 +34,24 @@ from content import (
     number_of,
     outcomes_of,
     pages_of,
+    setting,
     title_of,
 )
 
 ALT = tomllib.loads((HERE / "alt.toml").read_text())
-DOCS = [
-    *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")),
-    "data/README.md",
-    *("CONTRIBUTING.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "SECURITY.md", "AUTHORS.md"),
-]
+DOCS = [path for group in MENU.values() for path in group["pages"]]
+MENU["reference"]["pages"] += sorted(
+    path
+    for path in (path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
+    if path not in DOCS
+)
+DOCS = [path for group in MENU.values() for path in group["pages"]]
 MEASURED = sorted(
     path.relative_to(ROOT).as_posix()
     for path in (ROOT / "benchmarks").glob("*.md")
     if "explained" not in path.name
 )
 REPORTS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "reports").rglob("*.md"))
-OWN_TREE = ["slides", "glossary", "behind", "measured", "reports", "bibliography"]
 OWN = sorted(path.name for path in (HERE / "pages").glob("*.md"))
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -60,20 +64,36 @@ def stage(folder):
     for path in all_pages():
         wanted[path] = json.dumps(staged(path), ensure_ascii=False)
     for path in (*DOCS, *REPORTS, *MEASURED):
-        wanted[path] = (ROOT / path).read_text()
+        wanted[path] = answering(path, (ROOT / path).read_text())
+    for path in REPORTS:  # their titles can be searched for, their words cannot
+        wanted[path] = f"---\nno-search: true\n---\n{wanted[path]}"
+    wanted["reports/README.md"] += _toctree(
+        [f"../{path}" for path in REPORTS if path != "reports/README.md"]
+    )
     for name in OWN:
         wanted[name] = filled((HERE / "pages" / name).read_text())
     for number, part in enumerate(PARTS, start=1):
         wanted[f"parts/{number}.md"] = part_page(number, part)
         wanted[f"quiz/{number}.md"] = quiz.page(number)
     pages = set(wanted)
-    for page in [*DOCS, *REPORTS, *MEASURED, *all_pages()]:
+    for page in [*OWN, *DOCS, *REPORTS, *MEASURED, *all_pages()]:
         wanted[page] = with_targets(page, wanted[page], pages, wanted)
     for name, content in wanted.items():
         _write(folder / name, content)
     for path in folder.rglob("*"):
         if path.is_file() and path.relative_to(folder).as_posix() not in wanted:
             path.unlink()
+
+
+def answering(path, text):
+    """A page's Markdown with the entries of menu.toml's `answers` below its headings."""
+    for place, entries in ANSWERS.items():
+        page, _, heading = place.partition("#")
+        if page == path:
+            index = "\n\n" + "".join(f"```{{index}} ! {e}\n```\n" for e in entries)
+            line = rf"(?m)^#+ {re.escape(heading)}$" if heading else r"(?m)^# .+$"
+            text = re.sub(line, lambda match, index=index: match[0] + index, text, count=1)
+    return text
 
 
 def _write(path, content):
@@ -109,6 +129,9 @@ def staged(path):
     for cell in book["cells"]:
         if cell["cell_type"] == "code":
             _stage_cell(cell, ALT.get(path.removesuffix(".ipynb"), {}))
+        else:
+            cell["source"] = answering(path, "".join(cell["source"]))
+    book["metadata"].setdefault("language_info", {})["pygments_lexer"] = "ipython3"
     called = functions.called(code_of(path))
     if called:
         cell = {"cell_type": "markdown", "id": "site-functions", "metadata": {}}
@@ -124,6 +147,22 @@ def _described(svg, text):
     return re.sub(r"<title>.*?</title>", lambda _: f"<title>{text}</title>", svg)
 
 
+def _zero_explorer(picture):
+    """The picture in an element that zero_explorer.js makes live, with the constants of costs."""
+    from pi2zero import widgets
+    from pi2zero.costs import zero
+
+    constants = {
+        "precisions": zero.PRECISIONS,
+        "optimizers": zero.OPTIMIZERS,
+        "partitionedFrom": zero.PARTITIONED_FROM,
+        "colors": {name: widgets.COMPONENT_COLORS[name] for name in zero.PARTITIONED_FROM},
+        "models": widgets.MODELS,
+        "devices": widgets.DEVICES,
+    }
+    return f"<div data-zero='{html.escape(json.dumps(constants))}'>{picture}</div>"
+
+
 def _stage_cell(cell, alt):
     tags = cell["metadata"].setdefault("tags", [])
     hidden = cell["metadata"].get("jupyter", {})
@@ -131,8 +170,10 @@ def _stage_cell(cell, alt):
         tags.append("hide-output")
     if hidden.get("source_hidden"):  # the kit's answer to a blank
         tags.append("hide-input")
+        prompts = {"show": "Try it first. Then show the solution", "hide": "Hide the solution"}
+        cell["metadata"]["mystnb"] = {f"code_prompt_{k}": text for k, text in prompts.items()}
     if cell["id"] in alt:
-        cell["metadata"]["mystnb"] = {"image": {"alt": alt[cell["id"]]}}
+        cell["metadata"].setdefault("mystnb", {})["image"] = {"alt": alt[cell["id"]]}
     for output in list(cell.get("outputs", [])):
         data = output.get("data", {})
         if data.pop(WIDGET, None):  # its picture stays
@@ -141,6 +182,9 @@ def _stage_cell(cell, alt):
             cell["outputs"].insert(cell["outputs"].index(output), note)
             if svg := "".join(data.pop("image/svg+xml", "")):
                 data["text/html"] = _described(svg, alt.get(cell["id"], ""))
+            if "ZeroExplorer(" in "".join(cell["source"]):
+                note["data"]["text/markdown"] = "*Live on this page: move the sliders.*"
+                data["text/html"] = _zero_explorer(data["text/html"])
             if not data.keys() & {"text/html", "image/png"}:
                 cell["outputs"].remove(output)
         # IPython's Code: its colours are for white paper only
@@ -164,15 +208,12 @@ def part_page(number, part):
     """What one will be able to do after a part, and its pages."""
     paths = pages_of(part)
     lines = [f"# Part {number} · {part['title']}", ""]
-    time = f"{hours(sum(map(minutes_of, paths)))} alone"
+    time = f"Self-paced: {hours(sum(map(minutes_of, paths)))}"
     if deck := part.get("deck"):
+        lines += [f"{time}. Taught: plus {minutes_of_deck(deck)} min of slides.", ""]
         lines += [
-            f"{time}; with an instructor {minutes_of_deck(deck)} min of slides in addition.",
-            "",
-        ]
-        lines += [
-            f'<p><a href="../slides/{deck}.html">Page through the slides</a>; '
-            "S opens the notes, O shows all.</p>",
+            f'<p><a href="../slides/{deck}.html">Open the slides</a> '
+            "(S: speaker notes, O: overview).</p>",
             "",
         ]
     else:
@@ -197,21 +238,35 @@ def filled(text):
         "quizzes": lambda: ", ".join(
             f"[{number}](quiz/{number}.md)" for number in range(1, len(PARTS) + 1)
         ),
-        "toctree": lambda: _toctree(
-            [f"{part['short']} <parts/{number}>" for number, part in enumerate(PARTS, start=1)]
-            + OWN_TREE
+        "menu": lambda: _toctree(
+            ["Start <start>", "Learn <learn>"]
+            + [f"{group['title']} <{name}>" for name, group in list(MENU.items())[1:]]
+            + ["Quality reports <reports/README>"]
         ),
+        "learn": lambda: _toctree([f"parts/{number}" for number in range(1, len(PARTS) + 1)]),
+        **{name: lambda group=group: _listed(group["pages"]) for name, group in MENU.items()},
+        "clone": _clone,
+        "counts": _counts,
         "decks": _decks,
         "measured": lambda: _listed(MEASURED),
-        "docs": lambda: _listed(DOCS),
-        "reports": lambda: _listed(REPORTS),
         "bibliography": bibliography.markdown,
     }
     return re.sub(r"<!-- (\w+) -->", lambda match: lists[match[1]](), text)
 
 
+def _clone():
+    """The commands of a first start; the address is that of CITATION.cff."""
+    address = setting("repository-code") or "ADDRESS"
+    return f"```bash\ngit clone {address} pi2zero\ncd pi2zero\nmake lab\n```"
+
+
+def _counts():
+    labs = sum(path.startswith("labs/") for path in all_pages())
+    return f"{len(all_pages()) - labs} notebooks and {labs} labs"
+
+
 def _parts():
-    rows = ["| part | notebooks and labs | alone |", "|---|---|---|"]
+    rows = ["| part | notebooks and labs | self-paced |", "|---|---|---|"]
     for number, part in enumerate(PARTS, start=1):
         names = ", ".join(f"[{number_of(path)}]({path})" for path in pages_of(part))
         time = hours(sum(map(minutes_of, pages_of(part))))
@@ -232,8 +287,8 @@ def _decks():
             continue
         page, minutes = f"slides/{part['deck']}", minutes_of_deck(part["deck"])
         slides = f'<a href="{page}.html">{number} · {part["title"]}</a>'
-        notes = f'<a href="{page}_notes.html">with what to say</a>'
-        items.append(f"<li>{slides}, {minutes} min of talking ({notes})</li>")
+        notes = f'<a href="{page}_notes.html">speaker notes</a>'
+        items.append(f"<li>{slides}, {minutes} min ({notes})</li>")
     return "\n".join(items)
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import http.server
+import itertools
 import os
 import re
 import subprocess
@@ -20,10 +21,11 @@ sys.path[:0] = [str(ROOT / "site"), str(ROOT / "slides")]
 
 # isort: off
 import pdf  # noqa: E402
-from content import PARTS, all_pages, notebook  # noqa: E402
+from content import PARTS, all_pages, notebook, setting  # noqa: E402
 
 # isort: on
 
+from pi2zero import costs, widgets  # noqa: E402
 from pi2zero_course.dashboard import page as glance  # noqa: E402
 from pi2zero_course.dashboard.board import Board, State  # noqa: E402
 
@@ -99,16 +101,8 @@ def test_every_part_is_there(site, pages):
     assert {path.removesuffix(".ipynb") for path in all_pages()} <= there
     numbers = range(1, len(PARTS) + 1)
     assert {f"{folder}/{number}" for folder in ("parts", "quiz") for number in numbers} <= there
-    assert {
-        "index",
-        "glossary",
-        "bibliography",
-        "slides",
-        "measured",
-        "benchmarks/zero",
-        "docs/no_cell_hangs",
-        "reports/hangs",
-    } <= there
+    own = {"index", "start", "learn", "teach", "run", "reference", "glossary", "bibliography"}
+    assert own | {"slides", "measured", "benchmarks/zero", "docs/faq", "reports/README"} <= there
 
 
 def test_no_page_loads_from_elsewhere(pages):
@@ -161,6 +155,35 @@ def test_stored_outputs_are_shown_and_answers_folded(site, pages):
         assert pages[Path(path).with_suffix(".html")].folds >= answers + len(hidden), path
 
 
+CELL = re.compile(r'<div class="cell_input.*?<pre>(.*?)</pre>', re.DOTALL)
+
+
+def test_python_below_a_magic_is_coloured(site):
+    cells = [
+        cell.partition("\n")[2]
+        for path in all_pages()
+        for cell in CELL.findall((site / path).with_suffix(".html").read_text())
+        if re.sub(r"<[^>]+>", "", cell).startswith("%%px")
+    ]
+    assert len(cells) > 600
+    plain = [cell for cell in cells if cell.strip() and not re.search('<span class="[knosc]', cell)]
+    assert not plain
+
+
+def test_every_page_says_whose_it_is(site, pages):
+    """Description, icon, licence, version, source, and where to report a mistake."""
+    others = {Path("search.html"), Path("genindex.html"), Path("_static/webpack-macros.html")}
+    for path in pages.keys() - others:
+        text = (site / path).read_text()
+        described = re.search(r'<meta name="description" content="([^"]{20,250})">', text)
+        assert described and 'rel="icon" href=' in text, path
+        footer = re.sub(r"<[^>]+>", "", text[text.index('class="about-kit"') :])
+        words = ("BSD-3-Clause", "CC BY 4.0", setting("version"), "Source", "Report a mistake")
+        assert all(word in footer for word in words), path
+    footer = (site / "labs" / "01_pi.html").read_text().partition('class="about-kit"')[2]
+    assert "solutions/01_pi.ipynb" in footer and setting("repository-code") in footer
+
+
 def test_functions_are_linked_where_they_are_first_used(site):
     text = (site / "notebooks" / "02_mpi_pi.html").read_text()
     article = text[text.index("<article") : text.index("Functions on this page</")]
@@ -179,10 +202,17 @@ def test_the_slides_lead_to_the_pages(site):
 
 # --- in the browser
 
+BEYOND = """(what) => {
+    const end = document.querySelector("article").getBoundingClientRect().right + 1;
+    return [...document.querySelectorAll(what)]
+        .filter(e => e.scrollWidth > e.clientWidth + 1 || e.getBoundingClientRect().right > end)
+        .map(e => e.textContent.slice(0, 80));
+}"""
+
 
 @pytest.fixture(scope="module")
 def browser(site):
-    with pdf.browser_page(1300, 900) as page:
+    with pdf.browser_page(1400, 900) as page:
         page.requested = []
         page.on("request", lambda request: page.requested.append(request.url))
         yield page
@@ -195,7 +225,7 @@ def keep(page, name):
 
 @needs_browser
 def test_mathematics_and_diagrams_need_no_network(site, browser):
-    browser.set_viewport_size({"width": 1300, "height": 900})
+    browser.set_viewport_size({"width": 1400, "height": 900})
     browser.goto((site / "notebooks" / "01_monte_carlo_pi.html").as_uri())
     browser.wait_for_selector("mjx-container")
     assert (
@@ -210,10 +240,10 @@ def test_mathematics_and_diagrams_need_no_network(site, browser):
 
 
 @needs_browser
-def test_a_quiz_answers_by_keyboard(site, browser):
+def test_a_quiz_answers_by_keyboard_and_keeps_its_score_in_sight(site, browser):
     browser.goto((site / "quiz" / "1.html").as_uri())
-    question = browser.locator(".question").first
-    wrong, right = question.locator(".wrong").first, question.locator(".right")
+    questions = browser.locator(".question")
+    wrong, right = questions.first.locator(".wrong").first, questions.first.locator(".right")
     assert not wrong.locator("p").is_visible()
     wrong.locator("summary").focus()
     browser.keyboard.press("Enter")
@@ -221,10 +251,95 @@ def test_a_quiz_answers_by_keyboard(site, browser):
     right.locator("summary").focus()
     browser.keyboard.press("Enter")
     assert right.locator("p").is_visible() and not wrong.locator("p").is_visible(), "one at a time"
-    browser.wait_for_function(
-        "document.querySelector('.quiz-score').textContent.startsWith('0 of 1 right at the "
-        "first try')"
+    score, count = browser.locator(".quiz-score"), questions.count()
+    score.get_by_text(f"0 of 1 right at the first try; {count - 1} to go.").wait_for()
+    for number in range(1, count):
+        questions.nth(number).locator(".right summary").click()
+    score.get_by_text(f"Finished: {count - 1} of {count} right at the first try.").wait_for()
+    about = questions.first.locator(".about a").get_attribute("href")
+    assert score.locator("a").get_attribute("href") == about, "what to read again"
+    header = browser.locator("#pst-header").bounding_box()
+    place = score.bounding_box()
+    assert browser.evaluate("scrollY") > 1000
+    assert header["y"] + header["height"] <= place["y"] + 1 < 200, "below the menu, and in sight"
+
+
+@needs_browser
+def test_code_and_tables_fit(site, browser):
+    browser.goto((site / "notebooks" / "10_dailymail.html").as_uri())
+    after = browser.get_by_role("columnheader", name="After", exact=True).bounding_box()
+    article = browser.locator("article").bounding_box()
+    assert after["width"] > 100 and after["x"] + after["width"] <= article["x"] + article["width"]
+    for name in ("notebooks/06_ddp", "notebooks/10_dailymail", "notebooks/11_model_parallel"):
+        browser.goto((site / f"{name}.html").as_uri())
+        assert browser.evaluate(BEYOND, "article pre") == [], name
+        assert browser.evaluate(BEYOND, ".cell_output table") == [], name
+
+
+@needs_browser
+def test_code_is_copied_and_a_notebook_downloaded(site, browser):
+    with serving(functools.partial(Files, directory=site)) as address:
+        browser.goto(f"{address}/notebooks/02_mpi_pi.html")
+        assert browser.locator(".cell_output .copybtn").count() == 0
+        browser.locator(".cell_input .copybtn").first.click()
+        browser.keyboard.press("Control+k")
+        browser.wait_for_function("document.activeElement.name === 'q'")
+        browser.keyboard.press("Control+v")
+        first = browser.locator(".cell_input pre").first.inner_text().split("\n")[0]
+        assert browser.evaluate("document.activeElement.value").startswith(first)
+        browser.keyboard.press("Escape")
+        with browser.expect_download() as download:
+            browser.get_by_role("link", name="Download this notebook").click()
+        kit = ROOT / "notebooks" / "02_mpi_pi.ipynb"
+        assert download.value.suggested_filename == kit.name
+        assert Path(download.value.path()).read_bytes() == kit.read_bytes()
+
+
+@needs_browser
+def test_folds_are_read_by_their_words_and_figures_keep_their_colours(site, browser):
+    browser.emulate_media(color_scheme="dark")
+    browser.goto((site / "notebooks" / "02_mpi_pi.html").as_uri())
+    assert browser.locator("article summary[aria-label]").count() == 0
+    assert "Guess first" in browser.locator("article details.hide summary").first.inner_text()
+    style = "element => getComputedStyle(element).filter"
+    assert browser.locator(".cell_output img").first.evaluate(style) == "none"
+    browser.emulate_media(color_scheme="light")
+
+
+@needs_browser
+def test_zero_s_explorer_computes_as_costs_does(site, browser):
+    browser.goto((site / "notebooks" / "09_zero.html").as_uri())
+    constants = "JSON.parse(document.querySelector('[data-zero]').dataset.zero)"
+    explorer = widgets.ZeroExplorer()
+    every = itertools.product(
+        (0.13, 7.5, 175.0),
+        (1, 8, 1024),
+        range(4),
+        ("mixed", "fp32"),
+        ("adam", "sgd"),
+        (False, True),
     )
+    for billions, ranks, stage, precision, optimizer, offload in every:
+        explorer.parameters.value, explorer.ranks.value = billions, ranks
+        explorer.stage.value, explorer.offload.value = stage, offload
+        explorer.precision.value, explorer.optimizer.value = precision, optimizer
+        state = {"parameters": billions * 1e9, "ranks": ranks, "stage": stage, "memory": 32}
+        state |= {"precision": precision, "optimizer": optimizer, "offload": offload}
+        state |= {"reserve": 0}
+        sentence, sizes = browser.evaluate(
+            f"s => [zeroSentence({constants}, s), zeroBytes({constants}, s, s.stage)]", state
+        )
+        options = explorer.options(stage)
+        assert sizes == pytest.approx(costs.zero_bytes(billions * 1e9, ranks, stage, **options))
+        assert sentence == explorer.sentence
+    stage = browser.get_by_label("stage", exact=True)
+    stage.select_option("3")
+    assert (
+        "at stage 3: the largest model has 128.00 billion"
+        in browser.locator(".zero-sentence").inner_text()
+    )
+    browser.get_by_label("model", exact=True).select_option("GPT-3 175B")
+    assert "175 billion fit on 88 ranks or more" in browser.locator(".zero-sentence").inner_text()
 
 
 class Files(http.server.SimpleHTTPRequestHandler):
@@ -251,6 +366,38 @@ def test_search_finds_and_the_skip_link_comes_first(site, browser):
         browser.keyboard.type("straggler")
         browser.keyboard.press("Enter")
         browser.wait_for_selector(".search a[href*='04b_who_waits']")
+
+
+MENU = ["Start", "Learn", "Teach", "Run it at your site", "Reference", "Quality reports"]
+
+
+@needs_browser
+def test_the_menu_is_short(site, browser):
+    browser.goto((site / "index.html").as_uri())
+    items = browser.locator(".bd-header ul.bd-navbar-elements > li")
+    assert [words.strip() for words in items.all_inner_texts()] == MENU
+    browser.get_by_role("link", name="Teach").first.click()
+    browser.locator(".bd-sidebar-primary").get_by_role("link", name="Plans").wait_for()
+
+
+@needs_browser
+def test_the_first_hit_answers(site, browser):
+    answers = {
+        "install": "docs/start.html",
+        "out of memory": "notebooks/09_zero.html",
+        "ZeRO-3": "notebooks/09_zero.html",
+        "hang": "docs/no_cell_hangs.html",
+        "loss scale": "notebooks/08_deepspeed.html",
+    }
+    with serving(functools.partial(Files, directory=site)) as address:
+        for query, page in answers.items():
+            browser.goto(f"{address}/search.html?q={query.replace(' ', '+')}")
+            first = browser.locator("ul.search li").first
+            first.locator("p.context").wait_for()
+            assert first.locator("a").first.get_attribute("href").startswith(page), query
+            excerpts = browser.locator("ul.search p.context").all_inner_texts()
+            assert excerpts and not [words for words in excerpts if "breadcrumb" in words.lower()]
+            assert browser.locator("ul.search a[href^='reports/']").count() == 0, query
 
 
 AXE = """async (rules) => {
@@ -295,7 +442,7 @@ def test_a_phone_shows_every_page_without_scrolling_sideways(site, browser):
         assert browser.evaluate(WIDE) == [], name
         assert axe(browser, {"type": "rule", "values": ["scrollable-region-focusable"]}) == [], name
     keep(browser, "phone")
-    browser.set_viewport_size({"width": 1300, "height": 900})
+    browser.set_viewport_size({"width": 1400, "height": 900})
 
 
 @needs_browser

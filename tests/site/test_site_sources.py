@@ -91,6 +91,17 @@ def test_the_bibliography_has_what_the_pages_cite():
     )
 
 
+def test_the_menu_names_every_page_once_and_its_answers_are_there(tmp_path):
+    pages = [path for group in content.MENU.values() for path in group["pages"]]
+    assert len(pages) == len(set(pages)) and all((ROOT / path).is_file() for path in pages)
+    docs = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert docs <= set(pages)
+    stage.stage(tmp_path)
+    for place, entries in content.ANSWERS.items():
+        text = (tmp_path / place.partition("#")[0]).read_text()
+        assert all(f"{{index}} ! {entry}" in text for entry in entries), f"{place}: no such heading"
+
+
 # --- staging
 
 
