@@ -73,6 +73,7 @@ def test_published_data_is_sane_and_sourced():
     minutes = [record.minutes for record in costs.IMAGENET_RECORDS]
     assert minutes == sorted(minutes, reverse=True)
     assert all("arXiv:" in record.source for record in costs.IMAGENET_RECORDS)
+    assert all(74.9 <= record.accuracy <= 76.3 for record in costs.IMAGENET_RECORDS)
 
 
 def test_published_efficiencies_are_those_that_their_sources_state():
@@ -102,8 +103,12 @@ def test_published_efficiencies_are_those_that_their_sources_state():
             ("Inception V3, DGX-1", 1),
             "network .ResNet-50 and Inception V3.",
         ),
-        (("ResNet-50, Summit", 1536), ("ResNet-50, V100 pair", 1), "hardware .*measured"),
-        (("ResNet-50, Puhti, DDP", 4), ("ResNet-50, V100 pair", 1), "batch .32 and None."),
+        (
+            ("ResNet-50, Summit", 1536),
+            ("ResNet-50, V100 pair", 1),
+            "framework .*hardware .*measured",
+        ),
+        (("ResNet-50, Puhti, DDP", 4), ("ResNet-50, V100 pair", 1), "batch .32 and 64."),
         (
             ("Inception V3, Piz Daint, replicated", 4),
             ("Inception V3, Piz Daint, servers", 1),
@@ -120,9 +125,13 @@ def test_unlike_figures_are_not_compared(point, base, message):
 def test_the_ring_is_given_only_what_was_published_of_one_study():
     puhti = costs.ring_inputs(published("ResNet-50, Puhti, DDP")[8])
     assert puhti == {"compute": pytest.approx(32 / 325.95), "nbytes": pytest.approx(102.4e6)}
+    pair = published("ResNet-50, V100 pair")[2]
+    predicted = costs.scaling_efficiency(2, **costs.ring_inputs(pair), alpha=5e-6, beta=1 / 10e9)
+    assert predicted == pytest.approx(0.949, abs=5e-4)
+    assert costs.published_efficiency(pair) == pytest.approx(0.947, abs=5e-4)
     for name, ranks, message in (
         ("Inception V3, Piz Daint, servers", 8, "parameter servers"),
-        ("ResNet-50, V100 pair", 2, "does not state the batch"),
+        ("VGG-16, Horovod", 512, "does not state the batch"),
         ("Hy-Fi", 2048, "hybrid"),
     ):
         with pytest.raises(ValueError, match=message):
