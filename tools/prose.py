@@ -1,9 +1,10 @@
 """Words that documentation of the field does not use: python tools/prose.py [FILE ...]
 
-prose.toml lists them, with what to write instead and the files that are searched. Prints a line for
-each find, and fails if there is one.
+prose.toml lists them, with what to write instead and the files that are searched: in notebooks, the
+Markdown cells. Prints a line for each find, and fails if there is one.
 """
 
+import json
 import re
 import sys
 import tomllib
@@ -39,15 +40,33 @@ def finds(text: str) -> list[tuple[int, str, str]]:
     return sorted(found)
 
 
+def texts(path: Path) -> dict[str, str]:
+    """The prose of a file by its place in it: a notebook's Markdown cells, or all of the text."""
+    if path.suffix != ".ipynb":
+        return {"": path.read_text()}
+    cells = enumerate(json.loads(path.read_text())["cells"])
+    return {
+        f":cell {number}": "".join(cell["source"])
+        for number, cell in cells
+        if cell["cell_type"] == "markdown"
+    }
+
+
+def finds_in(path: Path) -> list[str]:
+    """A message for each such word in a file."""
+    name = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+    return [
+        f'{name}{place}:{line}: "{word}"; write: {better}'
+        for place, text in texts(path).items()
+        for line, word, better in finds(text)
+    ]
+
+
 def main() -> int:
     paths = [Path(name).resolve() for name in sys.argv[1:]] or files()
-    count = 0
-    for path in paths:
-        name = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
-        for line, word, better in finds(path.read_text()):
-            print(f'{name}:{line}: "{word}"; write: {better}')
-            count += 1
-    return int(count > 0)
+    messages = [message for path in paths for message in finds_in(path)]
+    print(*messages, sep="\n", end="\n" if messages else "")
+    return int(bool(messages))
 
 
 if __name__ == "__main__":
