@@ -44,10 +44,24 @@ CORE = (
 # Begun first, so that no worker is left with one of them at the end: a file's tests run on one
 # worker, for what they share.
 FIRST = (
+    "test_extension",  # and with it all of browser/
     *("test_notebooks", "test_summarize", "test_lab_answers", "test_horovod"),
     *("test_train_scripts", "test_train_deepspeed", "test_native_build", "test_setup"),
     *("test_memory", "test_doctor", "test_labs", "test_cells", "test_slides", "test_site"),
 )
+
+
+def pytest_xdist_make_scheduler(config, log):
+    from xdist.scheduler import LoadFileScheduling
+
+    class OneBrowser(LoadFileScheduling):
+        """A worker for each file. Three browsers at a time would be too slow on two cores."""
+
+        def _split_scope(self, nodeid):
+            file = super()._split_scope(nodeid)
+            return "tests/browser" if file.startswith("tests/browser/") else file
+
+    return OneBrowser(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks
