@@ -143,9 +143,7 @@ def test_a_predict_takes_a_guess_and_hides_its_answer(page):
     """The output and the text that explains it, until the cell is run."""
     show(page, PI)
     page.evaluate(SCROLL, "array-time")
-    explanation = page.locator(
-        "p", has_text="NumPy is more than ten times as fast"
-    )
+    explanation = page.locator("p", has_text="NumPy is more than ten times as fast")
     wait_until(page, "t16", "pi2zero-explanation")
     assert not explanation.is_visible() and not has(page, "t11", "pi2zero-explanation")
     answer = page.get_by_text("793 inside; 785 expected")
