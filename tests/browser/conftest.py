@@ -98,14 +98,25 @@ def wait_until_restored(tab):
     tab.wait_for_function("() => window.jupyterapp?.restored.then(() => true)")
 
 
+STATE_OF_TAB = """() => {
+    const widget = window.jupyterapp?.shell.currentWidget;
+    const dialog = document.querySelector('.jp-Dialog-content')?.innerText;
+    return [widget?.context?.path, widget?.sessionContext?.session?.kernel?.status, dialog];
+}"""
+
+
 def wait_until_open(tab, name):
     """Wait until this notebook is in front and its kernel is ready."""
-    tab.wait_for_function(
-        "name => window.jupyterapp?.shell.currentWidget?.context?.path === name"
-        " && window.jupyterapp.shell.currentWidget.sessionContext"
-        "?.session?.kernel?.status === 'idle'",
-        arg=f"{name}.ipynb",
-    )
+    from playwright.sync_api import TimeoutError as PlaywrightTimeout
+
+    try:
+        tab.wait_for_function(
+            f"name => {{ const [path, status] = ({STATE_OF_TAB})();"
+            " return path === name && status === 'idle'; }",
+            arg=f"{name}.ipynb",
+        )
+    except PlaywrightTimeout:
+        raise AssertionError(f"{name} is not ready: {tab.evaluate(STATE_OF_TAB)}") from None
 
 
 @pytest.fixture

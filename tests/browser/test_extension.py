@@ -9,6 +9,7 @@ from .test_lab import (
     INSERT,
     KERNEL,
     SCROLL_TO_END,
+    bring_to_front,
     close,
     open_notebook,
     screenshot,
@@ -278,7 +279,7 @@ def test_an_explorer_follows_the_finger_and_survives_a_reload(page, width):
     screenshot(page, f"explorer_moved_{width}")
     page.reload()  # it was saved when the explorer was shown, and not since
     wait_until_restored(page)
-    wait_until_open(page, name)
+    bring_to_front(page, name)
     page.evaluate(SCROLL_TO_END)
     cells.locator("b", has_text=f"{ranks} x 32 GB at stage 3").wait_for()
     assert slider.locator(".widget-readout").text_content() == str(int(ranks.replace(",", "")))

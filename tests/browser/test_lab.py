@@ -35,12 +35,20 @@ INSERT = """async (source) => {
 }"""
 
 
-def open_notebook(page, name):
-    page.evaluate(
-        "async path => { await window.jupyterapp.commands.execute('docmanager:open', {path}); }",
-        f"{name}.ipynb",
+def bring_to_front(page, name):
+    """As a person does: again, if JupyterLab still brings its first page to the front."""
+    page.wait_for_function(
+        "path => window.jupyterapp.commands.execute('docmanager:open', {path})"
+        ".then(() => new Promise(resolve => setTimeout(resolve, 1500)))"
+        ".then(() => window.jupyterapp.shell.currentWidget?.context?.path === path)",
+        arg=f"{name}.ipynb",
+        polling=500,
     )
     wait_until_open(page, name)
+
+
+def open_notebook(page, name):
+    bring_to_front(page, name)
     page.evaluate("window.jupyterapp.commands.execute('notebook:clear-all-cell-outputs') && null")
 
 
