@@ -40,12 +40,6 @@ from content import (
 
 ALT = tomllib.loads((HERE / "alt.toml").read_text())
 DOCS = [path for group in MENU.values() for path in group["pages"]]
-MENU["reference"]["pages"] += sorted(
-    path
-    for path in (path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
-    if path not in DOCS
-)
-DOCS = [path for group in MENU.values() for path in group["pages"]]
 MEASURED = sorted(
     path.relative_to(ROOT).as_posix()
     for path in (ROOT / "benchmarks").glob("*.md")
