@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from .conftest import wait_until_open, wait_until_restored
+from .conftest import wait_until_restored
 from .test_lab import (
     INSERT,
     KERNEL,
@@ -38,15 +38,6 @@ RIGHT = """def pi_array(samples, seed=1):
     return float(4 * np.count_nonzero(x * x + y * y < 1) / samples)"""
 
 
-def show(page, name):
-    """Open a notebook as its file is."""
-    page.evaluate(
-        "async path => { await window.jupyterapp.commands.execute('docmanager:open', {path}); }",
-        f"{name}.ipynb",
-    )
-    wait_until_open(page, name)
-
-
 def has(page, cell, name):
     return page.evaluate(CELL, [cell, name])
 
@@ -60,9 +51,9 @@ def wait_until(page, cell, name, expected=True):
 
 def reload(page, name):
     """F5."""
-    page.evaluate(SAVE)
     page.reload()
-    wait_until_open(page, name)
+    wait_until_restored(page)
+    bring_to_front(page, name)
 
 
 def wait_for_ranks(page, words):
@@ -72,9 +63,10 @@ def wait_for_ranks(page, words):
 
 
 def test_the_ranks_menu_and_the_status_bar(page):
-    show(page, "labs/01_pi")
+    bring_to_front(page, "labs/01_pi")
     page.evaluate(INSERT, "import pi2zero\ncluster = pi2zero.start(n=2)")
     wait_for_ranks(page, "2 ranks, ready, ")
+    page.evaluate(SAVE)
     reload(page, "labs/01_pi")
     wait_for_ranks(page, "2 ranks, ready, ")  # nothing was run since the page was loaded
     status = page.locator(".pi2zero-ranks button")
@@ -103,7 +95,7 @@ def test_the_ranks_menu_and_the_status_bar(page):
 
 def test_the_status_bar_says_what_a_running_cell_does(page):
     """A cell tells it in the metadata of what it displays; without that its seconds are counted."""
-    show(page, "labs/01_pi")
+    bring_to_front(page, "labs/01_pi")
     page.evaluate(INSERT, "import pi2zero\ncluster = pi2zero.start(n=2)")
     wait_for_ranks(page, "2 ranks, ready, ")
     words = "2 ranks, working 4 s (1 waits in Barrier)"
@@ -121,7 +113,7 @@ def test_the_status_bar_says_what_a_running_cell_does(page):
 
 
 def test_stored_outputs_are_told_from_run_ones(page):
-    show(page, PI)
+    bring_to_front(page, PI)
     wait_until(page, "loop", "pi2zero-stored")
     assert has(page, "darts", "pi2zero-stored") and not has(page, "array", "pi2zero-stored")
     page.evaluate(SCROLL, "loop")
@@ -130,6 +122,7 @@ def test_stored_outputs_are_told_from_run_ones(page):
         page.evaluate(RUN, cell)
         assert not has(page, cell, "pi2zero-stored")
     screenshot(page, "run")
+    page.evaluate(SAVE)
     reload(page, PI)
     wait_until(page, "darts", "pi2zero-stored")
     assert not has(page, "loop", "pi2zero-stored"), "its kernel is the same as before F5"
@@ -142,7 +135,7 @@ def test_stored_outputs_are_told_from_run_ones(page):
 
 def test_a_predict_takes_a_guess_and_hides_its_answer(page):
     """The output and the text that explains it, until the cell is run."""
-    show(page, PI)
+    bring_to_front(page, PI)
     page.evaluate(SCROLL, "array-time")
     explanation = page.locator("p", has_text="NumPy is more than ten times as fast")
     wait_until(page, "t16", "pi2zero-explanation")
@@ -173,7 +166,7 @@ def test_a_predict_takes_a_guess_and_hides_its_answer(page):
 
 
 def test_choices_are_buttons(page):
-    show(page, "notebooks/06_ddp")
+    bring_to_front(page, "notebooks/06_ddp")
     page.evaluate(SCROLL, "guess-read-guess")
     form = page.locator(".pi2zero-guess:visible", has_text="Read_at_all")
     form.get_by_role("button", name="Read_at_all", exact=True).click()
@@ -187,7 +180,7 @@ def test_choices_are_buttons(page):
 
 def test_a_long_output_scrolls_in_a_box(page):
     """Until it is opened by a click at its left; the next run counts its own lines."""
-    show(page, "labs/01_pi")
+    bring_to_front(page, "labs/01_pi")
     page.evaluate(INSERT, "print(*range(150), sep='\\n')")
     box = page.locator(".jp-mod-outputsScrolled .jp-Cell-outputArea")
     box.wait_for()
@@ -207,7 +200,7 @@ def test_a_long_output_scrolls_in_a_box(page):
 
 
 def test_progress_shows_in_menu_launcher_and_file_browser(page):
-    show(page, PI)
+    bring_to_front(page, PI)
     page.evaluate(RUN, "imports")
     page.evaluate(INSERT, f"{RIGHT}\ncheck.pi_array(pi_array)")
     page.get_by_text("pi_array is right").first.wait_for()
@@ -225,7 +218,7 @@ def test_progress_shows_in_menu_launcher_and_file_browser(page):
     page.locator(".jp-DirListing-itemText", has_text="Lab 1 · π on four ranks").or_(
         page.locator(".jp-DirListing-itemText", has_text="01 · Monte Carlo π")
     ).first.wait_for()
-    show(page, PI)
+    bring_to_front(page, PI)
     close(page)
 
 
@@ -277,9 +270,7 @@ def test_an_explorer_follows_the_finger_and_survives_a_reload(page, width):
     cells.locator("b", has_text=f"{ranks} x 32 GB at stage 3").wait_for()  # before it is let go
     page.mouse.up()
     screenshot(page, f"explorer_moved_{width}")
-    page.reload()  # it was saved when the explorer was shown, and not since
-    wait_until_restored(page)
-    bring_to_front(page, name)
+    reload(page, name)  # it was saved when the explorer was shown, and not since
     page.evaluate(SCROLL_TO_END)
     cells.locator("b", has_text=f"{ranks} x 32 GB at stage 3").wait_for()
     assert slider.locator(".widget-readout").text_content() == str(int(ranks.replace(",", "")))

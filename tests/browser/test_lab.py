@@ -90,12 +90,7 @@ def test_it_opens_on_the_first_notebook(page):
 def test_a_notebook_that_is_opened_is_not_changed(page):
     """Its metadata are what JupyterLab would write: no mark on its tab, no git diff when saved."""
     for name in ("notebooks/00_start_here", "labs/01_pi", "notebooks/09_zero"):
-        page.evaluate(
-            "async path => "
-            "{ await window.jupyterapp.commands.execute('docmanager:open', {path}); }",
-            f"{name}.ipynb",
-        )
-        wait_until_open(page, name)
+        bring_to_front(page, name)
         page.wait_for_timeout(1500)
         assert not page.evaluate("window.jupyterapp.shell.currentWidget.context.model.dirty"), name
 
@@ -129,10 +124,7 @@ def test_the_status_bar_says_where_one_is_and_leads_to_the_next(page):
     place.get_by_text("1 · π and MPI: 1 of 4").wait_for()
     place.get_by_role("button", name="next: 01 · Monte Carlo π").press("Enter")
     wait_until_open(page, "notebooks/01_monte_carlo_pi")
-    page.evaluate(
-        "async path => { await window.jupyterapp.commands.execute('docmanager:open', {path}); }",
-        "labs/01_pi.ipynb",
-    )
+    bring_to_front(page, "labs/01_pi")
     place.get_by_text("1 · π and MPI: 4 of 4").wait_for()
     place.get_by_role("button", name="next: 03 · Collectives, and the ring").press("Enter")
     wait_until_open(page, "notebooks/03_collectives")
