@@ -9,7 +9,7 @@ from pathlib import Path
 import address
 
 ROOT = Path(__file__).parents[2]
-NEW = "https://github.com/somebody/from-pi-to-zero"
+NEW = "https://github.com/the-university/from-pi-to-zero"
 
 
 def test_the_tool_writes_a_new_address_everywhere(tmp_path):
@@ -29,11 +29,11 @@ def test_the_tool_writes_a_new_address_everywhere(tmp_path):
     texts = {name: (tmp_path / name).read_text() for name in names}
     assert not [name for name, text in texts.items() if owner in text]
     assert [name for name, text in texts.items() if NEW not in text] == []
-    assert "colab.research.google.com/github/somebody/from-pi-to-zero/blob" in "".join(
+    assert "colab.research.google.com/github/the-university/from-pi-to-zero/blob" in "".join(
         texts.values()
     )
     shown = subprocess.check_output([sys.executable, "tools/address.py"], cwd=tmp_path, text=True)
-    assert shown == f"{NEW}\nhttps://somebody.github.io/from-pi-to-zero\n"
+    assert shown == f"{NEW}\nhttps://the-university.github.io/from-pi-to-zero\n"
 
 
 def test_no_file_invites_to_clone_from_elsewhere():

@@ -40,8 +40,8 @@ _LIKE = {
     "all_to_all": ("Alltoall", ("input_tensor_list", 1), ("output_tensor_list", 0)),
     "all_to_all_single": ("Alltoall", ("input/", 1), ("output/", 0)),
 }
-COLLECTIVES = [*_LIKE, "barrier", "all_gather_object", "broadcast_object_list"]
-COLLECTIVES = [name for name in COLLECTIVES if hasattr(dist, name)]
+_OTHERS = ("barrier", "all_gather_object", "broadcast_object_list")
+COLLECTIVES = [name for name in (*_LIKE, *_OTHERS) if hasattr(dist, name)]
 # Where src or dst stands among the arguments.
 ROOT_AT = {"broadcast": 1, "reduce": 1, "gather": 2, "scatter": 2, "broadcast_object_list": 1}
 
