@@ -1,10 +1,14 @@
 """A start that this machine has no room for is refused, with numbers, before it begins."""
 
 import re
+import subprocess
+import sys
 
+import psutil
 import pytest
 
 import pi2zero
+from pi2zero import ownership
 from pi2zero.cluster import capacity, live_ranks
 from pi2zero.hosts import limits
 
@@ -37,8 +41,6 @@ def test_a_start_without_room(monkeypatch, n, cores, memory, tasks, most, says):
 
 def test_a_rank_needs_what_the_sentence_says(cluster):
     """Ranks that have just started; those of other tests may have imported more."""
-    import psutil
-
     nannies = [psutil.Process(about["pid"]).children() for about in cluster.info]
     assert all(map(len, nannies))
     assert all(map(live_ranks.is_engine, [nanny[0] for nanny in nannies]))
@@ -48,3 +50,17 @@ def test_ranks_of_other_notebooks_are_said(cluster, monkeypatch):
     assert "hold" not in capacity.others_ranks()
     monkeypatch.setattr(capacity.ownership, "owner_mark", lambda: "another notebook")
     assert re.search(r"Other notebooks of yours hold 4 ranks, \d\.\d GB: ", capacity.others_ranks())
+
+
+def test_the_doctors_ranks_are_no_notebooks():
+    """`make lab` looks at the machine while the first notebook starts its ranks."""
+    engines, sentences = 0, set()
+    with subprocess.Popen([sys.executable, "-P", "-m", live_ranks.PROBE, "cluster"]) as probe:
+        while probe.poll() is None:
+            for process in ownership.marked_processes(ownership.owner_mark(probe.pid)):
+                try:
+                    engines += live_ranks.is_engine(process)
+                except psutil.Error:
+                    continue
+            sentences.add(capacity.others_ranks())
+    assert engines and sentences == {""}
