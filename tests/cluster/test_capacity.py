@@ -55,7 +55,9 @@ def test_ranks_of_other_notebooks_are_said(cluster, monkeypatch):
 def test_the_doctors_ranks_are_no_notebooks():
     """`make lab` looks at the machine while the first notebook starts its ranks."""
     engines, sentences = 0, set()
-    with subprocess.Popen([sys.executable, "-P", "-m", live_ranks.PROBE, "cluster"]) as probe:
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "pi2zero.doctor.probes", "cluster"]
+    ) as probe:
         while probe.poll() is None:
             for process in ownership.marked_processes(ownership.owner_mark(probe.pid)):
                 try:

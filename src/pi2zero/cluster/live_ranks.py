@@ -10,7 +10,7 @@ from pi2zero import ownership
 # Of what ranks have started; it begins with the mark of their kernel.
 RANKS_MARK = re.compile(r"([^/]+/[^/]+/\d+:[\d.]+/)cluster-[^/]+/ranks-")
 ENGINE = "pi2zero.cluster.rank_engine"
-PROBE = "pi2zero.doctor.probes"
+PROBE = "PI2ZERO_PROBE"  # a variable of ranks that the doctor starts, and ends by itself
 
 
 def memory_of(pid: int) -> int:
@@ -29,22 +29,15 @@ def ranks_by_kernel(prefix: str | None = None) -> dict[str, tuple[int, int]]:
     totals: dict[str, tuple[int, int]] = {}
     for process in ownership.marked_processes(prefix):
         with contextlib.suppress(psutil.Error, OSError):
-            mark = process.environ().get(ownership.MARK, "")
-            if not (match := RANKS_MARK.match(mark)):
+            environ = process.environ()
+            match = RANKS_MARK.match(environ.get(ownership.MARK, ""))
+            if not match or PROBE in environ:
                 continue
             parent = process.parent()
             is_rank = is_engine(process) and not (parent and is_engine(parent))  # else: its nanny
             ranks, size = totals.get(match[1], (0, 0))
             totals[match[1]] = ranks + is_rank, size + memory_of(process.pid)
-    return {kernel: total for kernel, total in totals.items() if total[0] and not _is_probe(kernel)}
-
-
-def _is_probe(kernel: str) -> bool:
-    """Whether a mark is that of the doctor, which `make lab` starts, and which ends its ranks."""
-    pid = kernel.split("/")[2].partition(":")[0]
-    with contextlib.suppress(psutil.Error):
-        return PROBE in psutil.Process(int(pid)).cmdline()
-    return False
+    return {kernel: total for kernel, total in totals.items() if total[0]}
 
 
 def is_engine(process: psutil.Process) -> bool:

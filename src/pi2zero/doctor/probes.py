@@ -78,8 +78,10 @@ def child() -> None:
 
 def cluster() -> dict:
     """A small cluster as the notebooks start it, and a cell on it: [0, 1] from its two ranks."""
+    from pi2zero.cluster import live_ranks
     from pi2zero.cluster.api import start
 
+    os.environ[live_ranks.PROBE] = "1"
     # Local, whatever the site file says: no job is submitted, and nobody waits in a queue.
     ranks = start(n=2, on="local")
     ranks.run("from mpi4py import MPI\nseen = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.allreduce(1)")
